@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import copy_context
+from os import environ
 from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -21,6 +22,7 @@ from tarry.settings import (
     acks_eagerly,
     concurrency_of,
     fails_without_verdict,
+    outcome_hook_of,
     payload_reader_of,
     policy_of,
     refuse_unknown,
@@ -67,9 +69,9 @@ class Consumer(Generic[T]):
 
     # Slots, because functools.wraps would copy a __dict__ into the wrapper; __dict__ is for __name__ and the like.
     __slots__ = (
-        "__dict__", "_idempotency", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency",
-        "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log", "name", "policy", "steps",
-        "timeout",
+        "__dict__", "_idempotency", "_metrics", "_on_outcome", "_payload_reader", "_settings", "_takes_batch",
+        "acks_eagerly", "concurrency", "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log",
+        "name", "policy", "steps", "timeout",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -119,6 +121,9 @@ class Consumer(Generic[T]):
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
         self.log = Log(self.name, options)
+        self._metrics = environ.get("POWERTOOLS_METRICS_NAMESPACE")
+        """The namespace of the metrics; None or empty if they are off."""
+        self._on_outcome = outcome_hook_of(settings, is_async)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
@@ -169,20 +174,14 @@ class Consumer(Generic[T]):
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
+        if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
+            self._prepare(invocation)
         run = Run(self if here.watch is None else here.watch(self), invocation, pending)
         try:
             if invocation.began_with < MINIMUM_SECONDS:
                 self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
                 return None
-            if self.acks_eagerly:
-                from tarry.sqs.acks import Acks
-
-                invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
-            runner = self._runner(run)
-            if self.keepalive is None:
-                runner.run()
-            else:
-                self._keep_alive(self.keepalive, runner.run, pending, invocation)
+            self._runner(run)()
             if run.made_verdicts is not None:
                 run.made_verdicts.finish()
             if invocation.must_end_process is not None:
@@ -197,11 +196,49 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if run.made_verdicts is not None:
                 run.made_verdicts.outcomes.stop()
+            if invocation.observes:
+                self._observe(invocation, pending)
             if invocation.deliveries or invocation.spans is not None:
                 invocation.clear()
         return invocation.must_end_process
 
-    def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
+    def _prepare(self, invocation: Invocation) -> None:
+        """Prepare metrics and ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""
+        if self._on_outcome is not None or self._metrics:
+            from tarry.telemetry.observer import Observer
+
+            invocation.observer = Observer(invocation.world.clock.monotonic)
+        keys = modules.get("tarry.telemetry.logger_keys")
+        if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
+            from tarry.telemetry import logger_keys as keys
+        invocation.logger_keys = keys is not None and bool(keys.formatters())
+        invocation.observes = invocation.logger_keys or invocation.observer is not None
+
+    def _observe(self, invocation: Invocation, pending: Records) -> None:
+        """Tell metrics and ``on_outcome`` what became of the messages, without an effect on them."""
+        try:
+            if invocation.observer is not None:
+                from tarry.execution.observing import Observing
+
+                observing = Observing(invocation, invocation.observer, pending, self.log)
+                if self._metrics:
+                    observing.write_metrics(self._metrics, self.name)
+                if self._on_outcome is not None:
+                    observing.call(self._on_outcome)
+            if invocation.logger_keys:
+                from tarry.telemetry.logger_keys import clear
+
+                clear(invocation.records)
+        except BaseException as error:  # noqa: BLE001 a defect of tarry must not fail messages that are settled
+            exit_if_forked(invocation.began_in, error)
+            self.log.problem("runtime_failed", "tarry itself failed when all messages were settled.", error=error)
+
+    def _runner(self, run: Run) -> Callable[[], None]:
+        """Return a function that runs the handler over the batch."""
+        if self.acks_eagerly:
+            from tarry.sqs.acks import Acks
+
+            run.invocation.acks = Acks(run.invocation, self.log, waits=not self.is_async)
         if self._idempotency is not None:
             from tarry.idempotency.claims import Claims
 
@@ -210,30 +247,39 @@ class Consumer(Generic[T]):
             from tarry.tracing.backends import tracing_of
 
             run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=self._runs_in_tasks)
+        runner: Sequential | Concurrent | WholeBatch
         if self._takes_batch:
             from tarry.execution.whole_batch import WholeBatch
 
-            return WholeBatch(run)
-        if run.handling.is_async or run.handling.concurrency > 1:
+            runner = WholeBatch(run)
+        elif run.handling.is_async or run.handling.concurrency > 1:
             from tarry.execution.concurrent import Concurrent
 
-            return Concurrent(run)
-        return Sequential(run)
+            runner = Concurrent(run)
+        else:
+            runner = Sequential(run)
+        if self.keepalive is None:
+            return runner.run
+        return self._keeping_alive(self.keepalive, runner.run, run)
 
     @property
     def _runs_in_tasks(self) -> bool:
         """Whether several runs may take turns in one thread."""
         return self.is_async and self.concurrency > 1 and not self._takes_batch
 
-    def _keep_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
+    def _keeping_alive(self, seconds: float, steps: Callable[[], None], run: Run) -> Callable[[], None]:
         from tarry.visibility.keepalive import Keepalive
 
-        keepalive = Keepalive(seconds, pending, invocation, self.log)
-        keepalive.start()
-        try:
-            steps()
-        finally:
-            keepalive.stop()
+        keepalive = Keepalive(seconds, run.pending, run.invocation, self.log)
+
+        def kept_alive() -> None:
+            keepalive.start()
+            try:
+                steps()
+            finally:
+                keepalive.stop()
+
+        return kept_alive
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.telemetry.diagnosis import Diagnoses
+    from tarry.telemetry.observer import Observer
     from tarry.verdict import BatchVerdict
     from tarry.world import Event, World
 
@@ -76,6 +77,12 @@ class Invocation:
     """Why the process must not take another invocation: a handler in it cannot be stopped. None if it may."""
     keepalive_idle: Event | None = None
     """Set while ``keepalive`` extends no lease: a late extension would undo a shorter delay."""
+    observer: Observer | None = None
+    """Notes what became of the messages; None without metrics and ``on_outcome``."""
+    logger_keys = False
+    """Whether lines that a handler logs with Powertools' `Logger` have the keys of its message."""
+    observes = False
+    """Whether there is something to do when all messages are settled."""
     _diagnoses: Diagnoses | None = None
 
     def __init__(
@@ -123,6 +130,15 @@ class Invocation:
             found = self.deliveries.setdefault(delivery_id, made)  # another thread may have made it in the meantime
         if message is not None:
             found.message = message
+        return found
+
+    def known_delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
+        """Return the delivery with an id, or a new one that is not kept: most messages need none."""
+        found = self.deliveries.get(delivery_id)
+        if found is None:
+            from tarry.delivery import Delivery
+
+            return Delivery(record, delivery_id, self)
         return found
 
     def clear(self) -> None:

@@ -156,6 +156,22 @@ class Message(Generic[T]):
         return self._delivery.sent_at
 
     @property
+    def logger_keys(self) -> dict[str, Any]:
+        """The ids of the message as keys for a structured logger, with the names of the fields in tarry's own lines.
+
+        ``message_id``, ``delivery_id``, ``queue``, ``attempt``, and ``group_id`` if there is one. Powertools' `Logger`
+        shows them without a call on all lines of a handler of one message.
+        """
+        delivery = self._made or self._invocation.known_delivery(self._delivery_id, self._record)
+        keys: dict[str, Any] = {
+            "message_id": delivery.id,
+            "delivery_id": self._delivery_id,
+            "queue": delivery.queue,
+            "attempt": delivery.attempt,
+        }
+        return keys if (group := delivery.group_id) is None else {**keys, "group_id": group}
+
+    @property
     def context(self) -> Any:
         """The Lambda context of this invocation."""
         return self._invocation.context

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
+    from tarry.message import Message
+    from tarry.outcome import Outcome
     from tarry.payload.reader import EnvelopeName, PayloadReader
     from tarry.policy.backoff import Backoff
     from tarry.policy.failure import Step
@@ -62,7 +64,12 @@ class Settings(TypedDict, total=False):
     acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and the
     message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
 
-    ``name``: the consumer's name in the log, by default the function's qualified name. ``log``: see `LogOptions`.
+    ``name``: the consumer's name in the log and in metrics, by default the function's qualified name. ``log``: see
+    `LogOptions`.
+
+    ``on_outcome``: a function of a message and its `Outcome`, called for each message of a batch when all of them are
+    settled. What it raises is logged once, and has no effect. It runs before the response, while there is time. It
+    cannot be async.
     """
 
     policy: RetryPolicy | None
@@ -82,6 +89,7 @@ class Settings(TypedDict, total=False):
     idempotency: BasePersistenceLayer | None
     name: str | None
     log: LogOptions
+    on_outcome: Callable[[Message[Any], Outcome], object] | None
 
 
 class BatchSettings(Settings, total=False):
@@ -219,6 +227,22 @@ def _is_plain(function: Callable[..., Any]) -> bool:
         return all(each is None or isinstance(each, type) for each in function.__annotations__.values())
     except NameError:  # Python 3.14 evaluates annotations here
         return False
+
+
+def outcome_hook_of(
+    settings: Settings, is_async: Callable[[object], bool]
+) -> Callable[[Message[Any], Outcome], object] | None:
+    hook: object = settings.get("on_outcome")
+    if hook is None:
+        return None
+    if not callable(hook):
+        raise ConfigurationError(f"on_outcome takes a function of a message and its outcome, got {hook!r:.200}")
+    if is_async(hook):
+        raise ConfigurationError(
+            f"on_outcome cannot be async, got {hook!r:.200}: it is called when all handlers have ended. "
+            "Make it a plain function"
+        )
+    return hook
 
 
 def refuse_unknown(settings: Any) -> None:

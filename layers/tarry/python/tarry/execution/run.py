@@ -200,15 +200,16 @@ class Run:
 
         With ``idempotency``, it then claims the message, and does not run one that was done or runs elsewhere.
         """
-        function = self.handling.function if self.claims is None else self._claiming(self.claims)
-        if self.invocation.payload_reader is None:
-            return self.traced(function)
+        invocation = self.invocation
+        function = self.handler() if self.claims is None else self._claiming(self.claims)
+        if invocation.payload_reader is not None:
+            function = _validating(function)
+        function = self.traced(function)
+        if invocation.logger_keys:
+            from tarry.telemetry.logger_keys import with_keys
 
-        def validated(message: Message[Any]) -> Any:
-            _ = message.payload
-            return function(message)
-
-        return self.traced(validated)
+            return with_keys(function)
+        return function
 
     def traced(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
         """Return a handler whose runs are traced, if tracing is on."""
@@ -216,8 +217,13 @@ class Run:
             function = backend.around(function, takes_batch=takes_batch)
         return function
 
+    def handler(self) -> Callable[[Any], Any]:
+        """Return the handler itself; with metrics, its runs are timed."""
+        handling, observer = self.handling, self.invocation.observer
+        return handling.function if observer is None else observer.timed(handling.function, handling.is_async)
+
     def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
-        function = self.handling.function
+        function = self.handler()
 
         def claiming(message: Message[Any]) -> Any:
             return function(message) if claims.claim(message) else None
@@ -250,3 +256,11 @@ class Run:
             from tarry.execution.return_values import apply_result
 
             apply_result(result, subject)
+
+
+def _validating(function: Callable[[Message[Any]], Any]) -> Callable[[Message[Any]], Any]:
+    def validated(message: Message[Any]) -> Any:
+        _ = message.payload
+        return function(message)
+
+    return validated

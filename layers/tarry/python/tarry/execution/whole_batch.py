@@ -65,7 +65,7 @@ class WholeBatch:
         try:
             context = copy_context()  # a context variable that the handler sets is not seen by later invocations
             watch.running = batch
-            result = context.run(run.traced(run.handling.function, takes_batch=True), batch)
+            result = context.run(run.traced(run.handler(), takes_batch=True), batch)
             if result is not None:
                 context.run(run.complete, result, batch)
             watch.running = None
@@ -80,7 +80,7 @@ class WholeBatch:
 
         background = self._background = Background(self._run, jobs)
         if (batch := self._fill()) is not None:
-            jobs.start(Job(self._run.traced(self._run.handling.function, takes_batch=True), batch))
+            jobs.start(Job(self._run.traced(self._run.handler(), takes_batch=True), batch))
             ended: list[Job] = []
             while not ended:  # a wait also ends with the answer to a request
                 ended = await jobs.ended()

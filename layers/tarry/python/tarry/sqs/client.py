@@ -101,6 +101,8 @@ class Requests:
             raise OutOfTime("a forked child makes no requests for the invocation of its parent")
         if self._seconds() <= 0:
             raise OutOfTime("no time left for a request")
+        if self.invocation.observer is not None:
+            self.invocation.observer.requests.append(operation)
         token = _sender.set(self)
         try:
             return getattr(client_of(self.invocation.world), operation)(**parameters)  # type: ignore[no-any-return]

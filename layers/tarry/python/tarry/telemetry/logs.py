@@ -81,6 +81,8 @@ class Log:
         """
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
+        if (observer := delivery.invocation.observer) is not None:
+            observer.transition(delivery.delivery_id, outcome, delay, more)
         if failed or "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
         self._message_line(level, event, delivery, error, fields)

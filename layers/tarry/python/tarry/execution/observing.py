@@ -1,0 +1,196 @@
+"""What became of a batch's messages, told to metrics and ``on_outcome`` when all of them are settled.
+
+Nothing here changes an outcome, or delays the response beyond the function's deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from tarry.execution.timeouts import RECHECK_SECONDS, Interrupted
+from tarry.message import Message
+from tarry.outcome import Outcome
+from tarry.support.causes import name_of
+from tarry.support.forks import exit_if_forked
+from tarry.telemetry.logs import WARNING, Log
+from tarry.telemetry.observer import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from tarry.execution.intake import Records
+    from tarry.invocation import Invocation
+    from tarry.telemetry.metrics import Ending
+    from tarry.telemetry.observer import Observer
+
+    OnOutcome = Callable[[Message[Any], Outcome], object]
+
+ANSWER_SECONDS = 0.5
+"""The time kept for the response; less in a short invocation."""
+ANSWER_SHARE = 0.05
+"""The largest share of the invocation's time kept for the response."""
+DONE = Transition(Outcome.ack(), None, is_copied=False, is_refused=False)
+NOT_SETTLED = Transition(Outcome.unhandled(), None, is_copied=False, is_refused=True)
+"""A message that is only reported as failed, because there was no time to settle it or tarry failed."""
+NEVER_RUN = frozenset({"wait", "release"})
+"""The kinds of outcome of messages that did not run."""
+
+
+class Observing:
+    """The observations of one batch, after its settlement."""
+
+    def __init__(self, invocation: Invocation, observer: Observer, pending: Records, log: Log) -> None:
+        self._invocation = invocation
+        self._observer = observer
+        self._log = log
+        self._transitions = {
+            delivery_id: observer.transitions.get(delivery_id) or (NOT_SETTLED if delivery_id in pending else DONE)
+            for delivery_id in invocation.records
+        }
+
+    # metrics
+
+    def write_metrics(self, namespace: str, consumer: str) -> None:
+        """Write the metrics; a failure is logged once per cold start."""
+        from tarry.telemetry import metrics
+
+        if (refusal := metrics.refusal_of(namespace)) is not None:
+            text = f"No metrics are written: {metrics.NAMESPACE} is {namespace!r:.300}, but {refusal}."
+            return self._log.once(self._invocation.world, "metrics_off", text)
+        try:
+            for queue, values in self._values().items():
+                metrics.write(namespace, consumer, queue, values, self._invocation.now())
+        except ImportError:
+            text = (
+                f"No metrics are written: {metrics.NAMESPACE} is set, but Powertools is not installed. Add its layer "
+                "to the function, or remove the variable."
+            )
+            self._log.once(self._invocation.world, "metrics_off", text)
+        except BaseException as error:  # noqa: BLE001 a closed output; metrics never fail a message
+            text = f"No metrics were written: Powertools raised {name_of(type(error))}."
+            self._log.once(self._invocation.world, "metrics_off", text)
+        return None
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values of the metrics by queue."""
+        from tarry.support.arn import queue_arn
+        from tarry.telemetry.metrics import values_of
+
+        records, now = self._invocation.records, self._invocation.now()
+        queues: dict[str, list[Ending]] = {}
+        of_ids: dict[str | None, str] = {}
+        for delivery_id, record in records.items():
+            queue = of_ids[delivery_id] = queue_arn(record.get("eventSourceARN")).name
+            of_ids.setdefault(None, queue)  # of a batch handler's run
+            queues.setdefault(queue, []).append(self._ending(delivery_id, record, now))
+        runs: dict[str, list[float]] = {}
+        for run_id, seconds in self._observer.runs():
+            runs.setdefault(of_ids.get(run_id, ""), []).append(seconds)
+        requests = len(self._observer.requests)
+        values = {}
+        for queue, endings in queues.items():
+            values[queue] = values_of(endings, runs.get(queue, ()), requests)
+            requests = 0  # an event has one queue, unless it was made by hand
+        return values
+
+    def _ending(self, delivery_id: str, record: dict[str, Any], now: float) -> Ending:
+        from tarry.delay import epoch_seconds
+        from tarry.telemetry.metrics import Ending
+
+        transition, made = self._transitions[delivery_id], self._invocation.deliveries.get(delivery_id)
+        outcome, delay = transition.outcome, transition.delay
+        attributes = record.get("attributes")
+        known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
+        if made is None and known.get("ApproximateReceiveCount") != "1":
+            made = self._invocation.known_delivery(delivery_id, record)
+        if made is None or made.envelope is None or (sent_at := made.sent_at) is None:
+            sent = epoch_seconds(known.get("SentTimestamp"))
+        else:
+            sent = sent_at.timestamp()
+        return Ending(
+            outcome,
+            delay,
+            bool(delay) and not transition.is_copied,
+            transition.is_refused,
+            None if outcome.kind in NEVER_RUN else 1 if made is None else made.attempt,
+            None if sent is None else max(0.0, now - sent),
+        )
+
+    # the hook
+
+    def call(self, on_outcome: OnOutcome) -> None:
+        """Call the hook for each message, in the order of the batch, while there is time."""
+        invocation = self._invocation
+        patience = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
+        limit = _Limit(invocation, patience)
+        interruption = None
+        if patience != math.inf and patience > 0:
+            interruption = invocation.world.threads.interrupt(patience, limit.fire)
+        called = 0
+        try:
+            for delivery_id, transition in self._transitions.items():
+                if limit.is_over:
+                    break
+                called += 1
+                self._call(on_outcome, delivery_id, transition.outcome, limit)
+        finally:
+            if interruption is not None:
+                interruption.cancel()
+        if limit.is_over and (called < len(self._transitions) or limit.has_interrupted):
+            text = (
+                f"on_outcome was called for {called} of {len(self._transitions)} messages, because there was no time "
+                "left. The outcomes hold. Make it faster, or give the function a longer Timeout."
+            )
+            self._log.problem("on_outcome_stopped", text, level=WARNING)
+
+    def _call(self, on_outcome: OnOutcome, delivery_id: str, outcome: Outcome, limit: _Limit) -> None:
+        invocation = self._invocation
+        is_kept = delivery_id in invocation.deliveries
+        delivery = invocation.delivery(delivery_id)
+        message = vars(delivery).get("message") or Message(delivery.record, delivery_id, invocation)
+        delivery.outcome, delivery.is_closed = outcome, True
+        hook: Callable[..., object] = on_outcome
+        if invocation.logger_keys:
+            from tarry.telemetry.logger_keys import with_keys
+
+            hook = with_keys(on_outcome)
+        try:
+            context = copy_context()
+            limit.is_running = True
+            context.run(hook, message, outcome)
+            limit.is_running = False
+        except BaseException as error:  # noqa: BLE001 a hook changes nothing, whatever it raises
+            limit.is_running = False
+            exit_if_forked(invocation.began_in, error)
+            if not limit.has_interrupted and invocation.world.first_time(f"on_outcome_failed {id(on_outcome)}"):
+                text = "on_outcome raised an exception. The outcome holds. Further exceptions of it are not logged."
+                self._log.problem("on_outcome_failed", text, delivery, error=error, level=WARNING)
+        exit_if_forked(invocation.began_in, None)
+        if not is_kept:
+            del invocation.deliveries[delivery_id]
+
+
+class _Limit:
+    """The time until which a hook may run; it is interrupted then."""
+
+    is_running = has_interrupted = False
+
+    def __init__(self, invocation: Invocation, patience: float) -> None:
+        self._clock = invocation.world.clock
+        self._ends_at = self._clock.monotonic() + patience
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock.monotonic() >= self._ends_at
+
+    def fire(self, _: FrameType | None) -> BaseException | float:
+        """Return the error to raise in the hook, or the seconds to the next call. Implements `tarry.world.Fire`."""
+        if not self.is_running:
+            return RECHECK_SECONDS
+        if (left := self._ends_at - self._clock.monotonic()) > 0:
+            return left
+        self.has_interrupted = True
+        return Interrupted("on_outcome took too long")

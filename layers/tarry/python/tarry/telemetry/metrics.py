@@ -1,0 +1,149 @@
+"""Metrics in CloudWatch's embedded metric format, through Powertools' `Metrics`.
+
+They are on if ``POWERTOOLS_METRICS_NAMESPACE`` is set. An invocation writes one line, and more lines only if a metric
+has more than 100 values, the limit of the format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.outcome import Outcome, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
+MAX_VALUES = 100
+"""The most values of a metric in a line (specification of the embedded metric format)."""
+MAX_NAMESPACE_CHARACTERS = 255
+MAX_DIMENSION_CHARACTERS = 1_024
+
+
+class Metric(NamedTuple):
+    """A metric: its name, its unit at CloudWatch, and whether a line has its sum only."""
+
+    name: str
+    unit: str
+    is_summed: bool = True
+
+
+OF_STATES = {
+    State.COMMITTED: Metric("MessagesCommitted", "Count"),
+    State.WAITING_RETRY: Metric("MessagesWaitingRetry", "Count"),
+    State.DEAD_LETTERED: Metric("MessagesDeadLettered", "Count"),
+    State.DISCARDED: Metric("MessagesDiscarded", "Count"),
+    State.DEFERRED: Metric("MessagesDeferred", "Count"),
+    State.RESENT: Metric("MessagesResent", "Count"),
+    State.READY: Metric("MessagesReady", "Count"),
+}
+ATTEMPTS = Metric("Attempts", "Count", is_summed=False)
+RETRY_DELAY = Metric("RetryDelay", "Seconds", is_summed=False)
+HANDLER_TIME = Metric("HandlerTime", "Milliseconds", is_summed=False)
+AGE = Metric("AgeAtSettlement", "Seconds", is_summed=False)
+SETTLEMENT_ERRORS = Metric("SettlementErrors", "Count")
+REQUESTS = Metric("Requests", "Count")
+WAITS_IN_PLACE = Metric("WaitsInPlace", "Count")
+METRICS = (
+    *OF_STATES.values(),
+    ATTEMPTS,
+    RETRY_DELAY,
+    HANDLER_TIME,
+    AGE,
+    SETTLEMENT_ERRORS,
+    REQUESTS,
+    WAITS_IN_PLACE,
+)
+DIMENSIONS = ("consumer", "queue")
+
+
+class Ending(NamedTuple):
+    """What became of one message."""
+
+    outcome: Outcome
+    delay: int | None
+    waits_in_place: bool
+    is_refused: bool
+    attempt: int | None
+    """The attempt that has ended; None if the handler did not run."""
+    age: float | None
+    """The seconds since the message was first sent; None if the record does not say."""
+
+
+def values_of(endings: Iterable[Ending], runs: Iterable[float], requests: int) -> dict[Metric, list[float]]:
+    """Return the values of the metrics that have one; ``runs``: the seconds of the handler's runs."""
+    values: dict[Metric, list[float]] = {}
+    measured = [pair for ending in endings for pair in _of_message(ending)]
+    measured += [(HANDLER_TIME, round(seconds * 1000, 3)) for seconds in runs]
+    for metric, value in [*measured, (REQUESTS, requests)] if requests else measured:
+        of_metric = values.setdefault(metric, [])
+        if metric.is_summed and of_metric:
+            of_metric[0] += value
+        else:
+            of_metric.append(value)
+    return values
+
+
+def _of_message(ending: Ending) -> Iterator[tuple[Metric, float]]:
+    state = ending.outcome.state
+    yield OF_STATES[state], 1
+    if ending.attempt is not None:
+        yield ATTEMPTS, ending.attempt
+    if ending.delay is not None and state is State.WAITING_RETRY:
+        yield RETRY_DELAY, ending.delay
+    if ending.age is not None:
+        yield AGE, round(ending.age, 3)
+    if ending.is_refused:
+        yield SETTLEMENT_ERRORS, 1
+    if ending.waits_in_place:
+        yield WAITS_IN_PLACE, 1
+
+
+def lines_of(values: dict[Metric, list[float]]) -> Iterator[dict[Metric, list[float]]]:
+    """Yield the values in parts, each with at most as many values of a metric as a line may have."""
+    longest = max(map(len, values.values()), default=0)
+    for start in range(0, longest, MAX_VALUES):
+        yield {metric: part for metric, of in values.items() if (part := of[start : start + MAX_VALUES])}
+
+
+def refusal_of(namespace: str) -> str | None:
+    """Return why CloudWatch refuses a namespace; None if it does not."""
+    import re
+
+    if namespace.startswith("AWS/"):
+        return "namespaces that begin with AWS/ are for AWS's own metrics"
+    if len(namespace) > MAX_NAMESPACE_CHARACTERS:
+        return f"it has {len(namespace)} characters; the limit is {MAX_NAMESPACE_CHARACTERS}"
+    if (
+        re.fullmatch(r"[A-Za-z0-9._/#: -]*[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]*", namespace) is None
+        or namespace[0] == ":"
+    ):
+        return "CloudWatch allows letters, digits, spaces and . - _ / # : in it, and no colon at its beginning"
+    return None
+
+
+def write(namespace: str, consumer: str, queue: str, values: dict[Metric, list[float]], at: float) -> None:
+    """Write lines to the standard output; ``at``: their time in epoch seconds.
+
+    Each line has a set of metrics of its own: the user's `Metrics` and its dimensions are neither written nor changed.
+
+    Raises:
+        ImportError: Powertools is not installed.
+    """
+    from aws_lambda_powertools.metrics import EphemeralMetrics
+
+    for part in lines_of(values):
+        metric_set: dict[str, Any] = {
+            metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": of} for metric, of in part.items()
+        }
+        dimensions = {"consumer": dimension(consumer), "queue": dimension(queue)}
+        line = EphemeralMetrics(metric_set=metric_set, dimension_set=dimensions, namespace=namespace)
+        line.service = ""  # the dimension `service` would make these other metrics
+        line.timestamp = int(at * 1000)
+        line.flush_metrics()
+
+
+def dimension(value: str) -> str:
+    """Return a value that CloudWatch accepts for a dimension: printable ASCII, not empty."""
+    text = "".join(each if " " <= each <= "~" else "?" for each in value[:MAX_DIMENSION_CHARACTERS])
+    return text if text.strip() else "?"

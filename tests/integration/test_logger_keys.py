@@ -1,0 +1,164 @@
+"""Keys of a message on the lines of Powertools' `Logger`: those of its own message, at any concurrency."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+from tarry import Batch, Exponential, Fixed, LocalRetry, Message, batch_consumer, consumer
+from tarry.telemetry import logger_keys
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Wire
+
+
+class Lines(io.StringIO):
+    def read_all(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@pytest.fixture
+def output() -> Lines:
+    return Lines()
+
+
+@pytest.fixture
+def logger(output: Lines, request: pytest.FixtureRequest) -> Iterator[Logger]:
+    made = Logger(service=request.node.name, stream=output)
+    yield made
+    made.handlers.clear()
+    logging.root.manager.loggerDict.pop(made.name)
+    logger_keys._loggers = 0
+
+
+def orders() -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")})
+
+
+def own(line: dict[str, Any]) -> bool:
+    return line["message_id"] == line["delivery_id"] == line["own"]
+
+
+@pytest.mark.parametrize("appends", [None, "append_keys", "thread_safe_append_keys"])
+@pytest.mark.parametrize("concurrency", [1, 50])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_of_1000_messages_has_its_own_id_on_its_lines_at_any_concurrency(
+    is_async: bool, concurrency: int, appends: str | None, logger: Logger, output: Lines
+) -> None:  # SPEC I1
+    import asyncio
+
+    def log(message: Message, text: str) -> None:
+        if appends is not None:
+            getattr(logger, appends)(**message.logger_keys)
+        logger.info(text, extra={"own": message.delivery_id})
+
+    def handler(message: Message) -> None:
+        log(message, "begins")
+        if message.json() % 97 == 0:
+            raise ValueError
+        log(message, "ends")
+
+    async def handler_async(message: Message) -> None:
+        log(message, "begins")
+        await asyncio.sleep(0)
+        log(message, "ends")
+
+    with orders():
+        consumer(concurrency=concurrency, backoff=Fixed(60))(handler_async if is_async else handler)(
+            batch_of(1000), Context(300)
+        )
+    logger.info("after the batch")
+    *of_messages, last = output.read_all()
+    assert len(of_messages) >= 1_989
+    assert all(map(own, of_messages))
+    assert {line["queue"] for line in of_messages} == {"orders"}
+    assert not set(logger_keys.KEYS) & set(last)
+
+
+def test_a_group_id_is_on_the_lines_of_its_message_only(logger: Logger, output: Lines) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        logger.append_keys(**message.logger_keys)
+        logger.info("runs")
+
+    handler(event(record(message_id="m0", group="g1"), record(message_id="m1")), Context())
+    assert [line.get("group_id") for line in output.read_all()] == ["g1", None]
+
+
+def test_all_runs_and_the_hook_have_the_keys_and_a_key_of_the_handler_ends_with_its_run(
+    logger: Logger, output: Lines
+) -> None:
+    logger.thread_safe_append_keys(team="checkout")
+
+    def hook(message: Message, _: object) -> None:
+        logger.info("hook")
+
+    @consumer(on_failure=[LocalRetry(1, 0)], on_outcome=hook)
+    def handler(message: Message) -> None:
+        logger.info("run")
+        logger.thread_safe_append_keys(order=message.id)
+        raise ValueError
+
+    with orders():
+        handler(event(record(receives=3)), Context())
+    logger.thread_safe_clear_keys()
+    found = output.read_all()
+    assert [(line["message"], line["message_id"], line["attempt"]) for line in found] == [
+        ("run", "m1", 3),
+        ("run", "m1", 3),
+        ("hook", "m1", 3),
+    ]
+    assert all(line["team"] == "checkout" and "order" not in line for line in found)
+
+
+def test_a_stdlib_logger_with_powertools_formatter_has_the_keys_and_a_batch_handler_sets_them_itself(
+    output: Lines,
+) -> None:
+    stdlib, handler_of_lines = logging.getLogger("shop.keys"), logging.StreamHandler(output)
+    handler_of_lines.setFormatter(LambdaPowertoolsFormatter())
+    stdlib.addHandler(handler_of_lines)
+
+    @batch_consumer
+    def in_batches(batch: Batch) -> None:
+        stdlib.warning("batch")
+        for message in batch:
+            with handler_of_lines.formatter.append_context_keys(**message.logger_keys):  # type: ignore[union-attr]
+                stdlib.warning("each")
+
+    try:
+        consumer(lambda message: stdlib.warning("one"))(batch_of(1), Context())
+        in_batches(batch_of(2), Context())
+    finally:
+        stdlib.removeHandler(handler_of_lines)
+        logging.root.manager.loggerDict.pop("shop.keys")
+        logger_keys._loggers = 0
+    found = [(line["message"], line.get("message_id")) for line in output.read_all()]
+    assert found == [("one", "m0"), ("batch", None), ("each", "m0"), ("each", "m1")]
+
+
+def test_a_formatter_that_raises_fails_no_message(logger: Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(**_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(logger.registered_formatter, "thread_safe_append_keys", refuses)
+    monkeypatch.setattr(logger.registered_formatter, "get_current_keys", refuses)
+    assert failed(consumer(lambda message: None)(batch_of(2), Context())) == []
+
+
+def test_the_keys_have_the_names_of_the_fields_in_the_lines_of_tarry(caplog: pytest.LogCaptureFixture) -> None:
+    keys: dict[str, Any] = {}
+
+    @consumer(backoff=Exponential(60))
+    def handler(message: Message) -> None:
+        keys.update(message.logger_keys)
+        raise ValueError
+
+    with orders(), suppress(ValueError):
+        handler(event(record(receives=2)), Context())
+    assert keys == {"message_id": "m1", "delivery_id": "m1", "queue": "orders", "attempt": 2}
+    assert {name: getattr(caplog.records[-1], name) for name in keys} == keys

@@ -1,0 +1,180 @@
+"""``on_outcome``: told once for each message what became of it, without an effect on the messages."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry import Batch, ConfigurationError, Fixed, Message, Outcome, batch_consumer, consumer, world
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Wire, client_error
+
+Told = list[tuple[str, str]]
+
+
+def orders(**more: Any) -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
+
+
+def gives_verdicts(message: Message) -> None:
+    match message.id:
+        case "m1":
+            raise ValueError("no stock")
+        case "m2":
+            message.reject("no such customer")
+        case "m3":
+            message.defer(5)
+        case "m4":
+            message.discard("old")
+
+
+async def gives_verdicts_async(message: Message) -> None:
+    gives_verdicts(message)
+
+
+def fails_in_part(batch: Batch) -> None:
+    for message in batch:
+        try:
+            gives_verdicts(message)
+        except ValueError as error:
+            message.fail(error)
+
+
+SETTINGS: dict[str, Any] = {"backoff": Fixed(60)}
+CONSUMERS: list[Any] = [
+    pytest.param(lambda hook: consumer(on_outcome=hook, **SETTINGS)(gives_verdicts), id="one by one"),
+    pytest.param(lambda hook: consumer(on_outcome=hook, concurrency=4, **SETTINGS)(gives_verdicts), id="threads"),
+    pytest.param(lambda hook: consumer(on_outcome=hook, concurrency=4, **SETTINGS)(gives_verdicts_async), id="tasks"),
+    pytest.param(lambda hook: batch_consumer(on_outcome=hook, **SETTINGS)(fails_in_part), id="batch"),
+]
+
+
+@pytest.mark.parametrize("make", CONSUMERS)
+def test_the_hook_is_called_once_for_each_message_in_the_order_of_the_batch_when_all_are_settled(
+    make: Callable[[Any], Any],
+) -> None:  # SPEC L5
+    told: Told = []
+    requests: set[int] = set()
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        told.append((message.id, outcome.kind))
+        assert message.outcome is outcome
+        requests.add(len(wire.requests))
+
+    with orders() as wire:
+        assert failed(make(hook)(batch_of(6), Context())) == ["m1"]
+    assert told == [
+        ("m0", "ack"),
+        ("m1", "retry"),
+        ("m2", "dead_letter"),
+        ("m3", "defer"),
+        ("m4", "discard"),
+        ("m5", "ack"),
+    ]
+    assert requests == {len(wire.requests)}, "no request follows"
+
+
+def test_the_hook_is_told_what_became_of_a_message_and_not_what_was_decided() -> None:  # SPEC L5, F4
+    told: dict[str, Outcome] = {}
+
+    @consumer(on_outcome=lambda message, outcome: told.update({message.id: outcome}))
+    def handler(message: Message) -> None:
+        message.reject()
+
+    with orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}):
+        assert failed(handler(batch_of(1), Context())) == ["m0"]
+    assert told["m0"].kind == "unhandled"
+
+
+def test_a_message_that_was_only_reported_as_failed_is_told_as_unhandled_and_released_ones_as_released() -> None:
+    told: Told = []
+
+    @consumer(on_outcome=lambda message, outcome: told.append((message.id, outcome.kind)), backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    with orders():
+        handler(batch_of(2), Context())
+        handler(batch_of(1), Context(0.1))  # too little time to run or to settle a message
+    assert told == [("m0", "retry"), ("m1", "release"), ("m0", "unhandled")]
+
+
+class Broken(BaseException):
+    """Not even an `Exception`."""
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, Broken])
+def test_a_hook_that_raises_changes_nothing_and_is_logged_once_per_cold_start(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC L5, A2
+    called = []
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        called.append(message.id)
+        message.reject()  # too late
+        raise error("from the hook")
+
+    handler = consumer(on_outcome=hook, **SETTINGS)(gives_verdicts)
+    with orders() as wire, world.use(world.current().afresh()):
+        for _ in range(2):
+            assert failed(handler(batch_of(2), Context())) == ["m1"]
+    assert called == ["m0", "m1"] * 2
+    assert set(wire.operations) == {"GetQueueAttributes", "ChangeMessageVisibilityBatch"}
+    [line] = lines(caplog, "on_outcome_failed")
+    assert (line.levelname, field(line, "message_id")) == ("WARNING", "m0")
+    assert "from the hook" in line.exc_text
+    assert not lines(caplog, "runtime_failed")
+
+
+def test_a_slow_hook_is_interrupted_before_the_deadline_and_the_response_holds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC L5, I2
+    called = []
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        called.append(message.id)
+        time.sleep(60)
+
+    handler = consumer(on_outcome=hook)(lambda message: None)
+    assert failed(handler(batch_of(2), Context(0.3))) == []
+    [line] = lines(caplog, "on_outcome_stopped")
+    assert "called for 1 of 2 messages" in field(line, "text")
+    assert called == ["m0"]
+
+
+def test_the_hook_sees_the_message_with_its_body_and_its_context_variables_do_not_leak() -> None:  # SPEC L5, I1
+    seen = []
+    handler = consumer(on_outcome=lambda message, outcome: seen.append((message.body, message.attempt)))(lambda m: None)
+    handler(event(record('{"a": 1}', "m0"), record("{}", "m1", receives=3)), Context())
+    assert seen == [('{"a": 1}', 1), ("{}", 3)]
+
+
+async def is_async(message: Message, outcome: Outcome) -> None: ...
+
+
+class CallsAsync:
+    async def __call__(self, message: Message, outcome: Outcome) -> None: ...
+
+
+@pytest.mark.parametrize("hook", [is_async, functools.partial(is_async), CallsAsync()])
+def test_an_async_hook_is_refused(hook: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"on_outcome cannot be async, got .*Make it a plain function"):
+        consumer(on_outcome=hook)
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="on_outcome takes a function of a message and its outcome, got 'x'"):
+        batch_consumer(on_outcome="x")  # type: ignore[call-overload]
+
+
+def test_a_forked_child_of_a_hook_ends_before_the_response() -> None:
+    def hook(message: Message, outcome: Outcome) -> None:
+        if os.fork() == 0:
+            raise ValueError
+
+    assert failed(consumer(on_outcome=hook)(lambda message: None)(batch_of(1), Context())) == []
+    os.wait()
