@@ -43,7 +43,7 @@ class UnknownCarrier(Exception):
     """The carrier has no id in the warehouse. A retry would not help until one is added."""
 
 
-@batch_consumer(fatal=UnknownCarrier)
+@batch_consumer(name="digest", fatal=UnknownCarrier)
 def handler(batch: Batch[Scan]) -> None:
     digest: dict[str, Message[Scan]] = {}  # by parcel
     for message in sorted(batch, key=lambda message: (message.payload.at, message.id)):

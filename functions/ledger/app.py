@@ -22,7 +22,7 @@ ENTRIES = os.environ["ENTRIES_TABLE"]
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
 
 
-@consumer(max_attempts=40, backoff=Fixed(30))
+@consumer(name="ledger", max_attempts=40, backoff=Fixed(30))
 def handler(message: Message) -> None:
     entry = LedgerEntry.read(message.json())
     try:

@@ -44,6 +44,7 @@ class Webhook(BaseModel):
 
 
 @consumer(
+    name="webhooks",
     max_attempts=8,
     backoff=BACKOFF,
     concurrency=10,

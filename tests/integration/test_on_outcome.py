@@ -1,4 +1,4 @@
-"""``on_outcome``: told once for each message what became of it, without an effect on the messages."""
+"""``on_outcome``: called once for each message with what became of it, without an effect on the messages."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
-Told = list[tuple[str, str]]
+Calls = list[tuple[str, str]]
 
 
 def orders(**more: Any) -> Wire:
@@ -57,17 +57,17 @@ CONSUMERS: list[Any] = [
 def test_the_hook_is_called_once_for_each_message_in_the_order_of_the_batch_when_all_are_settled(
     make: Callable[[Any], Any],
 ) -> None:  # SPEC L5
-    told: Told = []
+    seen: Calls = []
     requests: set[int] = set()
 
     def hook(message: Message, outcome: Outcome) -> None:
-        told.append((message.id, outcome.kind))
+        seen.append((message.id, outcome.kind))
         assert message.outcome is outcome
         requests.add(len(wire.requests))
 
     with orders() as wire:
         assert failed(make(hook)(batch_of(6), Context())) == ["m1"]
-    assert told == [
+    assert seen == [
         ("m0", "ack"),
         ("m1", "retry"),
         ("m2", "dead_letter"),
@@ -78,29 +78,29 @@ def test_the_hook_is_called_once_for_each_message_in_the_order_of_the_batch_when
     assert requests == {len(wire.requests)}, "no request follows"
 
 
-def test_the_hook_is_told_what_became_of_a_message_and_not_what_was_decided() -> None:  # SPEC L5, F4
-    told: dict[str, Outcome] = {}
+def test_the_hook_gets_what_became_of_a_message_and_not_what_was_decided() -> None:  # SPEC L5, F4
+    seen: dict[str, Outcome] = {}
 
-    @consumer(on_outcome=lambda message, outcome: told.update({message.id: outcome}))
+    @consumer(on_outcome=lambda message, outcome: seen.update({message.id: outcome}))
     def handler(message: Message) -> None:
         message.reject()
 
     with orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}):
         assert failed(handler(batch_of(1), Context())) == ["m0"]
-    assert told["m0"].kind == "unhandled"
+    assert seen["m0"].kind == "unhandled"
 
 
-def test_a_message_that_was_only_reported_as_failed_is_told_as_unhandled_and_released_ones_as_released() -> None:
-    told: Told = []
+def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_released_ones_as_released() -> None:
+    seen: Calls = []
 
-    @consumer(on_outcome=lambda message, outcome: told.append((message.id, outcome.kind)), backoff=Fixed(60))
+    @consumer(on_outcome=lambda message, outcome: seen.append((message.id, outcome.kind)), backoff=Fixed(60))
     def handler(message: Message) -> None:
         raise SystemExit
 
     with orders():
         handler(batch_of(2), Context())
         handler(batch_of(1), Context(0.1))  # too little time to run or to settle a message
-    assert told == [("m0", "retry"), ("m1", "release"), ("m0", "unhandled")]
+    assert seen == [("m0", "retry"), ("m1", "release"), ("m0", "unhandled")]
 
 
 class Broken(BaseException):

@@ -33,7 +33,8 @@ from tarry.errors import Unsent
 from tarry.message import _OfPowertools
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.value import Value
-from tests.reference import messages, sqs_api
+from tarry.telemetry.metrics import DIMENSIONS, METRICS
+from tests.reference import messages, metrics, sqs_api
 from tests.reference.__main__ import DOCS, PICTURES, pages
 from tests.reference.messages import Meanings, Messages, problems, read_meanings
 from tests.reference.source import PACKAGE, Source, Text
@@ -60,6 +61,11 @@ def test_the_pictures_are_those_of_their_runs_today() -> None:
 
 def test_every_log_event_and_every_error_has_a_meaning_and_every_meaning_is_in_use(found: Messages) -> None:
     assert list(problems(found, read_meanings())) == []
+
+
+def test_every_metric_has_a_meaning_and_every_meaning_is_in_use() -> None:
+    assert {*metrics.meanings()} == {each.name for each in METRICS}
+    assert DIMENSIONS == ("consumer", "queue"), "named on the page"
 
 
 NO_MEANINGS = Meanings({}, {}, {})
@@ -317,6 +323,7 @@ def test_the_pages_link_only_to_each_other() -> None:
         "failure-steps.md",
         "command.md",
         "messages.md",
+        "metrics.md",
         "tarry-attribute.md",
         "permissions.md",
         "testing.md",

@@ -1,6 +1,6 @@
-"""What became of a batch's messages, told to metrics and ``on_outcome`` when all of them are settled.
+"""Metrics and ``on_outcome``: what became of the messages of a batch, reported when all of them are settled.
 
-Nothing here changes an outcome, or delays the response beyond the function's deadline.
+A report changes no outcome, and does not delay the response beyond the function's deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarry.outcome import Outcome
 from tarry.support.causes import name_of
 from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING, Log
-from tarry.telemetry.observer import Transition
+from tarry.telemetry.observer import FinalOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +32,8 @@ ANSWER_SECONDS = 0.5
 """The time kept for the response; less in a short invocation."""
 ANSWER_SHARE = 0.05
 """The largest share of the invocation's time kept for the response."""
-DONE = Transition(Outcome.ack(), None, is_copied=False, is_refused=False)
-NOT_SETTLED = Transition(Outcome.unhandled(), None, is_copied=False, is_refused=True)
+DONE = FinalOutcome(Outcome.ack(), None, is_copied=False, is_refused=False)
+NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)
 """A message that is only reported as failed, because there was no time to settle it or tarry failed."""
 NEVER_RUN = frozenset({"wait", "release"})
 """The kinds of outcome of messages that did not run."""

@@ -213,6 +213,7 @@ def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str
         "AWS_LAMBDA_LOG_STREAM_NAME": "local",
         "LAMBDA_TASK_ROOT": str(code),
         "_HANDLER": function.handler or "",
+        "POWERTOOLS_METRICS_DISABLED": "true",  # there is no CloudWatch that reads them
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon to send to
         **({"AWS_LAMBDA_LOG_LEVEL": function.log_level} if function.log_level else {}),
     }

@@ -58,7 +58,7 @@ DIMENSIONS = ("consumer", "queue")
 
 
 class Ending(NamedTuple):
-    """What became of one message."""
+    """The end of one message in an invocation."""
 
     outcome: Outcome
     delay: int | None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tarry.outcome import Outcome
 
 
-class Transition(NamedTuple):
-    """What became of a message, as the settlement found."""
+class FinalOutcome(NamedTuple):
+    """The outcome of a message as it was carried out."""
 
     outcome: Outcome
     delay: int | None
@@ -31,7 +31,7 @@ class Observer:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._running: dict[object, tuple[str | None, float]] = {}
-        self.transitions: dict[str, Transition] = {}
+        self.transitions: dict[str, FinalOutcome] = {}
         """The messages that did not simply succeed, by delivery id."""
         self.requests: list[str] = []
         """The operations of the requests to SQS."""
@@ -41,7 +41,7 @@ class Observer:
         """Note what became of a message; ``fields``: those of its log line."""
         is_refused = "not_settled" in fields or "not_sent" in fields
         is_copied = "sent_to" in fields or "dead_letter_queue" in fields
-        self.transitions[delivery_id] = Transition(outcome, delay, is_copied, is_refused)
+        self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused)
 
     def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
         """Return a handler whose runs are timed."""

@@ -160,6 +160,7 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
         "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
         "LAMBDA_TASK_ROOT": str((function.code or Path()).resolve()),
         "LANG": "en_US.UTF-8",
+        "POWERTOOLS_METRICS_DISABLED": "true",  # there is no CloudWatch that reads them
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon
         "TZ": ":UTC",
         "_HANDLER": function.handler or "",

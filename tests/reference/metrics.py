@@ -1,0 +1,22 @@
+"""docs/reference/metrics.md: the metrics in the code, with meanings from meanings.toml."""
+
+import tomllib
+
+from tarry.telemetry.metrics import METRICS
+from tests.reference.messages import MEANINGS
+
+
+def meanings() -> dict[str, str]:
+    """Return the meaning of each metric, by name."""
+    found: dict[str, str] = tomllib.loads(MEANINGS.read_text("utf-8"))["metrics"]
+    return found
+
+
+def parts() -> dict[str, str]:
+    """Return the generated parts of the page, by their names."""
+    of_metrics = meanings()
+    rows = [
+        f"| `{each.name}` | {each.unit} | {'sum' if each.is_summed else 'each value'} | {of_metrics[each.name]} |"
+        for each in METRICS
+    ]
+    return {"metrics": "\n".join(["| metric | unit | a line has | meaning |", "| --- | --- | --- | --- |", *rows])}
