@@ -4,9 +4,10 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tarry import (
     Batch,
@@ -275,6 +276,97 @@ def test_bodies_are_not_logged_when_tarry_itself_has_problems(lines: TarryLines)
 def test_bodies_are_logged_on_request(handle: Any, settings: Any, lines: TarryLines) -> None:  # SPEC L2
     run(handle, record("the body"), log=LogOptions(body=True), **settings)
     assert all(line.body == "the body" for line in lines.records)
+
+
+class Line(BaseModel):
+    number: int
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"]
+
+
+class Order(BaseModel, extra="forbid"):
+    number: int
+    lines: dict[str, Line] = {}
+    payment: Annotated[Card | Cash, Field(discriminator="kind")] | None = None
+
+
+def validates_itself(message: Message) -> None:
+    Order.model_validate_json(message.body)
+
+
+def raises_from_its_validation(message: Message) -> None:
+    try:
+        validates_itself(message)
+    except ValidationError as error:
+        raise RuntimeError("no order") from error
+
+
+def raises_a_group(message: Message) -> None:
+    try:
+        validates_itself(message)
+    except ValidationError as error:
+        raise ExceptionGroup("several", [error, ExceptionGroup("more", [error])]) from error
+
+
+SECRET_BODIES: list[Any] = [
+    SECRET,
+    f'{{"number": {SECRET}',
+    {"number": SECRET},
+    {"number": 1, SECRET: 2},
+    {"number": 1, "lines": {SECRET: {"number": SECRET}}},
+    {"number": 1, "payment": {"kind": SECRET}},
+    [SECRET],
+    f"{SECRET}\x00\x1f",
+]
+READERS: list[Any] = [
+    pytest.param(lambda message: message.json()[0]["number"], {}, id="message.json()"),
+    pytest.param(lambda message: json.loads(message.body)[0]["number"], {}, id="json.loads"),
+    pytest.param(lambda message: message.json(), {"model": Order}, id="model"),
+    pytest.param(lambda message: message.json(), {"model": Order, "envelope": "sns"}, id="model in SNS"),
+    pytest.param(validates_itself, {}, id="own validation"),
+    pytest.param(raises_from_its_validation, {}, id="own validation as a cause"),
+    pytest.param(raises_a_group, {}, id="own validation in a group"),
+    pytest.param(lambda message: TypeAdapter(dict[int, int]).validate_json(message.body), {}, id="type adapter"),
+]
+
+
+@pytest.mark.parametrize("max_attempts", [1, 5])
+@pytest.mark.parametrize(("handle", "settings"), READERS)
+def test_no_body_is_in_the_line_of_a_message_that_cannot_be_read(
+    handle: Any, settings: Any, max_attempts: int, lines: TarryLines, capsys: pytest.CaptureFixture[str]
+) -> None:  # SPEC L2, D4
+    logging.getLogger("tarry").setLevel(logging.DEBUG)
+    bodies = [*SECRET_BODIES, {"Type": "Notification", "TopicArn": "t", "Message": SECRET}]
+    records = [record(body, f"m{index}") for index, body in enumerate(bodies)]
+    run(handle, *records, max_attempts=max_attempts, **settings)
+    assert len(lines.records) >= 6  # a body is not invalid for every reader
+    assert SECRET not in lines.text()
+    assert SECRET not in "".join(capsys.readouterr())
+
+
+def test_a_validation_error_of_the_handler_names_the_fields_of_its_model(lines: TarryLines) -> None:
+    run(validates_itself, record({"lines": {SECRET: {"number": "x"}}}))
+    assert lines.records[0].error == (
+        "pydantic_core._pydantic_core.ValidationError: 2 validation errors for Order: number: Field required; "
+        "lines.<key>.number: Input should be a valid integer, unable to parse string as an integer"
+    )
+
+
+def test_the_text_of_any_other_exception_is_the_users_and_redact_can_remove_it(lines: TarryLines) -> None:
+    def handler(message: Message) -> None:
+        _ = {}[message.body]
+
+    run(handler, record(SECRET))
+    run(handler, record(SECRET), log=LogOptions(redact=_mask))
+    users, redacted = lines.records
+    assert users.error == f"KeyError: '{SECRET}'"
+    assert SECRET not in str(redacted.__dict__)
 
 
 def test_message_attributes_are_not_logged(lines: TarryLines) -> None:  # SPEC L2

@@ -81,6 +81,27 @@ def with_settings(message: Message) -> None: ...
 def with_nothing_set(message: Message[Order]) -> None: ...
 
 
+def count(message: Message, outcome: Outcome) -> None:
+    assert_type(outcome.state, State)
+    assert_type(message.logger_keys, dict[str, Any])
+
+
+def count_orders(message: Message[Order], outcome: Outcome) -> None:
+    assert_type(message.payload, Order)
+
+
+@consumer(on_outcome=count)
+def with_a_hook(message: Message[Order]) -> None: ...
+
+
+@consumer(on_outcome=count_orders)
+def with_a_hook_of_orders(message: Message[Order]) -> None: ...
+
+
+without_a_hook = with_a_hook.replace(on_outcome=None)
+assert_type(without_a_hook, Consumer[Order])
+
+
 @consumer
 async def asynchronous(message: Message) -> None:
     message.retry()
@@ -318,6 +339,13 @@ def with_a_number_as_policy(message: Message) -> None: ...
 
 @consumer(fatal="KeyError")  # type: ignore[call-overload, untyped-decorator]
 def with_a_name_as_error(message: Message) -> None: ...
+
+
+async def later(message: Message, outcome: Outcome) -> None: ...
+
+
+@consumer(on_outcome=later)  # type: ignore[arg-type]
+def with_an_async_hook(message: Message) -> None: ...
 
 
 @consumer(on_failure=[RetryInPlace])  # type: ignore[list-item]

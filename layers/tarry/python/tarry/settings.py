@@ -89,7 +89,7 @@ class Settings(TypedDict, total=False):
     idempotency: BasePersistenceLayer | None
     name: str | None
     log: LogOptions
-    on_outcome: Callable[[Message[Any], Outcome], object] | None
+    on_outcome: Callable[[Message[Any], Outcome], None] | None
 
 
 class BatchSettings(Settings, total=False):
@@ -231,7 +231,7 @@ def _is_plain(function: Callable[..., Any]) -> bool:
 
 def outcome_hook_of(
     settings: Settings, is_async: Callable[[object], bool]
-) -> Callable[[Message[Any], Outcome], object] | None:
+) -> Callable[[Message[Any], Outcome], None] | None:
     hook: object = settings.get("on_outcome")
     if hook is None:
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tarry.telemetry.metrics import Ending
     from tarry.telemetry.observer import Observer
 
-    OnOutcome = Callable[[Message[Any], Outcome], object]
+    OnOutcome = Callable[[Message[Any], Outcome], None]
 
 ANSWER_SECONDS = 0.5
 """The time kept for the response; less in a short invocation."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.payload.powertools import body_model_of, describes_record
 from tarry.signals import Discard
+from tarry.telemetry.validation import problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
     from tarry.message import Message
 
@@ -27,7 +28,6 @@ ENVELOPES = {
     "s3": ("S3 notification", "Records"),
 }
 """The display name of each envelope, and the field that contains the payload."""
-MOST_PROBLEMS = 20
 
 
 class PayloadReader:
@@ -81,7 +81,7 @@ class PayloadReader:
             if first["type"] == "json_invalid" and not first["loc"]:
                 not_json = first["ctx"]["error"]
             else:
-                problems = _problems(error, self._known_names())
+                problems = problems_of(error, self._known_names())
         except self._attribute_error as error:  # Powertools wraps any AttributeError so, here one of a validator
             failure = error.__cause__ or error
         # Raised outside the except block, without a context: pydantic's errors contain the input, which may be secret.
@@ -213,21 +213,3 @@ def _texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from _texts_in(each)
-
-
-def _problems(error: ValidationError, names: Collection[str]) -> str:
-    """Return the places and reasons of a validation error, without the input."""
-    found = [_problem(each, names) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
-    if (more := error.error_count() - len(found)) > 0:
-        found.append(f"and {more} more")
-    return "; ".join(found)
-
-
-def _problem(details: Any, names: Collection[str]) -> str:
-    """Return the text of one error. Keys of the body may be secret, so its path shows only names of the model."""
-    text = details["msg"]
-    if details["type"] == "union_tag_invalid":  # the only message of pydantic that quotes the input
-        tags = details["ctx"]
-        text = f"Input tag found using {tags['discriminator']} does not match any of: {tags['expected_tags']}"
-    path = ".".join(str(part) if isinstance(part, int) or part in names else "<key>" for part in details["loc"])
-    return f"{path}: {text}" if path else text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from tarry.signals import Signal
 from tarry.support.causes import chain, is_a, leaves_of, name_of, text_of, traceback_of, type_name
@@ -96,10 +97,21 @@ def diagnose(error: BaseException) -> Diagnosis:
 
 def error_text(error: BaseException) -> str:
     """Return the text of an error; for an exception group, followed by the texts of its leaves."""
-    text = text_of(error, MAX_MESSAGE_CHARACTERS)
+    text = _own_text(error, MAX_MESSAGE_CHARACTERS)
     if is_a(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(_within(error, MAX_GROUP_DEPTH, [MAX_LEAVES]))}"
     return text[:MAX_MESSAGE_CHARACTERS]
+
+
+def _own_text(error: BaseException, limit: int) -> str:
+    """Return the text of an error itself; that of pydantic's ``ValidationError`` is given without the input."""
+    pydantic = sys.modules.get("pydantic_core")
+    if pydantic is None or type(error) is not pydantic.ValidationError:
+        return text_of(error, limit)
+    from tarry.telemetry.validation import text_without_input
+
+    invalid: Any = error
+    return text_without_input(invalid)[:limit]
 
 
 def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[int]) -> list[str]:
@@ -112,7 +124,7 @@ def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[in
             break
         left[0] -= 1
         inner = _within(error, levels - 1, left) if is_a(error, BaseExceptionGroup) else []
-        text = text_of(error, MAX_MESSAGE_CHARACTERS)
+        text = _own_text(error, MAX_MESSAGE_CHARACTERS)
         texts.append(": ".join([type_name(error), *filter(None, [text, "; ".join(inner)])]))
     return texts
 
@@ -186,7 +198,7 @@ def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below
     left, parts = MAX_LOGGED_TEXT_BYTES, list[str]()
     for index, (name, frames, link) in enumerate(links):
         most = min(left, MAX_LOGGED_CAUSE_BYTES) if index else left - (MAX_LOGGED_CAUSE_BYTES if len(links) > 1 else 0)
-        text = shortened(text_of(link, most) if index else message, most) if most > 3 else ""
+        text = shortened(_own_text(link, most) if index else message, most) if most > 3 else ""
         left -= len(text.encode("utf-8", "replace"))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{name}: {text}" if text else f"{head}{frames}{name}")
