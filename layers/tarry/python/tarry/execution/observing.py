@@ -9,9 +9,11 @@ import math
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from tarry.delay import epoch_seconds
 from tarry.execution.timeouts import RECHECK_SECONDS, Interrupted
 from tarry.message import Message
 from tarry.outcome import Outcome
+from tarry.support.arn import queue_arn
 from tarry.support.causes import name_of
 from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING, Log
@@ -76,8 +78,7 @@ class Observing:
 
     def _values(self) -> dict[str, Any]:
         """Return the values of the metrics by queue."""
-        from tarry.support.arn import queue_arn
-        from tarry.telemetry.metrics import values_of
+        from tarry.telemetry.metrics import Ending, values_of
 
         records, now = self._invocation.records, self._invocation.now()
         queues: dict[str, list[Ending]] = {}
@@ -85,7 +86,7 @@ class Observing:
         for delivery_id, record in records.items():
             queue = of_ids[delivery_id] = queue_arn(record.get("eventSourceARN")).name
             of_ids.setdefault(None, queue)  # of a batch handler's run
-            queues.setdefault(queue, []).append(self._ending(delivery_id, record, now))
+            queues.setdefault(queue, []).append(Ending(*self._ending(delivery_id, record, now)))
         runs: dict[str, list[float]] = {}
         for run_id, seconds in self._observer.runs():
             runs.setdefault(of_ids.get(run_id, ""), []).append(seconds)
@@ -96,10 +97,10 @@ class Observing:
             requests = 0  # an event has one queue, unless it was made by hand
         return values
 
-    def _ending(self, delivery_id: str, record: dict[str, Any], now: float) -> Ending:
-        from tarry.delay import epoch_seconds
-        from tarry.telemetry.metrics import Ending
-
+    def _ending(
+        self, delivery_id: str, record: dict[str, Any], now: float
+    ) -> tuple[Outcome, int | None, bool, bool, int | None, float | None]:
+        """Return the fields of a message's `Ending`."""
         transition, made = self._transitions[delivery_id], self._invocation.deliveries.get(delivery_id)
         outcome, delay = transition.outcome, transition.delay
         attributes = record.get("attributes")
@@ -110,7 +111,7 @@ class Observing:
             sent = epoch_seconds(known.get("SentTimestamp"))
         else:
             sent = sent_at.timestamp()
-        return Ending(
+        return (
             outcome,
             delay,
             bool(delay) and not transition.is_copied,
