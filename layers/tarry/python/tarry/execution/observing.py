@@ -172,6 +172,7 @@ class Observing:
         exit_if_forked(invocation.began_in, None)
         if not is_kept:
             del invocation.deliveries[delivery_id]
+            vars(delivery).pop("message", None)  # they refer to each other
 
 
 class _Limit:
