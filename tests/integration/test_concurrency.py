@@ -25,7 +25,7 @@ from tarry import (
 )
 from tarry.execution.event_loop import event_loop
 from tarry.execution.threads import WorkerPool
-from tarry.telemetry.logger_keys import KEYS
+from tarry.observing.logger_keys import KEYS
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import field, lines

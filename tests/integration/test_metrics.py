@@ -12,7 +12,7 @@ import pytest
 
 from tarry import Batch, Consumer, Fixed, LocalRetry, Message, batch_consumer, consumer, world
 from tarry.envelope.attribute import body_sum
-from tarry.telemetry.metrics import METRICS, refusal_of
+from tarry.observing.metrics import METRICS, refusal_of
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error

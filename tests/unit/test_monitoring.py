@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tarry.observing.logger_keys import KEYS
+from tarry.observing.metrics import METRICS
 from tarry.settings import SETTINGS
-from tarry.telemetry.logger_keys import KEYS
 from tarry.telemetry.logs import _TRANSITIONS
-from tarry.telemetry.metrics import METRICS
 from tests.pages import ROOT, Page
 from tests.reference import messages
 from tests.reference.source import Source

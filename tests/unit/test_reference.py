@@ -31,9 +31,9 @@ from tarry.envelope.attribute import (
 from tarry.envelope.fitting import FLOORS_BYTES
 from tarry.errors import Unsent
 from tarry.message import _OfPowertools
+from tarry.observing.metrics import DIMENSIONS, METRICS
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.value import Value
-from tarry.telemetry.metrics import DIMENSIONS, METRICS
 from tests.reference import messages, metrics, sqs_api
 from tests.reference.__main__ import DOCS, PICTURES, pages
 from tests.reference.messages import Meanings, Messages, problems, read_meanings

@@ -175,7 +175,9 @@ class Consumer(Generic[T]):
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
-            self._prepare(invocation)
+            from tarry.observing.reports import prepare
+
+            prepare(invocation, observes=self._on_outcome is not None or bool(self._metrics))
         run = Run(self if here.watch is None else here.watch(self), invocation, pending)
         try:
             if invocation.began_with < MINIMUM_SECONDS:
@@ -197,41 +199,12 @@ class Consumer(Generic[T]):
             if run.made_verdicts is not None:
                 run.made_verdicts.outcomes.stop()
             if invocation.observes:
-                self._observe(invocation, pending)
+                from tarry.observing.reports import report
+
+                report(invocation, pending, self.log, self.name, self._metrics, self._on_outcome)
             if invocation.deliveries or invocation.spans is not None:
                 invocation.clear()
         return invocation.must_end_process
-
-    def _prepare(self, invocation: Invocation) -> None:
-        """Prepare metrics and ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""
-        if self._on_outcome is not None or self._metrics:
-            from tarry.telemetry.observer import Observer
-
-            invocation.observer = Observer(invocation.world.clock.monotonic)
-        keys = modules.get("tarry.telemetry.logger_keys")
-        if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
-            from tarry.telemetry import logger_keys as keys
-        invocation.logger_keys = keys is not None and bool(keys.formatters())
-        invocation.observes = invocation.logger_keys or invocation.observer is not None
-
-    def _observe(self, invocation: Invocation, pending: Records) -> None:
-        """Tell metrics and ``on_outcome`` what became of the messages, without an effect on them."""
-        try:
-            if invocation.observer is not None:
-                from tarry.execution.observing import Observing
-
-                observing = Observing(invocation, invocation.observer, pending, self.log)
-                if self._metrics:
-                    observing.write_metrics(self._metrics, self.name)
-                if self._on_outcome is not None:
-                    observing.call(self._on_outcome)
-            if invocation.logger_keys:
-                from tarry.telemetry.logger_keys import clear
-
-                clear(invocation.records)
-        except BaseException as error:  # noqa: BLE001 a defect of tarry must not fail messages that are settled
-            exit_if_forked(invocation.began_in, error)
-            self.log.problem("runtime_failed", "tarry itself failed when all messages were settled.", error=error)
 
     def _runner(self, run: Run) -> Callable[[], None]:
         """Return a function that runs the handler over the batch."""

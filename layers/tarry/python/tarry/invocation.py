@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from tarry.delivery import Delivery
     from tarry.message import Message
+    from tarry.observing.observer import Observer
     from tarry.telemetry.diagnosis import Diagnoses
-    from tarry.telemetry.observer import Observer
     from tarry.verdict import BatchVerdict
     from tarry.world import Event, World
 

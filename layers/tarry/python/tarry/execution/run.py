@@ -206,7 +206,7 @@ class Run:
             function = _validating(function)
         function = self.traced(function)
         if invocation.logger_keys:
-            from tarry.telemetry.logger_keys import with_keys
+            from tarry.observing.logger_keys import with_keys
 
             return with_keys(function)
         return function

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from contextvars import copy_context
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import epoch_seconds
-from tarry.execution.timeouts import RECHECK_SECONDS, Interrupted
 from tarry.message import Message
+from tarry.observing.observer import FinalOutcome, Observer
 from tarry.outcome import Outcome
 from tarry.support.arn import queue_arn
 from tarry.support.causes import name_of
 from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING, Log
-from tarry.telemetry.observer import FinalOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
-    from tarry.telemetry.metrics import Ending
-    from tarry.telemetry.observer import Observer
+    from tarry.observing.metrics import Ending
 
     OnOutcome = Callable[[Message[Any], Outcome], None]
 
@@ -39,6 +38,48 @@ NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refuse
 """A message that is only reported as failed, because there was no time to settle it or tarry failed."""
 NEVER_RUN = frozenset({"wait", "release"})
 """The kinds of outcome of messages that did not run."""
+
+
+RECHECK_SECONDS = 0.05
+"""The interval of checks while no hook runs."""
+
+
+class HookInterrupted(BaseException):
+    """Raised in a hook whose time is up; not an `Exception`, so that it also ends a loop that retries after any."""
+
+
+def prepare(invocation: Invocation, *, observes: bool) -> None:
+    """Prepare an invocation for metrics and ``on_outcome``, and for the keys of Powertools' `Logger` if it is in use."""
+    if observes:
+        invocation.observer = Observer(invocation.world.clock.monotonic)
+    if "aws_lambda_powertools.logging.formatter" in modules:
+        from tarry.observing.logger_keys import formatters
+
+        invocation.logger_keys = bool(formatters())
+    invocation.observes = observes or invocation.logger_keys
+
+
+def report(
+    invocation: Invocation, pending: Records, log: Log, consumer: str, metrics: str | None, on_outcome: OnOutcome | None
+) -> None:
+    """Write metrics and call ``on_outcome`` when all messages are settled, without an effect on them.
+
+    ``pending``: the messages that are reported as failed. ``metrics``: their namespace; empty if they are off.
+    """
+    try:
+        if invocation.observer is not None:
+            observing = Observing(invocation, invocation.observer, pending, log)
+            if metrics:
+                observing.write_metrics(metrics, consumer)
+            if on_outcome is not None:
+                observing.call(on_outcome)
+        if invocation.logger_keys:
+            from tarry.observing.logger_keys import clear
+
+            clear(invocation.records)
+    except BaseException as error:  # noqa: BLE001 a defect of tarry must not fail messages that are settled
+        exit_if_forked(invocation.began_in, error)
+        log.problem("runtime_failed", "tarry itself failed when all messages were settled.", error=error)
 
 
 class Observing:
@@ -57,7 +98,7 @@ class Observing:
 
     def write_metrics(self, namespace: str, consumer: str) -> None:
         """Write the metrics; a failure is logged once per cold start."""
-        from tarry.telemetry import metrics
+        from tarry.observing import metrics
 
         if (refusal := metrics.refusal_of(namespace)) is not None:
             text = f"No metrics are written: {metrics.NAMESPACE} is {namespace!r:.300}, but {refusal}."
@@ -78,7 +119,7 @@ class Observing:
 
     def _values(self) -> dict[str, Any]:
         """Return the values of the metrics by queue."""
-        from tarry.telemetry.metrics import Ending, values_of
+        from tarry.observing.metrics import Ending, values_of
 
         records, now = self._invocation.records, self._invocation.now()
         queues: dict[str, list[Ending]] = {}
@@ -155,7 +196,7 @@ class Observing:
         delivery.outcome, delivery.is_closed = outcome, True
         hook: Callable[..., object] = on_outcome
         if invocation.logger_keys:
-            from tarry.telemetry.logger_keys import with_keys
+            from tarry.observing.logger_keys import with_keys
 
             hook = with_keys(on_outcome)
         try:
@@ -195,4 +236,4 @@ class _Limit:
         if (left := self._ends_at - self._clock.monotonic()) > 0:
             return left
         self.has_interrupted = True
-        return Interrupted("on_outcome took too long")
+        return HookInterrupted("on_outcome took too long")
