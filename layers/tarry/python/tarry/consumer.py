@@ -175,9 +175,7 @@ class Consumer(Generic[T]):
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
-            from tarry.observing.reports import prepare
-
-            prepare(invocation, observes=self._on_outcome is not None or bool(self._metrics))
+            self._prepare(invocation)
         run = Run(self if here.watch is None else here.watch(self), invocation, pending)
         try:
             if invocation.began_with < MINIMUM_SECONDS:
@@ -205,6 +203,18 @@ class Consumer(Generic[T]):
             if invocation.deliveries or invocation.spans is not None:
                 invocation.clear()
         return invocation.must_end_process
+
+    def _prepare(self, invocation: Invocation) -> None:
+        """Prepare an invocation for metrics, ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""
+        if self._on_outcome is not None or self._metrics:
+            from tarry.observing.observer import Observer
+
+            invocation.observer = Observer(invocation.world.clock.monotonic)
+        keys = modules.get("tarry.observing.logger_keys")
+        if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
+            from tarry.observing import logger_keys as keys
+        invocation.logger_keys = keys is not None and bool(keys.formatters())
+        invocation.observes = invocation.logger_keys or invocation.observer is not None
 
     def _runner(self, run: Run) -> Callable[[], None]:
         """Return a function that runs the handler over the batch."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from contextvars import copy_context
-from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import epoch_seconds
 from tarry.message import Message
-from tarry.observing.observer import FinalOutcome, Observer
+from tarry.observing.observer import FinalOutcome
 from tarry.outcome import Outcome
 from tarry.support.arn import queue_arn
 from tarry.support.causes import name_of
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
     from tarry.observing.metrics import Ending
+    from tarry.observing.observer import Observer
 
     OnOutcome = Callable[[Message[Any], Outcome], None]
 
@@ -46,17 +46,6 @@ RECHECK_SECONDS = 0.05
 
 class HookInterrupted(BaseException):
     """Raised in a hook whose time is up; not an `Exception`, so that it also ends a loop that retries after any."""
-
-
-def prepare(invocation: Invocation, *, observes: bool) -> None:
-    """Prepare an invocation for metrics and ``on_outcome``, and for the keys of Powertools' `Logger` if it is in use."""
-    if observes:
-        invocation.observer = Observer(invocation.world.clock.monotonic)
-    if "aws_lambda_powertools.logging.formatter" in modules:
-        from tarry.observing.logger_keys import formatters
-
-        invocation.logger_keys = bool(formatters())
-    invocation.observes = observes or invocation.logger_keys
 
 
 def report(
@@ -236,4 +225,4 @@ class _Limit:
         if (left := self._ends_at - self._clock.monotonic()) > 0:
             return left
         self.has_interrupted = True
-        return HookInterrupted("on_outcome took too long")
+        return HookInterrupted()
