@@ -13,6 +13,7 @@ from rich.text import Text
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
+from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
 from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
 from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, write_json
 from tarry.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, remove_found, retry_found
@@ -20,13 +21,16 @@ from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
     All,
+    ArchivePath,
     AsJson,
+    Audit,
     Concurrency,
     Conditions,
     EndpointUrl,
     Force,
     Ids,
     Keepalive,
+    NoArchive,
     Parameters,
     Profile,
     QueueName,
@@ -34,6 +38,7 @@ from tarry.cli.options import (
     StackName,
     TemplateFile,
     Via,
+    YesDelete,
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
@@ -155,6 +160,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
+    audit: Audit = None,
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
 
@@ -178,6 +184,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
     )
     with session(options, needs_handlers=via is Via.local) as run:
+        run.begin_audit(audit, "failed retry", asked_ids=ids, where=where, all=everything, to=to, via=via.value)
         report = run.report(as_json=as_json, shows_all=not is_bulk)
         method = RetryMethod(run, to, local=via is Via.local)
         if is_bulk and not force and has_terminal() and not _confirms(run, selection, "Retry"):
@@ -220,10 +227,18 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
+    archive: ArchivePath = None,
+    no_archive: NoArchive = False,
+    yes_delete: YesDelete = None,
+    audit: Audit = None,
 ) -> None:
-    """Delete dead letters permanently.
+    """Delete dead letters, after writing them to an archive.
 
-    At a terminal, the command asks once for all.
+    tarry failed restore sends the dead letters of an archive back to a queue. If
+    the archive cannot be written, no dead letter is deleted.
+
+    At a terminal, the command asks once for all. At AWS, --all asks for the name
+    of the queue, also with --force.
 
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
@@ -232,13 +247,19 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
             raise UsageError("no dead letters selected: give ids, --where or --all")
+        check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
+        run.begin_audit(audit, "failed remove", asked_ids=ids, where=where, all=everything)
         report = run.report(as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
-        if selection.everything and not asks and not queue and run.account.is_aws:
-            raise UsageError(f"remove --all without a question needs the queue's name at AWS: --queue {run.queues[0]}")
+        say_where(run)
+        if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
+            if not confirms_emptying(run, yes_delete or ()):
+                run.exit(0)
+            asks = False
+        kept = None if no_archive else run.archived(archive)
         if selection.ids:
             with run.found(selection.ids, keepalive) as by_id, report.progress():
                 _report_missing(run, report, selection.ids, by_id)
@@ -248,13 +269,14 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
                 question = f"Permanently delete {count_of(len(found))}?"
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
-                _report(report, remove_found(run, found, concurrency))
+                _report(report, remove_found(run, found, concurrency, kept))
             run.end(report)
         if asks and not _confirms(run, selection, "Permanently delete"):
             run.exit(0)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                _report(report, failed.remove(inspection, selection, concurrency=concurrency), inspection)
+                results = failed.remove(inspection, selection, concurrency=concurrency, archive=kept)
+                _report(report, results, inspection)
             report_inspection(inspection)
             if run.stopping():
                 break
