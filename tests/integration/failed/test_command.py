@@ -568,7 +568,7 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
         (("retry", "--all", "--edit"), "--edit needs ids"),
         (("retry", "--all", "--to", "nope"), "queue 'nope' does not exist; existing queues: orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
-        (("retry", "--all", "--via", "local"), "--via local finds the handlers in the template: there is no "),
+        (("retry", "--all", "--via", "local"), "the template is needed to find the handlers: there is no "),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_remedy(

@@ -56,6 +56,7 @@ tarry failed retry --queue orders-dlq"""
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_636e0ad2.py
 tarry failed show --stack shop --where 'type = app.CardDeclined'"""
 RETRY_EXAMPLE = """\
 tarry failed retry --queue orders-dlq
@@ -78,6 +79,9 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     ] = MAX_SHOWN,
     as_json: AsJson = False,
     as_event: Annotated[bool, typer.Option("--event", help="Print the SQS event that the function would get.")] = False,
+    as_test: Annotated[
+        bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
+    ] = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -92,13 +96,18 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
-        if as_json and as_event:
-            raise UsageError("--json and --event cannot be combined: give one of them")
+        formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
+        if len(given := [option for option, is_given in formats.items() if is_given]) > 1:
+            raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+        if as_test and not selection.ids:
+            raise UsageError("--pytest needs ids: name the dead letters that become tests")
     with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile),
+        needs_handlers=as_test,
     ) as run:
         if selection.ids:
-            run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
+            written = "json" if as_json else "event" if as_event else "test" if as_test else "text"
+            run.exit(_show_found(run, selection.ids, keepalive, written))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
             with run.opened(found, keepalive) as inspection:
@@ -114,13 +123,18 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         run.exit(0)
 
 
-def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, as_json: bool, as_event: bool) -> int:
+def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, written: str) -> int:
     """Show the dead letters with these ids; return the exit code."""
     with run.found(ids, keepalive) as found:
         dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
-    if as_event:
+    if written == "event":
         write_json(failed.as_event(dead_letters))
-    elif as_json:
+    elif written == "test":
+        from tarry.cli.failed.pytest_file import test_file
+
+        if dead_letters:
+            sys.stdout.write(test_file(dead_letters, run.targets))
+    elif written == "json":
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     else:

@@ -182,7 +182,7 @@ def _template(where: TargetOptions) -> Path:
         return template_path(where.template, note)
     except UsageError as error:
         if where.queue or where.stack:
-            raise UsageError(f"--via local finds the handlers in the template: {error}") from error
+            raise UsageError(f"the template is needed to find the handlers: {error}") from error
         others = "or name a deployed stack (--stack NAME) or a queue (--queue NAME)"
         raise UsageError(f"{error}; {others}") from error
 
