@@ -13,6 +13,7 @@ boto3 installs.
 """
 
 from tarry.failed.archive import Archive, ArchiveFile
+from tarry.failed.archive_bucket import ArchiveBucket
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
@@ -28,6 +29,7 @@ from tarry.failed.selection import Selection, Shown, not_found, scanned, select,
 __all__ = [
     "AmbiguousId",
     "Archive",
+    "ArchiveBucket",
     "ArchiveFile",
     "BadFilter",
     "CannotEdit",
