@@ -43,7 +43,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True)
 class RedriveRequest:
-    """Which dead letters to retry or remove, how many at most, and how many a second."""
+    """A request to retry or remove dead letters: which ones, how many at most, and how many a second."""
 
     queue: str
     action: str
@@ -114,7 +114,7 @@ def batches(inspection: failed.Inspection, request: RedriveRequest) -> Iterator[
 
 
 class Report:
-    """What an invocation did: for the log, the topic, and the caller."""
+    """The result of an invocation: for the log, the topic, and the caller."""
 
     def __init__(self, request: RedriveRequest, context: Any) -> None:
         self._request = request

@@ -106,7 +106,7 @@ def _run(command: str, function: str | None, where: TargetOptions, audit: Audit,
             first = mappings[0]
             note(f"AWS account {first.account}, region {first.region}" if account.is_aws else "")
             try:
-                progress = _Progress()
+                progress = WaitProgress()
                 changes += change(account, mappings, enabled=command == "resume", progress=progress, stop=stopping)
                 progress.clear()
                 for each in changes:
@@ -144,7 +144,7 @@ def _resume(function: str | None, where: TargetOptions) -> str:
     return " ".join(["tarry resume", *([function] if function else []), *options])
 
 
-class _Progress:
+class WaitProgress:
     """The progress of a wait: one line at a terminal, otherwise a line every ten seconds."""
 
     def __init__(self) -> None:

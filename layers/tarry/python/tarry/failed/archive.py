@@ -28,7 +28,7 @@ REMEDY = "nothing more is removed; name another file (--archive FILE)"
 
 
 class Archive(Protocol):
-    """What `remove` writes to before it deletes. An exception of ``add`` ends the removal: nothing of it is deleted."""
+    """A place that `remove` writes to before it deletes. An exception of ``add`` ends the removal."""
 
     def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Write dead letters durably, before they are deleted."""

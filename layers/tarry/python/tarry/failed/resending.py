@@ -63,7 +63,7 @@ class OutgoingMessage:
 
     @property
     def note(self) -> str | None:
-        """What is different from before."""
+        """An explanation of what is different from before; None if nothing is."""
         record = self.archived.record
         if self.left_out:
             return f"without its attributes {', '.join(self.left_out)}, which only AWS can set"

@@ -35,7 +35,7 @@ class ArchiveIndex(NamedTuple):
     offsets: dict[str, int]
     """The offset of each line, by delivery id, without those that were not deleted."""
     damaged: dict[int, str]
-    """What is wrong with lines that cannot be read, by line number."""
+    """The faults of lines that cannot be read, by line number."""
     queues: frozenset[str]
     """The names of the queues that the dead letters were removed from."""
 
@@ -82,7 +82,7 @@ def restore(path: Path, queue: DeadLetterQueue, *, stop: Callable[[], bool] = la
         _check(index, path, queue)
         progress = Journal(path.with_name(f"{path.name}.restored"), "progress file", REMEDY, is_ours=True)
         try:
-            yield from _restored(file, index, queue, _Progress(progress), stop)
+            yield from _restored(file, index, queue, RestoreProgress(progress), stop)
         finally:
             progress.close()
     for number, why in index.damaged.items():
@@ -100,7 +100,7 @@ def _check(index: ArchiveIndex, path: Path, queue: DeadLetterQueue) -> None:
         )
 
 
-class _Progress:
+class RestoreProgress:
     """The messages of an archive that were sent, by delivery id, with their new ids."""
 
     def __init__(self, journal: Journal) -> None:
@@ -122,7 +122,7 @@ class _Progress:
 
 
 def _restored(
-    file: BinaryIO, index: ArchiveIndex, queue: DeadLetterQueue, progress: _Progress, stop: Callable[[], bool]
+    file: BinaryIO, index: ArchiveIndex, queue: DeadLetterQueue, progress: RestoreProgress, stop: Callable[[], bool]
 ) -> Iterator[Result]:
     sending = lookups()
     stopped: dict[str, str] = {}
@@ -155,7 +155,7 @@ def _sent(
     messages: list[OutgoingMessage],
     queue: DeadLetterQueue,
     sending: Lookups,
-    progress: _Progress,
+    progress: RestoreProgress,
     stopped: dict[str, str],
 ) -> Iterator[Result]:
     """Send messages in one request, record those that SQS confirms, and yield the results."""

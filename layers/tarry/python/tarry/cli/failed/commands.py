@@ -56,7 +56,7 @@ tarry failed retry --queue orders-dlq"""
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
-tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_636e0ad2.py
+tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_1.py
 tarry failed show --stack shop --where 'type = app.CardDeclined'"""
 RETRY_EXAMPLE = """\
 tarry failed retry --queue orders-dlq

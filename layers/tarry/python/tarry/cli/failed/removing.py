@@ -1,4 +1,4 @@
-"""What `tarry failed remove` checks before it deletes: the archive, and the names of queues that are emptied."""
+"""The checks of `tarry failed remove` before it deletes: the archive, and the names of queues that are emptied."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tarry.cli.options import AsJson, Audit, EndpointUrl, Profile, Region
 from tarry.tooling.errors import UsageError
 
 RESTORE_EXAMPLE = """\
-tarry failed restore ~/.local/state/tarry/removed/20261122T081500Z-orders-dlq.jsonl --queue orders-dlq"""
+tarry failed restore removed.jsonl --queue orders-dlq"""
 OUTCOMES = ("restored", "failed", "skipped")
 
 
