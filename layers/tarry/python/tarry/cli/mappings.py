@@ -100,8 +100,8 @@ def _listed(account: AwsAccess, client: Any, name: str, **of: str) -> list[dict[
             ) from error
         if not account.is_aws:
             raise UsageError(
-                f"{account.endpoint} has no event source mappings ({error_code(error)}); tarry local runs only the "
-                "functions that are named when it starts, and none with --queues-only"
+                f"{account.endpoint} has no event source mappings to change; to stop a function of tarry local, stop "
+                "tarry local, or start it with the names of the functions that should run"
             ) from error
         raise
 
