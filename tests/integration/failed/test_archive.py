@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
 from tarry.simulator.sqs.message import StoredMessage
+from tarry.tooling.journal import Journal
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
 
@@ -89,6 +90,11 @@ def test_what_remove_archives_is_restored_byte_for_byte_and_only_once(sqs: Serve
         assert "id-0  failed: not restored: SQS dropped it" in early.stdout
         assert early.stdout.endswith("restored 0, failed 3, skipped 0\n")
         sqs.client.purge_queue(QueueUrl=sqs.client.get_queue_url(QueueName=queue)["QueueUrl"])  # forgets the ids
+    other_run = Journal(archive.with_name(f"{archive.name}.restored"), "file", "", is_ours=True)
+    at_once = run(sqs, "restore", str(archive), queue=queue)
+    other_run.close()
+    assert (at_once.exit_code, contents(sqs, queue)) == (2, [])
+    assert "another tarry process is writing to it; no further message is sent" in at_once.stderr
     restored = run(sqs, "restore", str(archive), queue=queue)
     assert (restored.exit_code, restored.stdout) == (0, "restored 3, failed 0, skipped 0\n"), restored.output
     assert contents(sqs, queue) == before

@@ -46,6 +46,14 @@ def test_each_run_that_changes_something_appends_one_line(shop: MotoShop, monkey
     assert restored["outcomes"] == {"restored": 1}
 
 
+def test_an_edited_dead_letter_is_counted_as_edited(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "sed -i s/0/99/")
+    shop.put(1)
+    assert shop.run("retry", "id-0", "--edit", "--force", "--audit", "audit.jsonl").exit_code == 0
+    [line] = lines(shop.folder / "audit.jsonl")
+    assert (line["outcomes"], line["ids"]) == ({"retried": 1, "edited": 1}, ["id-0"])
+
+
 def test_an_audit_file_that_cannot_be_written_changes_nothing(shop: MotoShop) -> None:
     shop.put(1)
     (shop.folder / "file").touch()

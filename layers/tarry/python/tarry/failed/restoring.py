@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tarry.failed.queues import DeadLetterQueue
     from tarry.sqs.lookups import Lookups
 
-REMEDY = "free space there, or copy the archive to another directory together with this file"
+REMEDY = "no further message is sent; run the command again when the file can be written"
 
 
 class ArchiveIndex(NamedTuple):
