@@ -44,7 +44,7 @@ class Journal:
             path.parent.mkdir(FOLDER_OF_OWNER, parents=True, exist_ok=True)
             self.is_new = not path.exists()
             # Without O_NONBLOCK, a named pipe would block here until it has a reader.
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             self._file = os.open(path, flags, OWNER_ONLY)
         try:
             with self._named_errors():
@@ -76,7 +76,8 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         end = os.fstat(self._file).st_size
-        if end and os.pread(self._file, 1, end - 1) != b"\n":
+        os.lseek(self._file, max(0, end - 1), os.SEEK_SET)  # of the read: writes go to the end
+        if end and os.read(self._file, 1) != b"\n":
             data = b"\n" + data  # a process was killed in the middle of a line
         try:
             left = memoryview(data)
