@@ -51,6 +51,14 @@ def _instances_of_tarry_local_are_those_of_the_tests(
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _archives_and_audits_are_those_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let `tarry failed` write its archives and its audit into a directory of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Collect the tests without garbage collections, a quarter of the time: each one looks at all earlier objects."""

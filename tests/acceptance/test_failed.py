@@ -257,6 +257,7 @@ def test_each_dead_letter_is_decided_by_one_key(shop: ServedShop) -> None:  # SP
     terminal.press("q")
     assert terminal.exit_code() == 0
     assert "retried 2, failed 0, skipped 1, deleted 1" in terminal.seen
+    assert "Dead letters are written to " in terminal.seen
     assert shop.bodies("orders") == [0, 3]
     assert sorted(shop.bodies("orders-dlq")) == [1, 4]
     assert shop.in_flight() == 0

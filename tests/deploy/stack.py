@@ -74,10 +74,12 @@ class Stack:
         s3, cloudformation = self.client("s3"), self.client("cloudformation")
         s3.create_bucket(Bucket=f"{self.name}-code")
         template = _with_uploaded_code(built, f"{self.name}-code", s3)
+        s3.put_object(Bucket=f"{self.name}-code", Key="template.json", Body=template)  # too long for a TemplateBody
         capabilities = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
         parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in self.parameters.items()]
         settings = {"Capabilities": capabilities, "Parameters": parameters}
-        cloudformation.create_stack(StackName=self.name, TemplateBody=template, **settings)
+        url = f"https://s3.amazonaws.com/{self.name}-code/template.json"
+        cloudformation.create_stack(StackName=self.name, TemplateURL=url, **settings)
         wait_until(f"the stack {self.name} is made", lambda: not self.status.endswith("IN_PROGRESS"))
         if self.status != "CREATE_COMPLETE":
             reasons = [event.get("ResourceStatusReason") for event in self._events()]

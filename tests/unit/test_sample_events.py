@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 EVENTS = Path(__file__).parents[2] / "events"
-FROM_SQS = sorted(path for path in EVENTS.glob("*.json") if path.stem != "not-sqs")
+FROM_SQS = sorted(path for path in EVENTS.glob("*.json") if path.stem not in ("not-sqs", "redrive", "redrive-remove"))
 
 
 def attributes_md5(attributes: dict[str, Any]) -> str:

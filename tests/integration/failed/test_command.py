@@ -87,9 +87,11 @@ class MotoShop:
         (self.folder / "code/app.py").write_text(APP)
         (self.folder / "template.yaml").write_text(TEMPLATE)
 
-    def run(self, *arguments: str, queue: str | None = "orders-dlq", columns: str | None = None) -> Result:
+    def run(
+        self, *arguments: str, queue: str | None = "orders-dlq", columns: str | None = None, typed: str = ""
+    ) -> Result:
         named = ("--queue", queue) if queue else ()
-        return CliRunner(env={"COLUMNS": columns}).invoke(app, ["failed", *arguments, *named])
+        return CliRunner(env={"COLUMNS": columns}).invoke(app, ["failed", *arguments, *named], input=typed)
 
     def depths(self) -> tuple[int, int, int]:
         """Return the numbers of messages in orders, visible in orders-dlq, and in flight in orders-dlq."""
@@ -486,16 +488,31 @@ def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:
     assert shop.depths() == (int(command == "retry"), 0, 0)
 
 
-def test_remove_all_at_aws_needs_the_name_of_the_queue_if_it_asks_nothing(shop: MotoShop) -> None:  # SPEC M3
+def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M3
     shop.template()
     shop.put(2)
-    result = shop.run("remove", "--all", "--force", queue=None)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "tarry: remove --all without a question needs the queue's name at AWS: --queue orders-dlq\n"
-    )
-    assert shop.depths() == (0, 2, 0)
-    assert shop.run("remove", "--all", "--force").exit_code == 0
+    for queue in (None, "orders-dlq"):
+        result = shop.run("remove", "--all", "--force", queue=queue)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == (
+            "AWS account 123456789012, region us-east-1: orders-dlq\n"
+            "tarry: remove --all at AWS must name the queue that it empties: add --yes-delete orders-dlq\n"
+        )
+    result = shop.run("remove", "--all", "--yes-delete", "orders")
+    assert (result.exit_code, "but the selected queues are orders-dlq" in result.stderr) == (2, True)
+    result = shop.run("remove", "--where", "attempts = 1", "--yes-delete", "orders-dlq")
+    assert (result.exit_code, "--yes-delete confirms --all" in result.stderr) == (2, True)
+    with monkeypatch.context() as at_a_terminal:
+        for module in ("commands", "removing"):
+            at_a_terminal.setattr(f"tarry.cli.failed.{module}.has_terminal", lambda: True)
+        for typed, code, left in (("y\n", 0, 2), ("", 0, 2), (" orders-dlq\n", 0, 0)):
+            result = shop.run("remove", "--all", "--force", typed=typed)
+            assert "Type the queue's name: " in result.stderr
+            assert (result.exit_code, shop.depths()) == (code, (0, left, 0)), result.stderr
+    shop.put(2)
+    assert shop.run("remove", "--all", "--force", "--yes-delete", "orders-dlq").exit_code == 0
     assert shop.depths() == (0, 0, 0)
 
 
@@ -551,7 +568,7 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
         (("retry", "--all", "--edit"), "--edit needs ids"),
         (("retry", "--all", "--to", "nope"), "queue 'nope' does not exist; existing queues: orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
-        (("retry", "--all", "--via", "local"), "--via local finds the handlers in the template: there is no "),
+        (("retry", "--all", "--via", "local"), "the template is needed to find the handlers: there is no "),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_remedy(

@@ -36,7 +36,13 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 TEMPLATE = load_document(ROOT / "template.yaml")
 RESOURCES: dict[str, Any] = TEMPLATE["Resources"]
 PARAMETERS: dict[str, Any] = TEMPLATE["Parameters"]
-FUNCTIONS = [name for name, resource in RESOURCES.items() if resource["Type"] == "AWS::Serverless::Function"]
+FUNCTIONS = [
+    name
+    for name, resource in RESOURCES.items()
+    if resource["Type"] == "AWS::Serverless::Function"
+    and any(event["Type"] == "SQS" for event in resource["Properties"]["Events"].values())
+]
+"""The functions that consume a queue."""
 CONSUMERS = [name.removesuffix("Function") for name in FUNCTIONS]
 
 EMITTED = {
@@ -268,19 +274,50 @@ def test_only_webhooks_may_send_a_message_to_its_own_queue_any_number_of_times_a
     assert function.get("Environment", {}).get("Variables", {}).get("TARRY_RECURSIVE_LOOP") == expected
 
 
-def test_the_bucket_is_encrypted_private_refuses_requests_without_tls_and_deletes_old_objects() -> None:
-    bucket = properties("DigestBucket")
+@pytest.mark.parametrize(("name", "days"), [("DigestBucket", 90), ("ArchiveBucket", 365)])
+def test_a_bucket_is_encrypted_private_refuses_requests_without_tls_and_deletes_old_objects(
+    name: str, days: int
+) -> None:
+    bucket = properties(name)
     [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["PublicAccessBlockConfiguration"]) == 4
-    [statement] = properties("DigestBucketPolicy")["PolicyDocument"]["Statement"]
+    [statement] = properties(f"{name}Policy")["PolicyDocument"]["Statement"]
     assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:*")
     assert len(statement["Resource"]) == 2  # the bucket and its objects
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
     [rule] = bucket["LifecycleConfiguration"]["Rules"]
     assert rule["Status"] == "Enabled"
-    assert rule["ExpirationInDays"] == 90
+    assert rule["ExpirationInDays"] == days
+
+
+# redrive
+
+
+def test_the_schedule_of_redrive_is_off_and_limits_how_often_a_message_is_retried() -> None:
+    function = properties("RedriveFunction")
+    [schedule] = function["Events"].values()
+    assert (schedule["Type"], schedule["Properties"]["State"]) == ("ScheduleV2", "DISABLED")
+    assert schedule["Properties"]["RetryPolicy"] == function["EventInvokeConfig"] == {"MaximumRetryAttempts": 0}
+    text = str(RESOURCES["RedriveFunction"]["Properties"]["Events"]["Daily"]["Properties"]["Input"]["Fn::Sub"])
+    asked = json.loads(text.replace("${OrdersDeadLetters.QueueName}", "shop-orders-dlq"))
+    assert asked["where"] == ["attempts < 20"]
+
+
+def test_redrive_may_empty_all_dead_letter_queues_send_to_all_queues_and_write_to_its_archive_only() -> None:
+    topic = "arn:aws:sns:eu-west-1:123456789012:alarms"
+    [policy] = properties("RedriveRole", AlarmTopicArn=topic)["Policies"]
+    allowed = {each["Sid"]: each for each in policy["PolicyDocument"]["Statement"]}
+    assert {*allowed} == {"Redrive", "Retry", "Log", "Archive", "Report"}
+    sources = {target(properties(name)["Events"].popitem()[1]["Properties"]["Queue"]) for name in FUNCTIONS}
+    assert {target(each) for each in allowed["Retry"]["Resource"]} == sources
+    assert {target(each) for each in allowed["Redrive"]["Resource"]} == {*of_type("AWS::SQS::Queue")} - sources
+    assert (allowed["Archive"]["Action"], allowed["Report"]["Resource"]) == ("s3:PutObject", topic)
+    assert "*" not in str(policy).replace("/removed/*", "the objects it writes")
+    assert "Report" not in {
+        each.get("Sid") for each in properties("RedriveRole")["Policies"][0]["PolicyDocument"]["Statement"]
+    }
 
 
 # a function
@@ -338,7 +375,7 @@ def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[st
         ("AWS/SQS", "ApproximateNumberOfMessagesNotVisible", target(mapping["Queue"])),
         ("shop", "lines", target(function["LoggingConfig"]["LogGroup"])),
     }
-    assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS)
+    assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS) + 1  # and the errors of redrive
 
 
 def test_the_error_lines_of_tarry_and_of_a_function_are_counted_except_those_of_dead_letters(
@@ -485,7 +522,7 @@ def test_what_belongs_to_a_consumer_has_a_tag_with_its_name() -> None:
         if resource["Type"] in {*tagged, "AWS::SecretsManager::Secret"}:
             [tag] = resource["Properties"]["Tags"]
             assert tag["Key"] == "consumer"
-            assert tag["Value"].capitalize() in CONSUMERS, name
+            assert tag["Value"].capitalize() in [*CONSUMERS, "Redrive"], name
     assert [RESOURCES[name]["Properties"]["Tags"]["consumer"].capitalize() for name in FUNCTIONS] == CONSUMERS
 
 
@@ -549,6 +586,7 @@ def test_the_outputs_keep_their_names() -> None:
         "WebhooksQueueUrl",
         "WebhooksDeadLettersUrl",
         "WebhooksSigningSecretArn",
+        "ArchiveBucketName",
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
-from tarry.cli import failed, init, invoke, local, queues, send, story
+from tarry.cli import failed, init, invoke, local, pause, queues, send, story
 from tarry.cli.help import CommandLine
 
 EXAMPLE = """\
@@ -40,3 +40,5 @@ app.add_typer(failed.app)
 app.command("send", epilog=send.EXAMPLE)(send.send)
 app.command("queues", epilog=queues.EXAMPLE)(queues.queues)
 app.command("story", epilog=story.EXAMPLE)(story.story)
+app.command("pause", epilog=pause.PAUSE_EXAMPLE)(pause.pause)
+app.command("resume", epilog=pause.RESUME_EXAMPLE)(pause.resume)

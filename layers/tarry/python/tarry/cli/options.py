@@ -122,6 +122,36 @@ Keepalive = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")]
+Audit = Annotated[
+    Path | None,
+    typer.Option(
+        "--audit",
+        metavar="FILE",
+        help="Append the audit line of this run to FILE; by default to ~/.local/state/tarry/audit.jsonl.",
+        show_default=False,
+    ),
+]
+ArchivePath = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        metavar="FILE",
+        help="Write dead letters to FILE before they are deleted; by default to a new file in "
+        "~/.local/state/tarry/removed.",
+        show_default=False,
+    ),
+]
+NoArchive = Annotated[
+    bool, typer.Option("--no-archive", help="Keep no copy of the dead letters: they cannot be restored.")
+]
+YesDelete = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--yes-delete",
+        metavar="QUEUE",
+        help="With --all at AWS: the name of the queue to empty, instead of typing it; repeatable.",
+    ),
+]
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
 ]

@@ -12,6 +12,8 @@ Requests go to SQS through the current `tarry.world`. The functions print nothin
 boto3 installs.
 """
 
+from tarry.failed.archive import Archive, ArchiveFile
+from tarry.failed.archive_bucket import ArchiveBucket
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
@@ -19,12 +21,16 @@ from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
+from tarry.failed.restoring import restore
 from tarry.failed.result import Result
 from tarry.failed.retrying import retry, retry_dead_letters
 from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
 
 __all__ = [
     "AmbiguousId",
+    "Archive",
+    "ArchiveBucket",
+    "ArchiveFile",
     "BadFilter",
     "CannotEdit",
     "Condition",
@@ -49,6 +55,7 @@ __all__ = [
     "opened",
     "remove",
     "remove_dead_letters",
+    "restore",
     "retry",
     "retry_dead_letters",
     "run",

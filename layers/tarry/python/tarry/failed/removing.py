@@ -1,4 +1,4 @@
-"""Delete dead letters."""
+"""Delete dead letters, after they were written to an archive."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tarry.failed.archive import Archive
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
 
@@ -53,33 +54,49 @@ def check_may_delete(inspection: Inspection) -> None:
             raise NotAllowed(f"sqs:DeleteMessage on {inspection.queue.name} is not allowed: {error}") from error
 
 
-def remove(inspection: Inspection, selection: Selection, *, concurrency: int = 1) -> Iterator[Result]:
-    """Delete the selected dead letters; yield the result of each. ``concurrency``: requests sent at once.
+def remove(
+    inspection: Inspection, selection: Selection, *, concurrency: int = 1, archive: Archive | None = None
+) -> Iterator[Result]:
+    """Delete the selected dead letters; yield the result of each.
+
+    Args:
+        inspection: The queue under inspection.
+        selection: The dead letters to delete.
+        concurrency: The number of requests sent at once.
+        archive: Where each dead letter is written before it is deleted, for example an `ArchiveFile`.
 
     Raises:
+        tarry.tooling.journal.CannotWrite: the archive cannot be written. Dead letters not in it are not deleted.
         NotAllowed: the permission to delete is missing.
         botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
     if not selection.ids:
         for dead_letters in inspection.polls(MAX_ENTRIES * concurrency):
-            yield from remove_dead_letters(inspection, [each for each in dead_letters if selection.matches(each)])
+            chosen = [each for each in dead_letters if selection.matches(each)]
+            yield from remove_dead_letters(inspection, chosen, archive)
         return
     found = by_ids(inspection, selection.ids)
     if inspection.is_stopped:
         return
     dead_letters = list(dict.fromkeys(found.values()))
-    results = dict(zip(dead_letters, remove_dead_letters(inspection, dead_letters), strict=True))
+    results = dict(zip(dead_letters, remove_dead_letters(inspection, dead_letters, archive), strict=True))
     for name in selection.ids:
         yield results[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
-def remove_dead_letters(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> list[Result]:
-    """Delete these dead letters; return their results in order."""
-    kept = delete_patiently(inspection, dead_letters)
+def remove_dead_letters(
+    inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], archive: Archive | None = None
+) -> list[Result]:
+    """Write these dead letters to the archive, then delete them; return their results in order."""
+    if archive is not None:
+        archive.add(dead_letters)
+    errors = delete_patiently(inspection, dead_letters)
+    if archive is not None and errors:
+        archive.keep([each for each in dead_letters if each.delivery_id in errors])
     return [
-        failed(dead_letter, kept[dead_letter.delivery_id])
-        if dead_letter.delivery_id in kept
+        failed(dead_letter, errors[dead_letter.delivery_id])
+        if dead_letter.delivery_id in errors
         else Result(dead_letter.id, "deleted", dead_letter=dead_letter)
         for dead_letter in dead_letters
     ]

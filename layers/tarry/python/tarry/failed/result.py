@@ -9,7 +9,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
 
-Outcome = Literal["retried", "deleted", "skipped", "failed"]
+Outcome = Literal["retried", "deleted", "restored", "skipped", "failed"]
 Hindrance = Literal["nowhere", "denied", "undecodable"]
 
 
@@ -18,8 +18,9 @@ class Result(Value):
 
     id: str
     outcome: Outcome
-    """``retried``: sent back to its queue, or handled in this process. ``deleted``: removed. ``skipped``: left in the
-    dead-letter queue on purpose. ``failed``: not retried or deleted, or not with certainty."""
+    """``retried``: sent back to its queue, or handled in this process. ``deleted``: removed. ``restored``: sent to a
+    queue from an archive. ``skipped``: left as it is on purpose. ``failed``: not retried, deleted or restored, or not
+    with certainty."""
     error: str | None
     """Why it failed."""
     note: str | None

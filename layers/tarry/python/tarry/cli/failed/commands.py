@@ -13,6 +13,7 @@ from rich.text import Text
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
+from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
 from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
 from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, write_json
 from tarry.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, remove_found, retry_found
@@ -20,13 +21,16 @@ from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
     All,
+    ArchivePath,
     AsJson,
+    Audit,
     Concurrency,
     Conditions,
     EndpointUrl,
     Force,
     Ids,
     Keepalive,
+    NoArchive,
     Parameters,
     Profile,
     QueueName,
@@ -34,6 +38,7 @@ from tarry.cli.options import (
     StackName,
     TemplateFile,
     Via,
+    YesDelete,
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
@@ -51,6 +56,7 @@ tarry failed retry --queue orders-dlq"""
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_1.py
 tarry failed show --stack shop --where 'type = app.CardDeclined'"""
 RETRY_EXAMPLE = """\
 tarry failed retry --queue orders-dlq
@@ -73,6 +79,9 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     ] = MAX_SHOWN,
     as_json: AsJson = False,
     as_event: Annotated[bool, typer.Option("--event", help="Print the SQS event that the function would get.")] = False,
+    as_test: Annotated[
+        bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
+    ] = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -87,13 +96,18 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
-        if as_json and as_event:
-            raise UsageError("--json and --event cannot be combined: give one of them")
+        formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
+        if len(given := [option for option, is_given in formats.items() if is_given]) > 1:
+            raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+        if as_test and not selection.ids:
+            raise UsageError("--pytest needs ids: name the dead letters that become tests")
     with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile),
+        needs_handlers=as_test,
     ) as run:
         if selection.ids:
-            run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
+            written = "json" if as_json else "event" if as_event else "test" if as_test else "text"
+            run.exit(_show_found(run, selection.ids, keepalive, written))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
             with run.opened(found, keepalive) as inspection:
@@ -109,13 +123,18 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         run.exit(0)
 
 
-def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, as_json: bool, as_event: bool) -> int:
+def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, written: str) -> int:
     """Show the dead letters with these ids; return the exit code."""
     with run.found(ids, keepalive) as found:
         dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
-    if as_event:
+    if written == "event":
         write_json(failed.as_event(dead_letters))
-    elif as_json:
+    elif written == "test":
+        from tarry.cli.failed.pytest_file import test_file
+
+        if dead_letters:
+            sys.stdout.write(test_file(dead_letters, run.targets))
+    elif written == "json":
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     else:
@@ -155,6 +174,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
+    audit: Audit = None,
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
 
@@ -178,6 +198,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
     )
     with session(options, needs_handlers=via is Via.local) as run:
+        run.begin_audit(audit, "failed retry", asked_ids=ids, where=where, all=everything, to=to, via=via.value)
         report = run.report(as_json=as_json, shows_all=not is_bulk)
         method = RetryMethod(run, to, local=via is Via.local)
         if is_bulk and not force and has_terminal() and not _confirms(run, selection, "Retry"):
@@ -220,10 +241,18 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
+    archive: ArchivePath = None,
+    no_archive: NoArchive = False,
+    yes_delete: YesDelete = None,
+    audit: Audit = None,
 ) -> None:
-    """Delete dead letters permanently.
+    """Delete dead letters, after writing them to an archive.
 
-    At a terminal, the command asks once for all.
+    tarry failed restore sends the dead letters of an archive back to a queue. If
+    the archive cannot be written, no dead letter is deleted.
+
+    At a terminal, the command asks once for all. At AWS, --all asks for the name
+    of the queue, also with --force.
 
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
@@ -232,13 +261,19 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
             raise UsageError("no dead letters selected: give ids, --where or --all")
+        check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
+        run.begin_audit(audit, "failed remove", asked_ids=ids, where=where, all=everything)
         report = run.report(as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
-        if selection.everything and not asks and not queue and run.account.is_aws:
-            raise UsageError(f"remove --all without a question needs the queue's name at AWS: --queue {run.queues[0]}")
+        say_where(run)
+        if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
+            if not confirms_emptying(run, yes_delete or ()):
+                run.exit(0)
+            asks = False
+        kept = None if no_archive else run.archived(archive)
         if selection.ids:
             with run.found(selection.ids, keepalive) as by_id, report.progress():
                 _report_missing(run, report, selection.ids, by_id)
@@ -248,13 +283,14 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
                 question = f"Permanently delete {count_of(len(found))}?"
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
-                _report(report, remove_found(run, found, concurrency))
+                _report(report, remove_found(run, found, concurrency, kept))
             run.end(report)
         if asks and not _confirms(run, selection, "Permanently delete"):
             run.exit(0)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                _report(report, failed.remove(inspection, selection, concurrency=concurrency), inspection)
+                results = failed.remove(inspection, selection, concurrency=concurrency, archive=kept)
+                _report(report, results, inspection)
             report_inspection(inspection)
             if run.stopping():
                 break

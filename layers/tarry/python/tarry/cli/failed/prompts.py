@@ -95,6 +95,18 @@ def confirms(console: Console, stopping: Stopping, question: str) -> bool:
     return ask(console, stopping, f"{question} [y/N] ", "yn") == "y"
 
 
+def ask_for_text(console: Console, stopping: Stopping, question: str) -> str:
+    """Ask for a line of text; return it without spaces around it, empty at the end of the input."""
+    try:
+        with stopping.at_prompt():
+            console.print(Text(printable(question)), end="", soft_wrap=True)
+            console.file.flush()
+            return sys.stdin.readline().strip()
+    except StoppedBySignal:
+        console.print()
+        raise
+
+
 def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
     """Ask a question and return the pressed key; at the end of the input, return the last of ``keys``."""
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tarry.cli.audit import CommandAudit
     from tarry.failed import DeadLetterQueue, Inspection, Result
 
 OUTCOMES = ("retried", "failed", "skipped", "deleted")
@@ -69,13 +70,17 @@ def report_inspection(inspection: Inspection) -> None:
 class ResultReport:
     """The results of a command, counted and written."""
 
-    def __init__(self, console: Console, *, as_json: bool, shows_all: bool) -> None:
+    def __init__(
+        self, console: Console, *, as_json: bool, shows_all: bool, outcomes: tuple[str, ...] = OUTCOMES
+    ) -> None:
+        self.audit: CommandAudit | None = None
         self.counts: Counter[str] = Counter()
         self.hindered = 0
         """The number of dead letters that failed for a reason that the user can change."""
         self.is_cut_off = False
         """Whether the output was closed; the command then stops after the current dead letters."""
         self._as_json = as_json
+        self._outcomes = outcomes
         self._shows_all = shows_all
         self._progress = console
         self._written_at = time.monotonic()
@@ -83,6 +88,8 @@ class ResultReport:
     def add(self, result: Result) -> None:
         """Count a result, and write it if it should be shown."""
         self.counts[result.outcome] += 1
+        if self.audit is not None:
+            self.audit.add(result)
         self.hindered += result.hindrance in ("nowhere", "denied")
         if self._as_json:
             fields = {"id": result.id, "outcome": result.outcome}
@@ -142,12 +149,17 @@ class ResultReport:
             sys.stderr.flush()
 
     def __str__(self) -> str:
-        return ", ".join(f"{outcome} {self.counts[outcome]:,}" for outcome in OUTCOMES)
+        return ", ".join(f"{outcome} {self.counts[outcome]:,}" for outcome in self._outcomes)
+
+    @property
+    def something_was_done(self) -> bool:
+        """Whether a queue was changed."""
+        return any(self.counts[outcome] for outcome in ("retried", "deleted", "restored"))
 
     @property
     def exit_code(self) -> int:
         """0 without failures; 2 if nothing was done and all failures are for the user to change; otherwise 1."""
         failures = self.counts["failed"]
-        if failures and failures == self.hindered and not self.counts["retried"] and not self.counts["deleted"]:
+        if failures and failures == self.hindered and not self.something_was_done:
             return 2
         return 1 if failures or self.is_cut_off else 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tarry.cli.failed.handlers import Handlers
     from tarry.cli.failed.session import CommandSession
-    from tarry.failed import Inspection, Routes, Selection
+    from tarry.failed import ArchiveFile, Inspection, Routes, Selection
 
 
 class RetryMethod:
@@ -122,7 +122,7 @@ def _prompt(run: CommandSession, inspection: Inspection, method: RetryMethod) ->
         run.guidance,
         run.stopping,
         retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
-        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
+        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter], run.archived())[0],
         skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
     )
 
@@ -145,13 +145,15 @@ def retry_found(
             yield from method.each(group)
 
 
-def remove_found(run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int) -> Iterator[Result]:
-    """Delete these dead letters."""
+def remove_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int, archive: ArchiveFile | None
+) -> Iterator[Result]:
+    """Delete these dead letters, after they were written to the archive."""
     _checked_inspections(found)
     for group in _groups(found, MAX_ENTRIES * concurrency):
         if run.should_stop():
             return
-        yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group])
+        yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group], archive)
 
 
 def _checked_inspections(found: Sequence[FoundDeadLetter]) -> list[Inspection]:

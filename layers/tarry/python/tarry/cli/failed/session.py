@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from tarry import failed
+from tarry.cli.audit import CommandAudit
 from tarry.cli.errors import note, of_tarry_local, refusals
-from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, warn_about
+from tarry.cli.failed.removing import default_archive
+from tarry.cli.failed.reporting import OUTCOMES, ResultReport, count_of, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
+from tarry.failed.archive import ArchiveFile
 from tarry.failed.selection import found_by_ids
 from tarry.tooling.errors import UsageError
 from tarry.world import use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tarry.failed import DeadLetterQueue, Inspection
     from tarry.failed.selection import FoundDeadLetter
@@ -37,9 +42,11 @@ class CommandSession:
     stopping: Stopping
     guidance: Console
     results: ResultReport | None = None
+    audit: CommandAudit | None = None
+    archive: ArchiveFile | None = None
 
     def something_was_done(self) -> bool:
-        return self.results is not None and bool(self.results.counts["retried"] or self.results.counts["deleted"])
+        return self.results is not None and self.results.something_was_done
 
     @contextmanager
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
@@ -87,9 +94,35 @@ class CommandSession:
     def should_stop(self) -> bool:
         return self.stopping() or (self.results is not None and self.results.is_cut_off)
 
-    def report(self, *, as_json: bool, shows_all: bool) -> ResultReport:
-        self.results = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all)
+    def report(self, *, as_json: bool, shows_all: bool, outcomes: tuple[str, ...] = OUTCOMES) -> ResultReport:
+        self.results = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all, outcomes=outcomes)
+        self.results.audit = self.audit
         return self.results
+
+    def begin_audit(self, path: Path | None, command: str, **asked: Any) -> None:
+        """Open the audit file, before anything changes. Raises `CannotWrite`."""
+        queues = [each.arn.text for each in self.queues]
+        self.audit = CommandAudit(path, command, self.account, {"queues": queues, **asked})
+
+    def archived(self, path: Path | None = None) -> ArchiveFile:
+        """Return the archive of this run, opened on first use. Raises `CannotWrite`."""
+        if self.archive is None:
+            self.archive = ArchiveFile(path or default_archive([each.name for each in self.queues]))
+            note(f"Dead letters are written to {self.archive.path} before they are deleted.")
+        return self.archive
+
+    def close(self) -> None:
+        """Close the archive, and write the line of the audit."""
+        if self.archive is not None:
+            self.archive.close()
+            if self.archive.count:
+                queue = shlex.quote(self.queues[0].name) if len(self.queues) == 1 else "QUEUE"
+                note(f"To restore them: tarry failed restore {shlex.quote(str(self.archive.path))} --queue {queue}")
+        if self.audit is not None:
+            written = self.archive is not None and self.archive.count
+            self.audit.end(
+                archive=str(self.archive.path) if self.archive and written else None, signal=self.stopping.name or None
+            )
 
     def end(self, report: ResultReport) -> None:
         """Write the totals and end the command."""
@@ -124,6 +157,15 @@ def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[C
                 elif run.results is not None:
                     run.results.write_totals()
                 raise typer.Exit(stopping.exit_code) from None
+            except typer.Exit:
+                raise
+            except Exception:
+                if run is not None and run.results is not None and run.something_was_done():
+                    run.results.write_totals()
+                raise
+            finally:
+                if run is not None:
+                    run.close()
 
 
 def _found(queue: str, account: AwsAccess) -> DeadLetterQueue:

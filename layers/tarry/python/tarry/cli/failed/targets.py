@@ -66,6 +66,8 @@ class AwsAccess:
         )
         url = _endpoint(where)
         self.is_aws = not url
+        self.endpoint = url
+        """The endpoint URL that takes the place of AWS; None for AWS."""
         is_local = bool(url) and endpoint_host(url or "") in LOCAL_HOSTS
         self.region: str | None = self._session.region_name or (
             LOCAL_REGION if where.endpoint_url or is_local else _configured(where)[0]
@@ -83,6 +85,13 @@ class AwsAccess:
             config=self._config,
             **self._credentials,
         )
+
+    def identity(self) -> str:
+        """Return the ARN of the credentials in one short request to STS. Raises the errors of boto3."""
+        from botocore.config import Config
+
+        config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1})
+        return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
 
     def world(self) -> World:
         """Return a world whose SQS client is for this account."""
@@ -173,7 +182,7 @@ def _template(where: TargetOptions) -> Path:
         return template_path(where.template, note)
     except UsageError as error:
         if where.queue or where.stack:
-            raise UsageError(f"--via local finds the handlers in the template: {error}") from error
+            raise UsageError(f"the template is needed to find the handlers: {error}") from error
         others = "or name a deployed stack (--stack NAME) or a queue (--queue NAME)"
         raise UsageError(f"{error}; {others}") from error
 

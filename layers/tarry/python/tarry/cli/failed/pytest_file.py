@@ -1,0 +1,165 @@
+"""A test file from dead letters, for `tarry failed show --pytest`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pprint import pformat
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope.attribute import ATTRIBUTE, dump
+from tarry.failed.dead_letters import fresh_envelope, user_attributes
+from tarry.settlement.copies import sendable
+from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved
+from tarry.support.arn import queue_arn
+from tarry.template.code import import_path
+from tarry.template.model import TemplateError
+from tarry.template.variables import variables_of
+from tarry.tooling.errors import UsageError
+from tarry.tooling.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tarry.cli.failed.targets import Targets
+    from tarry.failed import DeadLetterMessage
+    from tarry.template import Template, TemplateFunction
+
+URL = "https://sqs.us-east-1.amazonaws.com/123456789012/"
+WIDTH = 100
+
+HEAD = '''\
+"""Dead letters as tests, written by tarry failed show --pytest.
+
+A test fails as its message did, and passes once the handler is fixed. AWS is mocked: create the tables and buckets that
+the handler uses at the beginning of the test.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import boto3
+from moto import mock_aws
+
+from tarry.testing import deliver
+
+ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / {template!r}).is_file())
+'''
+
+TEST = '''
+
+{name} = {message}
+
+
+@mock_aws
+def {test}(monkeypatch):
+    """{why}"""
+{variables}
+    for folder in {folders!r}:
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    monkeypatch.delitem(sys.modules, {module!r}, raising=False)
+    sqs = boto3.client("sqs", "us-east-1")
+    sqs.create_queue(QueueName={dead_letters!r}, Attributes={fifo!r})
+    redrive = {{"deadLetterTargetArn": {arn!r}, "maxReceiveCount": 100}}
+    attributes = {{"RedrivePolicy": json.dumps(redrive), **{fifo!r}}}
+    queue = sqs.create_queue(QueueName={queue!r}, Attributes=attributes)["QueueUrl"]
+    handler = importlib.import_module({module!r}).{attribute}
+    sqs.send_message(QueueUrl=queue, **{name})
+    result = deliver(handler, queue)
+    assert result.states == ["COMMITTED"], result
+'''
+
+
+def test_file(dead_letters: Sequence[DeadLetterMessage], targets: Targets) -> str:
+    """Return a test file with a test of the handler for each dead letter.
+
+    Raises:
+        UsageError: it is not clear which function of the template handles a dead letter.
+    """
+    template = targets.template
+    if template is None:
+        raise UsageError("--pytest needs a template, to find the handler: name one (--template FILE)")
+    parts = [HEAD.format(template=template.path.name)]
+    parts += [_test(each, _function_of(each, targets, template), template) for each in dead_letters]
+    return "".join(parts)
+
+
+def _function_of(dead_letter: DeadLetterMessage, targets: Targets, template: Template) -> TemplateFunction:
+    name = queue_arn(dead_letter.origin).name
+    if not name:
+        raise UsageError(f"dead letter {dead_letter.id}: the queue it came from is unknown, so --pytest has no handler")
+    of_template = targets.template_names.get(name, name)
+    names = dict.fromkeys(each.function for each in template.mappings if each.queue == of_template)
+    functions = [template.functions[each] for each in names if each in template.functions]
+    if len(functions) != 1:
+        found = ", ".join(each.logical_id for each in functions) or "no function"
+        raise UsageError(f"{template.path}: one function must consume {name} for --pytest, found {found}")
+    [function] = functions
+    if function.code is None or not function.handler:
+        raise UsageError(f"{template.path}: the code of {function.logical_id} is not on this machine")
+    return function
+
+
+def _test(dead_letter: DeadLetterMessage, function: TemplateFunction, template: Template) -> str:
+    module, _, attribute = (function.handler or "").replace("/", ".").rpartition(".")
+    short, failure = re.sub(r"\W", "_", dead_letter.id), dead_letter.failure
+    queue = queue_arn(dead_letter.origin)
+    why = "no failure record" if failure is None else f"{failure.type or failure.reason}: {failure.message or ''}"
+    text = printable(f"{dead_letter.id} of {dead_letter.queue}: {why}").replace("\\", "\\\\").replace('"', "'")
+    folders = [os.path.relpath(each, template.path.parent.resolve()) for each in _folders(function)]
+    variables = {"AWS_DEFAULT_REGION": "us-east-1", **dict(_variables(function, template))}
+    return TEST.format(
+        name=f"MESSAGE_{short}".upper(),
+        test=f"test_dead_letter_{short}",
+        message=_python(_message(dead_letter, is_fifo=queue.is_fifo)),
+        why=text.strip(" :"),
+        variables="\n".join(f"    monkeypatch.setenv({each!a}, {variables[each]!a})" for each in variables),
+        folders=tuple(folders),
+        module=module,
+        attribute=attribute,
+        dead_letters=dead_letter.queue,
+        arn=f"arn:aws:sqs:us-east-1:123456789012:{dead_letter.queue}",
+        queue=queue.name,
+        fifo={"FifoQueue": "true"} if queue.is_fifo else {},
+    )
+
+
+def _folders(function: TemplateFunction) -> list[Path]:
+    """Return the import path of a function, last first: each is put before those that were put there."""
+    found = import_path(function) or [function.code] if function.code else []
+    return [each.resolve() for each in reversed(found)]
+
+
+def _python(value: Any) -> str:
+    """Return a value as Python source in ASCII."""
+    return pformat(value, width=WIDTH, sort_dicts=False).encode("ascii", "backslashreplace").decode()
+
+
+def _message(dead_letter: DeadLetterMessage, *, is_fifo: bool) -> dict[str, Any]:
+    """Return the arguments of SendMessage, with the envelope of a message that is sent back."""
+    given = {name: each for name, each in user_attributes(dead_letter).items() if not is_reserved(name)}
+    attributes = {name: sendable(each) for name, each in given.items()}
+    if len(attributes) < MAX_ATTRIBUTES:
+        attributes[ATTRIBUTE] = {"DataType": "String", "StringValue": dump(fresh_envelope(dead_letter))}
+    message: dict[str, Any] = {"MessageBody": dead_letter.body, "MessageAttributes": attributes}
+    if is_fifo:
+        message |= {"MessageGroupId": dead_letter.group_id or dead_letter.id, "MessageDeduplicationId": "1"}
+    return message
+
+
+def _variables(function: TemplateFunction, template: Template) -> Iterator[tuple[str, str]]:
+    """Yield the environment variables; one that only AWS can tell gets its own name as value."""
+    urls = {queue.name: f"{URL}{queue.name}" for queue in template.queues.values()}
+    for name, value in function.environment.items():
+        alone = replace(function, environment={name: value}, unresolved={})
+        try:
+            yield name, variables_of(alone, template, urls, {})[name]
+        except (TemplateError, KeyError):
+            yield name, name
+    for name in function.unresolved:
+        if name not in function.environment:
+            yield name, name

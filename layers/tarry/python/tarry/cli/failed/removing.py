@@ -1,0 +1,73 @@
+"""The checks of `tarry failed remove` before it deletes: the archive, and the names of queues that are emptied."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tarry.cli.errors import note
+from tarry.cli.failed.prompts import ask_for_text, has_terminal
+from tarry.tooling.errors import UsageError
+from tarry.tooling.journal import state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tarry.cli.failed.session import CommandSession
+
+
+def default_archive(queues: Sequence[str]) -> Path:
+    """Return the path of a new archive, named after the time and the queue."""
+    folder = state_folder() / "removed"
+    of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
+    path, number = folder / f"{name}.jsonl", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{name}-{number}.jsonl"
+    return path
+
+
+def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive: bool, everything: bool) -> None:
+    """Check that the options of `remove` go together. Raises `UsageError`."""
+    if archive is not None and no_archive:
+        raise UsageError("--archive and --no-archive cannot be combined: give one of them")
+    if yes_delete and not everything:
+        raise UsageError("--yes-delete confirms --all: add --all, or leave out --yes-delete")
+
+
+def say_where(run: CommandSession) -> None:
+    """Write which account and region are about to change; nothing for an endpoint in the place of AWS."""
+    if run.account.is_aws:
+        arn = run.queues[0].arn
+        note(f"AWS account {arn.account}, region {arn.text.split(':')[3]}: {run.queue_names}")
+
+
+def confirms_emptying(run: CommandSession, yes_delete: Sequence[str]) -> bool:
+    """Whether each queue that `remove --all` empties was named: by ``--yes-delete``, or typed at the terminal.
+
+    Raises:
+        UsageError: a queue is named that is not selected, or one is not named and there is no terminal.
+    """
+    names = [queue.name for queue in run.queues]
+    for each in yes_delete:
+        if each not in names:
+            raise UsageError(f"--yes-delete names {each!r}, but the selected queues are {run.queue_names}")
+    for queue in run.queues:
+        if queue.name in yes_delete:
+            continue
+        if not has_terminal():
+            others = "".join(f" --yes-delete {name}" for name in names if name not in yes_delete)
+            raise UsageError(f"remove --all at AWS must name the queue that it empties: add{others}")
+        question = f"This deletes all dead letters in {queue.name} (about {queue.about:,}). Type the queue's name: "
+        typed = ask_for_text(run.guidance, run.stopping, question)
+        if typed != queue.name:
+            note(f"{typed!r} is not {queue.name}: no dead letter was removed")
+            return False
+    return True
+
+
+def is_asked_in_full(run: CommandSession, yes_delete: Sequence[str], *, everything: bool) -> bool:
+    """Whether the names of the queues are asked for, instead of one key."""
+    return everything and (run.account.is_aws or bool(yes_delete))

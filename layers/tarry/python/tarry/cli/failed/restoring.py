@@ -1,0 +1,58 @@
+"""`tarry failed restore`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tarry import failed
+from tarry.cli.errors import note, refusals
+from tarry.cli.failed.removing import say_where
+from tarry.cli.failed.session import session
+from tarry.cli.failed.targets import TargetOptions
+from tarry.cli.options import AsJson, Audit, EndpointUrl, Profile, Region
+from tarry.tooling.errors import UsageError
+
+RESTORE_EXAMPLE = """\
+tarry failed restore removed.jsonl --queue orders-dlq"""
+OUTCOMES = ("restored", "failed", "skipped")
+
+
+def restore(  # noqa: PLR0917 the options of the command
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive that tarry failed remove has written.")],
+    queue: Annotated[
+        str,
+        typer.Option(
+            "--queue", "-q", metavar="NAME|URL", help="The queue to send to, usually the one they were removed from."
+        ),
+    ],
+    as_json: AsJson = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    audit: Audit = None,
+) -> None:
+    """Send the dead letters of an archive back to a queue.
+
+    Body and attributes are as they were, the Tarry attribute included. FILE.restored
+    records each message that was sent, and a second run skips it.
+
+    Exit code: 0 success, 1 some dead letters could not be restored, 2 wrong usage
+    (nothing was changed), 128 plus its number after a signal.
+    """
+    with refusals(aws=True):
+        try:
+            with file.open("rb"):
+                pass
+        except OSError as error:
+            raise UsageError(f"the archive {file} cannot be read: {error.strerror}") from error
+    where = TargetOptions(queue=queue, endpoint_url=endpoint_url, region=region, profile=profile)
+    with session(where) as run:
+        run.begin_audit(audit, "failed restore", archive=str(file.resolve()))
+        report = run.report(as_json=as_json, shows_all=False, outcomes=OUTCOMES)
+        say_where(run)
+        for result in failed.restore(file, run.queues[0], stop=run.should_stop):
+            report.add(result)
+        if run.stopping():
+            note(f"{run.stopping.name}: stopped; run the command again to restore the others")
+        run.end(report)

@@ -1,0 +1,150 @@
+"""The archive of removed dead letters: written before a dead letter is deleted, so that it can be restored.
+
+An archive is JSON lines. A line is a dead letter: the SQS record with body and attributes as SQS returned them, the
+`Tarry` attribute included, and a checksum. A line ``kept`` says that the dead letter with this delivery id was not
+deleted after all.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tarry import world
+from tarry.envelope.attribute import timestamp
+from tarry.support.arn import QueueArn, queue_arn
+from tarry.support.value import Value
+from tarry.tooling.journal import CannotWrite, Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tarry.failed.dead_letters import DeadLetterMessage
+
+VERSION = 1
+REMEDY = "nothing more is removed; name another file (--archive FILE)"
+
+
+class Archive(Protocol):
+    """A place that `remove` writes to before it deletes. An exception of ``add`` ends the removal."""
+
+    def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Write dead letters durably, before they are deleted."""
+
+    def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters, which were written, could not be deleted."""
+
+
+class ArchiveFile:
+    """An archive in a file, to which dead letters are appended. Close it at the end.
+
+    Raises:
+        tarry.tooling.journal.CannotWrite: the file cannot be written, or is not an archive.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _check_is_archive(path)
+        self._journal = Journal(path, "archive", REMEDY, is_ours=True)
+        self.path = path
+        self.count = 0
+        """The number of dead letters written."""
+
+    def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Write dead letters to the disk. Raises `CannotWrite`; the file has none of them then."""
+        if dead_letters:
+            self._journal.append(archived(dead_letters))
+            self.count += len(dead_letters)
+
+    def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters could not be deleted."""
+        if dead_letters:
+            self._journal.append(kept(dead_letters))
+
+    def close(self) -> None:
+        """Close the file; delete it if it is new and empty."""
+        self._journal.close()
+
+
+def _check_is_archive(path: Path) -> None:
+    """Check that an existing file begins as an archive. Raises `CannotWrite`."""
+    try:
+        first = b""
+        if path.is_file():  # opening a named pipe would block
+            with path.open("rb") as file:
+                first = file.readline()
+        if first:
+            read_line(first)
+    except DamagedLine as error:
+        raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {REMEDY}") from error
+    except OSError:  # it does not exist, or cannot be opened: opening it for writing gives the error
+        return
+
+
+def archived(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
+    """Return the lines for dead letters that are about to be deleted."""
+    now = timestamp(world.current().clock.time())
+    lines = []
+    for dead_letter in dead_letters:
+        record = {**dead_letter.record, "receiptHandle": ""}
+        lines.append({"v": VERSION, "at": now, "id": dead_letter.id, "sum": checksum(record), "record": record})
+    return lines
+
+
+def kept(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
+    """Return the lines for dead letters that could not be deleted."""
+    now = timestamp(world.current().clock.time())
+    return [{"v": VERSION, "at": now, "kept": dead_letter.delivery_id} for dead_letter in dead_letters]
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """Return the checksum of a record, which does not depend on the order of its keys."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("ascii")).hexdigest()[:16]
+
+
+# reading
+
+
+class DamagedLine(Exception):
+    """A line of an archive cannot be read. The text says why."""
+
+
+class ArchivedMessage(Value):
+    """A removed dead letter, as an archive has it."""
+
+    id: str
+    """The stable id."""
+    record: Mapping[str, Any]
+    """The SQS record, as in the event of an event source mapping, without a receipt handle."""
+
+    @property
+    def delivery_id(self) -> str:
+        """The SQS message id that it had."""
+        return str(self.record["messageId"])
+
+    @property
+    def body(self) -> str:
+        return str(self.record["body"])
+
+    @property
+    def queue(self) -> QueueArn:
+        """The queue that it was removed from."""
+        return queue_arn(self.record["eventSourceARN"])
+
+
+def read_line(line: bytes) -> ArchivedMessage | str:
+    """Return the dead letter of a line, or the delivery id that a line `kept` names. Raises `DamagedLine`."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise DamagedLine("it is not complete JSON") from error
+    if not isinstance(found, dict) or found.get("v") != VERSION:
+        raise DamagedLine("it is not a line of a tarry archive of version 1")
+    if isinstance(named := found.get("kept"), str):
+        return named
+    record = found.get("record")
+    if not isinstance(record, dict) or not isinstance(found.get("id"), str) or found.get("sum") != checksum(record):
+        raise DamagedLine("its checksum does not match")
+    return ArchivedMessage(found["id"], record)

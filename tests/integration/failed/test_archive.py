@@ -1,0 +1,191 @@
+"""The archive of removed dead letters, and restoring it, against a served SQS."""
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tarry.simulator.sqs.message import StoredMessage
+from tarry.tooling.journal import Journal
+from tests.served import Served, served
+from tests.unit.failed.dead_letters import envelope_of
+
+DLQS = ("orders-dlq", "orders-dlq.fifo")
+BODIES = ('{"id": 1}', " tab\t newline\n \u00e9 \u4e2d \U0001f600 \ud7ff\ufffd ", "x")
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local")
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)
+    with served() as sqs:
+        for queue in DLQS:
+            sqs.queue(queue)
+        yield sqs
+
+
+def run(sqs: Served, *arguments: str, queue: str = "orders-dlq") -> Result:
+    return CliRunner().invoke(app, ["failed", *arguments, "--queue", queue, "--endpoint-url", sqs.url])
+
+
+def put(sqs: Served, queue: str = "orders-dlq", bodies: tuple[str, ...] = BODIES) -> None:
+    for index, body in enumerate(bodies):
+        attributes: dict[str, Any] = {
+            "Tarry": {"DataType": "String", "StringValue": json.dumps(envelope_of(body, f"id-{index}", message="é"))},
+            "binary": {"DataType": "Binary.png", "BinaryValue": b"\x00\xff\n\x89PNG"},
+            "number": {"DataType": "Number.int", "StringValue": "007"},
+            "text": {"DataType": "String.custom", "StringValue": "ü\t\n"},
+        }
+        fifo = {"MessageGroupId": f"g{index % 2}", "MessageDeduplicationId": f"d{index}"} if "fifo" in queue else {}
+        sqs.client.send_message(
+            QueueUrl=sqs.client.get_queue_url(QueueName=queue)["QueueUrl"],
+            MessageBody=body,
+            MessageAttributes=attributes,
+            MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-a-b;Lineage=1:x"}},
+            **(fifo or {"MessageGroupId": f"tenant-{index}"}),
+        )
+
+
+def messages(sqs: Served, queue: str = "orders-dlq") -> list[StoredMessage]:
+    return sqs.on_the_loop(lambda: list(sqs.sqs.peek(queue)))
+
+
+def contents(sqs: Served, queue: str = "orders-dlq") -> list[tuple[Any, ...]]:
+    found = [
+        (each.body, each.attributes, each.group, each.trace_header, "fifo" in queue and each.deduplication_id)
+        for each in messages(sqs, queue)
+    ]
+    return sorted(found, key=lambda each: each[2] if "fifo" in queue else str(each))  # in order within a group
+
+
+def archive_of(result: Result) -> Path:
+    found = re.search(r"Dead letters are written to (\S+) before they are deleted", result.stderr)
+    assert found, result.stderr
+    return Path(found[1])
+
+
+@pytest.mark.parametrize("queue", DLQS)
+def test_what_remove_archives_is_restored_byte_for_byte_and_only_once(sqs: Served, queue: str) -> None:  # SPEC M7
+    put(sqs, queue)
+    before = contents(sqs, queue)
+    removed = run(sqs, "remove", "--all", queue=queue)
+    archive = archive_of(removed)
+    assert (removed.exit_code, contents(sqs, queue)) == (0, []), removed.stderr
+    assert f"To restore them: tarry failed restore {archive} --queue {queue}\n" in removed.stderr
+    assert (stat.S_IMODE(archive.stat().st_mode), stat.S_IMODE(archive.parent.stat().st_mode)) == (0o600, 0o700)
+    if "fifo" in queue:  # SQS would drop them in silence
+        early = run(sqs, "restore", str(archive), queue=queue)
+        assert (early.exit_code, contents(sqs, queue)) == (1, [])
+        assert "id-0  failed: not restored: SQS dropped it" in early.stdout
+        assert early.stdout.endswith("restored 0, failed 3, skipped 0\n")
+        sqs.client.purge_queue(QueueUrl=sqs.client.get_queue_url(QueueName=queue)["QueueUrl"])  # forgets the ids
+    other_run = Journal(archive.with_name(f"{archive.name}.restored"), "file", "", is_ours=True)
+    at_once = run(sqs, "restore", str(archive), queue=queue)
+    other_run.close()
+    assert (at_once.exit_code, contents(sqs, queue)) == (2, [])
+    assert "another tarry process is writing to it; no further message is sent" in at_once.stderr
+    restored = run(sqs, "restore", str(archive), queue=queue)
+    assert (restored.exit_code, restored.stdout) == (0, "restored 3, failed 0, skipped 0\n"), restored.output
+    assert contents(sqs, queue) == before
+    again = run(sqs, "restore", str(archive), queue=queue)
+    assert (again.exit_code, len(messages(sqs, queue))) == (0, 3)
+    assert f"id-0  skipped: already restored to {queue} at 20" in again.stdout
+    other = next(name for name in DLQS if name != queue)
+    archive.with_name(f"{archive.name}.restored").unlink()
+    wrong = run(sqs, "restore", str(archive), queue=other)
+    assert (wrong.exit_code, messages(sqs, other)) == (1, [])
+    assert f"id-0  failed: it was removed from {queue}, a " in wrong.stdout
+
+
+def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restored(sqs: Served, tmp_path: Path) -> None:
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    run(sqs, "remove", "--all", "--archive", str(archive))
+    lines = archive.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b'"body":"', b'"body":"!')
+    archive.write_bytes(b"".join([*lines[:2], b"\x00\xff garbage\n", lines[2], lines[0][:40]]))
+    put(sqs, bodies=("more",))
+    assert run(sqs, "remove", "--all", "--archive", str(archive)).exit_code == 0  # appends behind the incomplete line
+    result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, len(messages(sqs))) == (1, 3)
+    assert result.stdout == (
+        "line 2  failed: not restored: its checksum does not match\n"
+        "line 3  failed: not restored: it is not complete JSON\n"
+        "line 5  failed: not restored: it is not complete JSON\n"
+        "restored 3, failed 3, skipped 0\n"
+    )
+
+
+def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path: Path) -> None:
+    put(sqs)
+    (tmp_path / "file").write_text('{"orders": 1}\n')
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in (
+        (tmp_path / "file" / "x", "cannot be written: "),
+        (tmp_path / "file", "exists and is not an archive of tarry"),
+        (tmp_path, "cannot be written: Is a directory"),
+        (tmp_path / "pipe", "cannot be written: it is not a regular file"),
+    ):
+        result = run(sqs, "remove", "--all", "--archive", str(path))
+        assert (result.exit_code, result.stdout, why in result.stderr) == (2, "", True), result.stderr
+        assert result.stderr.endswith("nothing more is removed; name another file (--archive FILE)\n")
+    for arguments, why in (
+        (("remove", "--all", "--archive", "x", "--no-archive"), "cannot be combined"),
+        (("restore", str(tmp_path / "none")), "cannot be read: No such file or directory"),
+        (("restore", str(tmp_path / "file")), "has no dead letter to restore: 1 lines cannot be read"),
+    ):
+        result = run(sqs, *arguments)
+        assert (result.exit_code, why in result.stderr) == (2, True), result.stderr
+    assert len(messages(sqs)) == 3
+    assert run(sqs, "remove", "--all", "--no-archive").exit_code == 0
+    assert messages(sqs) == []
+
+
+def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
+    sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(sqs, bodies=tuple(f"body {number}" for number in range(25)))
+    archive, write = tmp_path / "removed.jsonl", os.write
+
+    def to_a_small_disk(file: int, data: Any) -> int:
+        if archive.exists() and os.fstat(file).st_ino == archive.stat().st_ino:
+            room = 20_000 - archive.stat().st_size
+            if room <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(file, data[:room])
+        return write(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", to_a_small_disk)
+        result = run(sqs, "remove", "--all", "--archive", str(archive))
+    removed = [json.loads(line)["record"]["body"] for line in archive.read_text().splitlines()]
+    left = [each.body for each in messages(sqs)]
+    assert (result.exit_code, 0 < len(left) < 25) == (1, True), result.output
+    assert sorted([*removed, *left]) == sorted(f"body {number}" for number in range(25))
+    assert f"deleted {len(removed)}" in result.stdout
+    assert f"the archive {archive} cannot be written: No space left on device" in result.stderr
+    assert sqs.on_the_loop(lambda: sqs.sqs.depth("orders-dlq").in_flight) == 0
+
+
+def test_a_dead_letter_that_could_not_be_deleted_is_not_restored(
+    sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("tarry.failed.removing.delete_patiently", lambda _, each: {each[0].delivery_id: "throttled"})
+        run(sqs, "remove", "--all", "--archive", str(archive))
+    archive_lines = [json.loads(line) for line in archive.read_text().splitlines()]
+    assert [each.get("kept") for each in archive_lines] == [None, None, None, archive_lines[0]["record"]["messageId"]]
+    assert run(sqs, "restore", str(archive)).stdout == "restored 2, failed 0, skipped 0\n"

@@ -1,0 +1,215 @@
+"""`tarry pause` and `tarry resume` on moto."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tests.served import served
+from tests.wire import arn
+
+TEMPLATE = {
+    "Resources": {
+        "Orders": {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "stack-orders"}},
+        "Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}},
+        "Handler": {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {
+                "FunctionName": "stack-handler-x1",
+                "Runtime": "python3.13",
+                "Handler": "app.handler",
+                "Role": {"Fn::GetAtt": ["Role", "Arn"]},
+                "Code": {"ZipFile": "x"},
+            },
+        },
+        "Mapping": {
+            "Type": "AWS::Lambda::EventSourceMapping",
+            "Properties": {
+                "FunctionName": {"Ref": "Handler"},
+                "EventSourceArn": {"Fn::GetAtt": ["Orders", "Arn"]},
+            },
+        },
+    }
+}
+
+
+class Shop:
+    """Two functions and their queues on moto, and the commands."""
+
+    def __init__(self) -> None:
+        self.sqs: Any = boto3.client("sqs")
+        self.aws: Any = boto3.client("lambda")
+        code = io.BytesIO()
+        with zipfile.ZipFile(code, "w") as archive:
+            archive.writestr("app.py", "")
+        role = boto3.client("iam").create_role(RoleName="role", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+        for function, queues in (("handler", ("orders", "refunds")), ("other", ("orders",))):
+            self.aws.create_function(
+                FunctionName=function,
+                Runtime="python3.13",
+                Role=role,
+                Handler="app.handler",
+                Code={"ZipFile": code.getvalue()},
+            )
+            for queue in queues:
+                self.sqs.create_queue(QueueName=queue)
+                self.aws.create_event_source_mapping(FunctionName=function, EventSourceArn=arn(queue))
+
+    def states(self) -> dict[tuple[str, str], str]:
+        found = self.aws.list_event_source_mappings()["EventSourceMappings"]
+        return {
+            (each["EventSourceArn"].split(":")[5], each["FunctionArn"].split(":")[6]): each["State"] for each in found
+        }
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with mock_aws():
+        yield Shop()
+
+
+def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_path: Path) -> None:
+    result = run("pause", "--queue", "orders")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "orders -> handler: Enabled -> Disabled\norders -> other: Enabled -> Disabled\n",
+    )
+    assert result.stderr == (
+        "AWS account 123456789012, region us-east-1\n"
+        "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders\n"
+    )
+    assert shop.states()["refunds", "handler"] == "Enabled"
+    result = run("pause", "handler", "--json")
+    before = {each["queue"]: (each["before"], each["after"]) for each in map(json.loads, result.stdout.splitlines())}
+    assert before == {"orders": ("Disabled", "Disabled"), "refunds": ("Enabled", "Disabled")}
+    assert run("resume", "handler").exit_code == 0
+    assert run("resume", "--queue", "orders").stdout == (
+        "orders -> handler: Enabled (unchanged)\norders -> other: Disabled -> Enabled\n"
+    )
+    boto3.client("cloudformation").create_stack(StackName="shop", TemplateBody=json.dumps(TEMPLATE))
+    for arguments in (("--stack", "shop"), ("Handler", "--stack", "shop"), ("--queue", "Orders", "--stack", "shop")):
+        assert run("pause", *arguments).stdout == "stack-orders -> stack-handler-x1: Enabled -> Disabled\n"
+        assert run("resume", *arguments).stdout == "stack-orders -> stack-handler-x1: Disabled -> Enabled\n"
+    audit = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
+    assert [each["command"] for each in audit[:3]] == ["tarry pause", "tarry pause", "tarry resume"]
+    assert (audit[0]["queue"], audit[0]["changes"][0]["after"], audit[1]["function"]) == (
+        "orders",
+        "Disabled",
+        "handler",
+    )
+
+
+class Slow:
+    """Lambda's client, for which a change takes some looks."""
+
+    def __init__(self, client: Any, clock: list[float]) -> None:
+        self._client = client
+        self.looks = 0
+        self.refusals = 2
+        self.needed = 5
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def update_event_source_mapping(self, **parameters: Any) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise ClientError({"Error": {"Code": "ResourceInUseException", "Message": "busy"}}, "Update")
+        return self._client.update_event_source_mapping(**parameters)
+
+    def get_event_source_mapping(self, **parameters: Any) -> Any:
+        self.looks += 1
+        found = self._client.get_event_source_mapping(**parameters)
+        return found if self.looks >= self.needed else {**found, "State": "Disabling"}
+
+
+def test_it_waits_until_the_state_holds_and_says_if_it_does_not(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, virtual: Callable[[], float]
+) -> None:
+    slow = Slow(shop.aws, [])
+    access = "tarry.cli.failed.targets.AwsAccess.client"
+    from tarry.cli.failed.targets import AwsAccess
+
+    real = AwsAccess.client
+    monkeypatch.setattr(access, lambda self, service: slow if service == "lambda" else real(self, service))
+    result = run("pause", "other")
+    assert (result.exit_code, result.stdout) == (0, "orders -> other: Enabled -> Disabled\n")
+    assert (slow.looks, virtual()) == (5, 6)  # two refusals and four looks before
+    slow.looks, slow.needed = 0, 10_000
+    monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)
+    result = run("resume", "other")
+    assert (result.exit_code, "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout) == (
+        1,
+        True,
+    )
+
+
+@pytest.fixture
+def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Let the commands wait in virtual time; return how long they did."""
+    now = [0.0]
+
+    class Clock:
+        def time(self) -> float:
+            return now[0]
+
+        monotonic = time
+
+        def sleep(self, seconds: float) -> None:
+            now[0] += seconds
+
+    class Here:
+        clock = Clock()
+
+    monkeypatch.setattr("tarry.cli.mappings.current", lambda: Here)
+    return lambda: now[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "name what to pause: a function, a queue (--queue NAME), or a stack (--stack NAME)"),
+        (("handler", "--queue", "orders"), "name what to pause: "),
+        (("nope",), "function nope has no event source mapping of SQS"),
+        (("--queue", "nope"), "queue 'nope' does not exist; existing queues: "),
+        (("--queue", "dlq"), "queue dlq has no event source mapping of SQS; it is the dead-letter queue of refunds"),
+        (("--stack", "nope"), "the stack does not exist"),
+        (("handler", "--audit", "."), "the audit file . cannot be written: Is a directory"),
+    ],
+)
+def test_wrong_usage_changes_nothing(shop: Shop, arguments: tuple[str, ...], line: str) -> None:
+    shop.sqs.create_queue(QueueName="dlq")
+    redrive = json.dumps({"deadLetterTargetArn": arn("dlq"), "maxReceiveCount": 5})
+    url = shop.sqs.get_queue_url(QueueName="refunds")["QueueUrl"]
+    shop.sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": redrive})
+    result = run("pause", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"tarry: {line}" in result.stderr
+    assert set(shop.states().values()) == {"Enabled"}
+
+
+def test_an_endpoint_without_lambda_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with served() as sqs:
+        sqs.queue("orders")
+        for arguments in (("handler",), ("--queue", "orders")):
+            result = run("pause", *arguments, "--endpoint-url", sqs.url)
+            assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True), (
+                result.stderr
+            )
