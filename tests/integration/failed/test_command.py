@@ -140,7 +140,7 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
     assert lines[1].split() == ["id", "when", "(UTC)", "error", "attempts", "origin"]
     assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
     assert any("no failure record (not dead-lettered by tarry)" in line for line in lines)
-    assert result.stderr == "orders-dlq: scanned 4 of about 4\n"
+    assert result.stderr == "orders-dlq: scanned 4 of about 4 in 4 requests\n"
     assert shop.depths() == (0, 4, 0)
 
 
@@ -534,12 +534,12 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("retry",), "no dead letters selected, and no terminal to ask at: give ids, --where or --all"),
-        (("remove",), "no dead letters selected: give ids, --where or --all"),
-        (("retry", "id-0", "--all"), "ids cannot be combined with --where or --all: give one or the other"),
+        (("retry",), "no dead letters selected, and no terminal to ask at: give ids, --where, --group or --all"),
+        (("remove",), "no dead letters selected: give ids, --where, --group or --all"),
+        (("retry", "id-0", "--all"), "ids cannot be combined with --where, --group, --since, --until or --all: "),
         (
             ("remove", "id-0", "--where", "attempts = 1"),
-            "ids cannot be combined with --where or --all: give one or the other",
+            "ids cannot be combined with --where, --group, --since, --until or --all: ",
         ),
         (("show", "--where", "body.[ = 1"), "invalid condition 'body.[ = 1' at column 11: unclosed bracket"),
         (("show", "--json", "--event"), "--json and --event cannot be combined: give one of them"),

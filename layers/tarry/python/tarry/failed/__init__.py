@@ -12,41 +12,56 @@ Requests go to SQS through the current `tarry.world`. The functions print nothin
 boto3 installs.
 """
 
+from tarry.failed.canary import Canary, CanaryReturned
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
+from tarry.failed.groups import Group, groups
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
+from tarry.failed.moving import MoveTask, cancel_move, last_move, start_move
+from tarry.failed.pacing import Limits, TooManyReturned
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.result import Result
-from tarry.failed.retrying import retry, retry_dead_letters
+from tarry.failed.retrying import preview, retry
 from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
+from tarry.failed.sending import retry_dead_letters
 
 __all__ = [
     "AmbiguousId",
     "BadFilter",
+    "Canary",
+    "CanaryReturned",
     "CannotEdit",
     "Condition",
     "DeadLetterMessage",
     "DeadLetterQueue",
+    "Group",
     "Inspection",
+    "Limits",
+    "MoveTask",
     "NotAllowed",
     "NowhereToGo",
     "Result",
     "Routes",
     "Selection",
     "Shown",
+    "TooManyReturned",
     "UnknownQueue",
     "as_event",
     "as_json",
+    "cancel_move",
     "check_may_delete",
     "condition",
     "edit",
     "find",
+    "groups",
+    "last_move",
     "matches",
     "not_found",
     "opened",
+    "preview",
     "remove",
     "remove_dead_letters",
     "retry",
@@ -56,4 +71,5 @@ __all__ = [
     "scanned",
     "select",
     "show",
+    "start_move",
 ]

@@ -1,21 +1,20 @@
-"""`tarry failed show`, `retry` and `remove`."""
+"""`tarry failed show` and `remove`."""
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
+from tarry.cli.failed.grouping import queue_options
+from tarry.cli.failed.groups import show_groups
 from tarry.cli.failed.prompts import confirms, has_terminal
-from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
-from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, write_json
-from tarry.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, remove_found, retry_found
+from tarry.cli.failed.rendering import details, line, result_console, table
+from tarry.cli.failed.reporting import ResultReport, count_of, write_json
+from tarry.cli.failed.retrying import distinct, remove_found
 from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
@@ -25,15 +24,18 @@ from tarry.cli.options import (
     Conditions,
     EndpointUrl,
     Force,
+    GroupedBy,
+    GroupFingerprint,
     Ids,
     Keepalive,
     Parameters,
     Profile,
     QueueName,
     Region,
+    Since,
     StackName,
     TemplateFile,
-    Via,
+    Until,
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
@@ -44,18 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tarry.failed import DeadLetterMessage, Inspection, Result, Selection
+    from tarry.failed.groups import GroupBy
 
-EXAMPLE = """\
-tarry failed show --queue orders-dlq
-tarry failed retry --queue orders-dlq"""
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
-tarry failed show --stack shop --where 'type = app.CardDeclined'"""
-RETRY_EXAMPLE = """\
-tarry failed retry --queue orders-dlq
-tarry failed retry 636e0ad2 --queue orders-dlq
-tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"""
+tarry failed show --stack shop --where 'type = app.CardDeclined'
+tarry failed show --queue orders-dlq --group-by fingerprint --since 2h"""
 REMOVE_EXAMPLE = """\
 tarry failed remove 636e0ad2 --queue orders-dlq
 tarry failed remove --queue orders-dlq --where 'body.id < 100'"""
@@ -68,6 +65,13 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     stack: StackName = None,
     parameter: Parameters = None,
     where: Conditions = None,
+    group: GroupFingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    group_by: GroupedBy = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="With --group-by: look at about N of each queue.")
+    ] = None,
     most: Annotated[
         int, typer.Option("--max", metavar="N", min=1, help="Show at most N dead letters of each queue.")
     ] = MAX_SHOWN,
@@ -80,13 +84,19 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Show the dead letters in a queue and why they failed; with ids, all details of each.
 
+    With --group-by, count them in groups, with the command to type next.
+
     SQS can show a message only by delivering it: dead letters are invisible to
     other consumers during the inspection, and released when it ends.
 
-    Exit code: 0 success, 1 an id was not found, 2 wrong usage.
+    Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
     """
     with refusals(aws=True):
-        selection = failed.select(ids or (), where or ())
+        selection = failed.select(ids or (), where or (), group=group, since=since, until=until)
+        if group_by is None and sample is not None:
+            raise UsageError("--sample needs --group-by: --max limits a list")
+        if group_by is not None and (selection.ids or as_event):
+            raise UsageError("--group-by counts dead letters: it cannot be combined with ids or --event")
         if as_json and as_event:
             raise UsageError("--json and --event cannot be combined: give one of them")
     with session(
@@ -94,6 +104,11 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     ) as run:
         if selection.ids:
             run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
+        if group_by is not None:
+            count = show_groups(
+                run, group_by.value, selection, keepalive, sample=sample, as_json=as_json
+            )
+            run.exit(report_no_match(run, selection, count))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
             with run.opened(found, keepalive) as inspection:
@@ -101,12 +116,11 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
             shown += dead_letters
             if not as_event:
                 _print(dead_letters, found.name, as_json=as_json)
-            report_inspection(inspection)
             if run.stopping():
                 break
         if as_event:
             write_json(failed.as_event(shown))
-        run.exit(0)
+        run.exit(report_no_match(run, selection, len(shown)))
 
 
 def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, as_json: bool, as_event: bool) -> int:
@@ -119,7 +133,7 @@ def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, 
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     else:
-        console = _console()
+        console = result_console()
         for dead_letter in dead_letters:
             console.print(details(dead_letter))
             console.print()
@@ -127,82 +141,6 @@ def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, 
     for each in missing:
         note(f"tarry: dead letter {each!r} was not found in {run.queue_names}")
     return 1 if missing else 0
-
-
-def retry(  # noqa: PLR0913, PLR0917 the options of the command
-    ids: Ids = None,
-    queue: QueueName = None,
-    template: TemplateFile = None,
-    stack: StackName = None,
-    parameter: Parameters = None,
-    everything: All = False,
-    where: Conditions = None,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
-    ] = None,
-    via: Annotated[
-        Via,
-        typer.Option(
-            "--via", metavar="queue|local", help="Send each back to its queue, or run its handler in this process."
-        ),
-    ] = Via.queue,
-    edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
-    force: Force = False,
-    as_json: AsJson = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
-    keepalive: Keepalive = KEEPALIVE_SECONDS,
-    concurrency: Concurrency = 1,
-) -> None:
-    """Send dead letters back to the queues they came from: send, confirm, then delete.
-
-    At a terminal, the command shows each dead letter and asks for one key: retry,
-    edit, delete, skip or quit. With --all or --where it asks once for all.
-
-    Exit code: 0 success, 1 some dead letters could not be retried, 2 wrong usage
-    (nothing was changed), 128 plus its number after a signal.
-    """
-    with refusals(aws=True):
-        selection = failed.select(ids or (), where or (), everything=everything)
-        if edit and not selection.ids:
-            raise UsageError(
-                "--edit needs ids: give ids, or run without --all and --where to edit each dead letter when it is shown"
-            )
-        if via is Via.local and concurrency > 1:
-            raise UsageError("--via local runs one dead letter at a time: leave out --concurrency")
-        asks = _asks(selection, force=force)
-        is_bulk = bool(selection.conditions or selection.everything)
-    options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
-    )
-    with session(options, needs_handlers=via is Via.local) as run:
-        report = run.report(as_json=as_json, shows_all=not is_bulk)
-        method = RetryMethod(run, to, local=via is Via.local)
-        if is_bulk and not force and has_terminal() and not _confirms(run, selection, "Retry"):
-            run.exit(0)
-        if selection.ids:
-            with run.found(selection.ids, keepalive) as by_id, report.progress():
-                _report_missing(run, report, selection.ids, by_id)
-                found = distinct(by_id)
-                if asks:
-                    results = ask_for_found(run, found, method, edit=edit)
-                else:
-                    results = retry_found(run, found, method, edit=edit, concurrency=concurrency)
-                _report(report, results)
-            run.end(report)
-        for each in run.queues:
-            with run.opened(each, keepalive) as inspection, report.progress():
-                if asks:
-                    results = ask_for_each(run, inspection, method)
-                else:
-                    results = method.retry(inspection, selection, concurrency)
-                _report(report, results, inspection)
-            report_inspection(inspection)
-            if run.stopping():
-                break
-        run.end(report)
 
 
 def remove(  # noqa: PLR0913, PLR0917 the options of the command
@@ -213,6 +151,9 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     parameter: Parameters = None,
     everything: All = False,
     where: Conditions = None,
+    group: GroupFingerprint = None,
+    since: Since = None,
+    until: Until = None,
     force: Force = False,
     as_json: AsJson = False,
     endpoint_url: EndpointUrl = None,
@@ -229,9 +170,9 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     (nothing was changed), 128 plus its number after a signal.
     """
     with refusals(aws=True):
-        selection = failed.select(ids or (), where or (), everything=everything)
+        selection = failed.select(ids or (), where or (), everything=everything, group=group, since=since, until=until)
         if selection.is_empty:
-            raise UsageError("no dead letters selected: give ids, --where or --all")
+            raise UsageError("no dead letters selected: give ids, --where, --group or --all")
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
@@ -241,27 +182,26 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
             raise UsageError(f"remove --all without a question needs the queue's name at AWS: --queue {run.queues[0]}")
         if selection.ids:
             with run.found(selection.ids, keepalive) as by_id, report.progress():
-                _report_missing(run, report, selection.ids, by_id)
+                report_missing(run, report, selection.ids, by_id)
                 found = distinct(by_id)
                 for dead_letter, _ in found:
                     note(line(dead_letter))
                 question = f"Permanently delete {count_of(len(found))}?"
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
-                _report(report, remove_found(run, found, concurrency))
+                report_results(report, remove_found(run, found, concurrency))
             run.end(report)
-        if asks and not _confirms(run, selection, "Permanently delete"):
+        if asks and not confirms_selection(run, selection, "Permanently delete"):
             run.exit(0)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                _report(report, failed.remove(inspection, selection, concurrency=concurrency), inspection)
-            report_inspection(inspection)
+                report_results(report, failed.remove(inspection, selection, concurrency=concurrency), inspection)
             if run.stopping():
                 break
-        run.end(report)
+        run.end(report, report_no_match(run, selection, report.handled))
 
 
-def _report(report: ResultReport, results: Iterable[Result], inspection: Inspection | None = None) -> None:
+def report_results(report: ResultReport, results: Iterable[Result], inspection: Inspection | None = None) -> None:
     """Report each result, and the progress of an inspection."""
     for result in results:
         report.add(result)
@@ -269,18 +209,22 @@ def _report(report: ResultReport, results: Iterable[Result], inspection: Inspect
             report.tick(inspection)
 
 
-def _report_missing(run: CommandSession, report: ResultReport, ids: Iterable[str], found: Collection[str]) -> None:
+def report_missing(run: CommandSession, report: ResultReport, ids: Iterable[str], found: Collection[str]) -> None:
     """Report the ids that were not found, unless a signal ended the search."""
     for each in ids:
         if each not in found and not run.stopping():
             report.add(failed.Result(each, "failed", f"not found in {run.queue_names}"))
 
 
-def _console() -> Console:
-    console = Console(file=sys.stdout, highlight=False)
-    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
-        console.width = WIDTH_WITHOUT_TERMINAL
-    return console
+def report_no_match(run: CommandSession, selection: Selection, count: int) -> int:
+    """Write that a filter has selected nothing; return the exit code: 1 for a group that does not exist."""
+    if count or not selection.is_filter or run.stopping():
+        return 0
+    note(f"tarry: no dead letter in {run.queue_names} matches {selection}")
+    if selection.group is None:
+        return 0
+    note("The groups there are: tarry failed show --group-by fingerprint " + queue_options(run.queue_names, run.where))
+    return 1
 
 
 def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bool) -> None:
@@ -288,7 +232,7 @@ def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bo
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     elif dead_letters:
-        console = _console()
+        console = result_console()
         console.print(Text(queue, "bold"))
         console.print(table(dead_letters, console.width))
     else:
@@ -298,20 +242,11 @@ def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bo
 # selection
 
 
-def _asks(selection: Selection, *, force: bool) -> bool:
-    """Whether to ask for each dead letter: ids or none are selected, and there is a terminal."""
-    asks = has_terminal() and not force
-    if selection.is_empty and not asks:
-        raise UsageError("no dead letters selected, and no terminal to ask at: give ids, --where or --all")
-    return asks and not (selection.conditions or selection.everything)
-
-
-def _confirms(run: CommandSession, selection: Selection, action: str) -> bool:
+def confirms_selection(run: CommandSession, selection: Selection, action: str, more: str = "") -> bool:
     """Ask for confirmation of the action, with the number of dead letters and their queues."""
     names, about = run.queue_names, f"about {sum(queue.about for queue in run.queues):,}"
-    if selection.conditions:
-        conditions = " and ".join(each.text for each in selection.conditions)
-        question = f"{action} the dead letters in {names} where {conditions} (out of {about})?"
+    if selection.is_filter:
+        question = f"{action} the dead letters in {names} where {selection} (out of {about}){more}?"
     else:
-        question = f"{action} all dead letters in {names} ({about})?"
+        question = f"{action} all dead letters in {names} ({about}){more}?"
     return confirms(run.guidance, run.stopping, question)

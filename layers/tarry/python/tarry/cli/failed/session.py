@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich.console import Console
@@ -43,7 +43,7 @@ class CommandSession:
 
     @contextmanager
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
-        """Open a dead-letter queue; at the end, write what a signal stopped, and what was released."""
+        """Open a dead-letter queue; at the end, write how much was scanned, and what a signal stopped and released."""
         warn_about(queue)
         stopped = "stopped after the current dead letters"
         inspection: Inspection | None = None
@@ -54,31 +54,28 @@ class CommandSession:
             stopped = "stopped"
             raise
         finally:
-            if inspection is not None and inspection.not_released:
+            if inspection is not None and inspection.leases.not_released:
                 note(
-                    f"{queue.name}: {inspection.not_released:,} dead letters could not be released; "
+                    f"{queue.name}: {inspection.leases.not_released:,} dead letters could not be released; "
                     "they become visible when their visibility timeout ends"
                 )
             if inspection is not None and self.stopping():
-                released = inspection.released
+                released = inspection.leases.released
                 were = "was" if released == 1 else "were"
                 note(f"{self.stopping.name}: {stopped}; {count_of(released)} of {queue.name} {were} released")
+        report_inspection(inspection)
 
     @contextmanager
     def found(self, ids: tuple[str, ...], keepalive: float) -> Iterator[dict[str, FoundDeadLetter]]:
         """Find dead letters by id in all queues; they stay in flight within the context."""
-        inspections: list[Inspection] = []
         with ExitStack() as opened:
 
             def each_opened() -> Iterator[Inspection]:
                 for queue in self.queues:
                     if not self.should_stop():
-                        inspections.append(opened.enter_context(self.opened(queue, keepalive)))
-                        yield inspections[-1]
+                        yield opened.enter_context(self.opened(queue, keepalive))
 
             yield found_by_ids(each_opened(), ids)
-        for inspection in inspections:
-            report_inspection(inspection)
 
     @property
     def queue_names(self) -> str:
@@ -91,14 +88,14 @@ class CommandSession:
         self.results = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all)
         return self.results
 
-    def end(self, report: ResultReport) -> None:
-        """Write the totals and end the command."""
+    def end(self, report: ResultReport, code: int = 0) -> NoReturn:
+        """Write the totals and end the command. ``code``: the exit code if nothing else has failed."""
         if report.is_cut_off:
             note("Output closed; stopped after the current dead letters.")
         report.write_totals()
-        self.exit(report.exit_code)
+        self.exit(report.exit_code or code)
 
-    def exit(self, code: int) -> None:
+    def exit(self, code: int) -> NoReturn:
         raise typer.Exit(self.stopping.exit_code if self.stopping() else code)
 
 
