@@ -39,8 +39,8 @@ WAIT_SECONDS = 1
 """The wait of a poll; a long poll asks all servers of SQS."""
 MAX_EMPTY_POLLS = 2
 """The number of polls in a row without a new message that end an inspection."""
-POLLS_OF_LANE = 5
-"""The polls that each lane of `Inspection.lanes` makes before the results of all are yielded."""
+ROUNDS = 5
+"""The polls of each thread of `Inspection.lanes` before the results of all are yielded."""
 MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
@@ -59,11 +59,6 @@ class Inspection:
         self.done: dict[str, int] = {}
         """The stable ids that were handled, and are not offered again, even if dead-lettered again in the meantime.
         Each with the time at which the dead letter was sent, in milliseconds by the clock of SQS."""
-        self.not_offered = 0
-        """The number of dead letters skipped for that reason: duplicates, or dead-lettered again."""
-        self.returned = 0
-        """The number of these that were sent later than the dead letter with the same id that was handled: it was
-        retried, and dead-lettered again."""
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self._requests = PatientRequests()
@@ -73,6 +68,8 @@ class Inspection:
         self._world = world.current()
         self._seen: set[str] = set()
         self._counted: set[str] = set()
+        self._repeated: set[str] = set()
+        self._returned: set[str] = set()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -82,6 +79,18 @@ class Inspection:
     def scanned(self) -> int:
         """The number of dead letters received, each counted once."""
         return len(self._counted)
+
+    @property
+    def not_offered(self) -> int:
+        """The number of dead letters whose id was handled before: duplicates, or dead-lettered again."""
+        return len(self._repeated)
+
+    @property
+    def returned(self) -> int:
+        """The number of these that were sent later than the dead letter that was handled: it was retried, and
+        dead-lettered again.
+        """
+        return len(self._returned)
 
     @property
     def requests(self) -> int:
@@ -110,12 +119,13 @@ class Inspection:
         number: int,
         size: int = MAX_ENTRIES,
         goes_on: Callable[[], bool] = lambda: True,
+        rounds: int = ROUNDS,
     ) -> Iterator[list[T]]:
         """Receive and work in ``number`` threads, each ``size`` dead letters at a time, until no more come.
 
-        While one thread waits for SQS, the others work. Yield the results of some rounds at a time; between two of
-        them no thread runs. An error is raised once the results before it are yielded. ``goes_on``: asked by each
-        thread before it receives.
+        While one thread waits for SQS, the others work. Yield the results of some ``rounds`` of each thread at a time;
+        in between no thread runs. An error is raised once the results before it are yielded. ``goes_on``: asked by
+        each thread before it receives.
         """
         empty = 0
         while empty < MAX_EMPTY_POLLS and goes_on() and not self.is_stopped and not self.is_full:
@@ -123,7 +133,7 @@ class Inspection:
             received: list[int] = []
 
             def lane(results: list[T] = results, received: list[int] = received) -> None:
-                for _ in range(POLLS_OF_LANE if number > 1 else 1):
+                for _ in range(rounds if number > 1 else 1):
                     if self.is_stopped or self.is_full or not goes_on():
                         return
                     dead_letters = self.poll(size)
@@ -208,9 +218,9 @@ class Inspection:
 
     def count_repeated(self, dead_letter: DeadLetterMessage) -> None:
         """Count a dead letter whose id was handled before."""
-        with self._lock:
-            self.not_offered += 1
-            self.returned += self.is_returned(dead_letter)
+        self._repeated.add(dead_letter.delivery_id)
+        if self.is_returned(dead_letter):
+            self._returned.add(dead_letter.delivery_id)
 
     def is_returned(self, dead_letter: DeadLetterMessage) -> bool:
         """Whether it was handled before, and is a later dead letter with the same id."""
@@ -261,9 +271,9 @@ class Inspection:
         for delivery_id in self.leases.release(keep):
             self._seen.discard(delivery_id)
 
-    def begin_again(self) -> None:
-        """Release all dead letters, to receive again those that were not handled."""
-        self.release()
+    def begin_again(self, keep: Collection[str] = ()) -> None:
+        """Release all dead letters but those in ``keep``, to receive again those that were not handled."""
+        self.release(keep)
         self.is_full = False
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from tarry.failed.canary import CanaryReturned, check_can_watch, seconds_to_return, watch
 from tarry.failed.copies import prepared
-from tarry.failed.pacing import Limits, Pace, TooManyReturned
+from tarry.failed.inspection import ROUNDS
+from tarry.failed.pacing import Limits, Pace
 from tarry.failed.removing import check_may_delete
 from tarry.failed.result import Result
+from tarry.failed.returns import ReturnWatch
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.failed.sending import retry_dead_letters
 from tarry.sqs.client import MAX_PARALLEL
@@ -64,7 +65,8 @@ def retry(
         check_can_watch(inspection)
         if not (yield from _retry_canaries(inspection, selection, routes, canary)):
             return
-    retried, pace = Counter[str](), Pace(limits.rate, lambda: inspection.is_stopped)
+    retried, pace = 0, Pace(limits.rate, lambda: inspection.is_stopped)
+    returns = ReturnWatch(inspection, limits)
 
     def send(dead_letters: list[DeadLetterMessage]) -> list[Result]:
         batch = offered(inspection, dead_letters, selection)
@@ -72,16 +74,13 @@ def retry(
             return []
         return retry_dead_letters(inspection, batch, routes, by_id=False)
 
-    def goes_on() -> bool:
-        return limits.allows(inspection.returned, retried["retried"])
-
-    for results in inspection.lanes(send, concurrency, limits.size, goes_on):
-        retried.update(result.outcome for result in results)
+    rounds = ROUNDS if limits.rate is None else 1
+    for results in inspection.lanes(send, concurrency, limits.size, rounds=rounds):
         yield from results
         if results and all(result.hindrance == "denied" for result in results):
             return  # the others would be denied as well
-        if not goes_on():
-            raise TooManyReturned(inspection.returned, retried["retried"], inspection.queue.name)
+        retried += sum(result.outcome == "retried" for result in results)
+        returns.check(retried)
 
 
 def _retry_ids(

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tarry.failed import DeadLetterMessage, Inspection, Result, Selection
-    from tarry.failed.groups import GroupBy
 
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
@@ -105,9 +104,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         if selection.ids:
             run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
         if group_by is not None:
-            count = show_groups(
-                run, group_by.value, selection, keepalive, sample=sample, as_json=as_json
-            )
+            count = show_groups(run, group_by.value, selection, keepalive, sample=sample, as_json=as_json)
             run.exit(report_no_match(run, selection, count))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:

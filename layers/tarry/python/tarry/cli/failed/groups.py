@@ -152,13 +152,11 @@ def _counted(
 
 def _print_summary(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> None:
     console = result_console()
-    title = f"{queue}: about {count_of(max(queue.about, scanned))}"
+    console.print(Text(f"{queue}: about {count_of(max(queue.about, scanned))}", "bold"))
     if groups:
-        title += f", {period(_together(groups, queue.about, scanned))}"
-    console.print(Text(title, "bold"))
-    if groups:
+        console.print(Text(period(_together(groups, queue.about, scanned))))
         if scanned < queue.about:
-            console.print(Text(f"of a sample of {scanned:,}:", "dim"))
+            console.print(Text(f"Of a sample of {scanned:,}:", "dim"))
         print_lines(console, Padding(group_table(groups[:SHOWN_IN_SUMMARY]), (0, 0, 0, 2)))
     if len(groups) > SHOWN_IN_SUMMARY:
         console.print(Text(f"and {len(groups) - SHOWN_IN_SUMMARY} more groups", "dim"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.cli.errors import note
+from tarry.cli.failed.alike import Alike
 from tarry.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
 from tarry.cli.failed.rendering import line
 from tarry.cli.failed.reporting import count_of
@@ -111,14 +112,25 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
     failed.check_may_delete(inspection)
     about = inspection.queue.about
     announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
-    for dead_letter in inspection.dead_letters():
-        if dead_letter.id in inspection.done:
-            inspection.not_offered += 1
-            continue
-        result = _prompt(run, inspection, method).decide(dead_letter)
-        if result is None:
-            return
-        yield result
+    alike = Alike(run, inspection, method)
+    prompt = _prompt(run, inspection, method, alike)
+    # On FIFO ten at a time: SQS delivers no further message of a group that has one in flight.
+    for dead_letters in inspection.polls(MAX_ENTRIES if inspection.queue.arn.is_fifo else 1):
+        for dead_letter in dead_letters:
+            if inspection.is_stopped:
+                return
+            if dead_letter.id in inspection.done:
+                inspection.count_repeated(dead_letter)
+            elif alike.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
+                continue  # decided, or released with all others, and received again later
+            elif alike.is_skipped(dead_letter):
+                yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
+            else:
+                results = prompt.decide(dead_letter)
+                if results is None:
+                    return
+                alike.decided(dead_letter)
+                yield from results
 
 
 def announce(count: str, inspections: Sequence[Inspection]) -> None:
@@ -136,19 +148,22 @@ def ask_for_found(
     for dead_letter, inspection in found:
         if run.stopping():
             return
-        result = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
-        if result is None:
+        results = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
+        if results is None:
             return
-        yield result
+        yield from results
 
 
-def _prompt(run: CommandSession, inspection: Inspection, method: RetryMethod) -> DeadLetterPrompt:
+def _prompt(
+    run: CommandSession, inspection: Inspection, method: RetryMethod, alike: Alike | None = None
+) -> DeadLetterPrompt:
     return DeadLetterPrompt(
         run.guidance,
         run.stopping,
         retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
         delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
         skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
+        alike=alike,
     )
 
 
