@@ -105,7 +105,10 @@ def test_without_a_command_the_help_is_shown(monkeypatch: pytest.MonkeyPatch) ->
         ("failed shwo", "no such command 'shwo'. Did you mean 'show'?"),
         ("send", "missing argument QUEUE; see tarry send --help"),
         ("invoke Orders", "missing option --event; see tarry invoke --help"),
-        ("failed retry --via mail", "--via: 'mail' is not one of 'queue', 'local', 'aws'; see tarry failed retry --help"),
+        (
+            "failed retry --via mail",
+            "--via: 'mail' is not one of 'queue', 'local', 'aws'; see tarry failed retry --help",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_that_says_what_to_do(arguments: str, line: str) -> None:

@@ -67,7 +67,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 
 
 class Grouping(StrEnum):
-    """What the dead letters of a group have in common."""
+    """The property that the dead letters of a group have in common."""
 
     fingerprint = "fingerprint"
     error = "error"

@@ -19,7 +19,7 @@ from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, 
 from tarry.failed.groups import Group, groups
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
-from tarry.failed.moving import MoveTask, cancel_move, last_move, start_move
+from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, start_move
 from tarry.failed.pacing import Limits, TooManyReturned
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
@@ -40,7 +40,7 @@ __all__ = [
     "Group",
     "Inspection",
     "Limits",
-    "MoveTask",
+    "MessageMoveTask",
     "NotAllowed",
     "NowhereToGo",
     "Result",

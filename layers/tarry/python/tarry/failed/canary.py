@@ -117,7 +117,7 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
     """
     clock = world.current().clock
     ends_at = clock.monotonic() + seconds
-    lanes, returned = MAX_PARALLEL, list[str]()
+    threads, returned = MAX_PARALLEL, list[str]()
 
     def those_back(dead_letters: list[DeadLetterMessage]) -> list[str]:
         return [each.id for each in dead_letters if each.id in ids and inspection.is_returned(each)]
@@ -125,11 +125,11 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
     while not returned and not inspection.is_stopped:
         left = ends_at - clock.monotonic()
         canary.watching(max(0.0, left), seconds)
-        if lanes > 1:
-            for found in inspection.lanes(those_back, lanes):  # all that are in the queue already
+        if threads > 1:
+            for found in inspection.in_threads(those_back, threads):  # all that are in the queue already
                 returned += found
                 canary.watching(max(0.0, ends_at - clock.monotonic()), seconds)
-            lanes = 1
+            threads = 1
         elif left <= 0:
             break
         else:

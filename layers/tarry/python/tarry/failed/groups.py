@@ -1,4 +1,4 @@
-"""Groups of dead letters that have the same error, fingerprint, type, reason or origin."""
+"""GroupCounts of dead letters that have the same error, fingerprint, type, reason or origin."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Group(Value):
         return self.count * 60 / seconds if seconds is not None and seconds >= 60 else None
 
 
-class Groups:
+class GroupCounts:
     """The groups of the dead letters that were received so far. Made by `counting`."""
 
     def __init__(self, by: GroupBy) -> None:
@@ -103,14 +103,14 @@ def groups(
     Raises:
         botocore.exceptions.ClientError: SQS refuses a request.
     """
-    found = Groups(by)
+    found = GroupCounts(by)
     for _ in counting(inspection, found, selection, sample=sample):
         pass
     return found.largest_first()
 
 
 def counting(
-    inspection: Inspection, found: Groups, selection: Selection | None = None, *, sample: int | None = None
+    inspection: Inspection, found: GroupCounts, selection: Selection | None = None, *, sample: int | None = None
 ) -> Iterator[None]:
     """Receive the selected dead letters into groups, as `groups` does; yield after each round of requests."""
     before = inspection.scanned
@@ -124,8 +124,10 @@ def counting(
     def goes_on() -> bool:
         return sample is None or inspection.scanned - before < sample
 
-    lanes = MAX_PARALLEL if sample is None else max(1, min(MAX_PARALLEL, sample // 100))
-    for _ in inspection.lanes(count, lanes, MAX_ENTRIES if sample is None else min(MAX_ENTRIES, sample), goes_on):
+    threads = MAX_PARALLEL if sample is None else max(1, min(MAX_PARALLEL, sample // 100))
+    for _ in inspection.in_threads(
+        count, threads, MAX_ENTRIES if sample is None else min(MAX_ENTRIES, sample), goes_on
+    ):
         yield
 
 

@@ -40,7 +40,7 @@ WAIT_SECONDS = 1
 MAX_EMPTY_POLLS = 2
 """The number of polls in a row without a new message that end an inspection."""
 ROUNDS = 5
-"""The polls of each thread of `Inspection.lanes` before the results of all are yielded."""
+"""The polls of each thread of `Inspection.in_threads` before the results of all are yielded."""
 MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
@@ -113,7 +113,7 @@ class Inspection:
             if dead_letters:
                 yield dead_letters
 
-    def lanes(
+    def in_threads(
         self,
         work: Callable[[list[DeadLetterMessage]], Iterable[T]],
         number: int,
@@ -132,7 +132,7 @@ class Inspection:
             results: list[T] = []
             received: list[int] = []
 
-            def lane(results: list[T] = results, received: list[int] = received) -> None:
+            def work_on(results: list[T] = results, received: list[int] = received) -> None:
                 for _ in range(rounds if number > 1 else 1):
                     if self.is_stopped or self.is_full or not goes_on():
                         return
@@ -142,8 +142,8 @@ class Inspection:
                     received.append(len(dead_letters))
                     results.extend(work(dead_letters))
 
-            # After an empty round, one lane asks whether there are more.
-            ended = self.lookups.requests.all([lane] * (1 if empty else number))
+            # After an empty round, one thread asks whether there are more.
+            ended = self.lookups.requests.all([work_on] * (1 if empty else number))
             empty = 0 if received else empty + 1
             yield results
             for error in ended:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_MOVES_PER_SECOND = 500
 
 
-class MoveTask(Value):
+class MessageMoveTask(Value):
     """A message move task, as SQS describes it."""
 
     handle: str | None
@@ -50,11 +50,11 @@ class MoveTask(Value):
         return self.status in ("RUNNING", "CANCELLING")
 
 
-def last_move(queue: DeadLetterQueue) -> MoveTask | None:
+def last_move(queue: DeadLetterQueue) -> MessageMoveTask | None:
     """Return the last message move task of a dead-letter queue, which may have ended; None if there was none."""
     answer = lookups().requests.call("list_message_move_tasks", SourceArn=queue.arn.text, MaxResults=1)
     found = answer.get("Results", [])
-    return MoveTask(found[0]) if found else None
+    return MessageMoveTask(found[0]) if found else None
 
 
 def destination(routes: Routes) -> QueueArn:
@@ -99,7 +99,7 @@ def start_move(routes: Routes, rate: float | None = None) -> None:
     lookups().requests.call("start_message_move_task", **parameters)
 
 
-def cancel_move(task: MoveTask) -> int:
+def cancel_move(task: MessageMoveTask) -> int:
     """Cancel a running task; return about how many messages it has moved, which stay in their queue.
 
     Raises:

@@ -75,7 +75,7 @@ def retry(
         return retry_dead_letters(inspection, batch, routes, by_id=False)
 
     rounds = ROUNDS if limits.rate is None else 1
-    for results in inspection.lanes(send, concurrency, limits.size, rounds=rounds):
+    for results in inspection.in_threads(send, concurrency, limits.size, rounds=rounds):
         yield from results
         if results and all(result.hindrance == "denied" for result in results):
             return  # the others would be denied as well
@@ -140,7 +140,7 @@ def preview(inspection: Inspection, selection: Selection, routes: Routes) -> Ite
                 yield Result(each.id, "retried", note=f"to {answer.target.name}", dead_letter=each)
 
     if not selection.ids:
-        for results in inspection.lanes(
+        for results in inspection.in_threads(
             lambda dead_letters: list(prepare(offered(inspection, dead_letters, selection))), MAX_PARALLEL
         ):
             yield from results

@@ -63,6 +63,6 @@ class ReturnWatch:
                     inspection.count_repeated(each)
             return []
 
-        for _ in inspection.lanes(those_back, MAX_PARALLEL):
+        for _ in inspection.in_threads(those_back, MAX_PARALLEL):
             pass
         inspection.begin_again()

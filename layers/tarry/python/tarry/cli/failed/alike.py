@@ -57,7 +57,7 @@ class Alike:
         def like_it(dead_letters: list[DeadLetterMessage]) -> list[int]:
             return [1 for each in dead_letters if self._is_like(each, dead_letter)]
 
-        count = 1 + sum(sum(found) for found in inspection.lanes(like_it, MAX_PARALLEL))
+        count = 1 + sum(sum(found) for found in inspection.in_threads(like_it, MAX_PARALLEL))
         inspection.begin_again(keep={dead_letter.delivery_id})
         same = fingerprint(dead_letter)
         how = f"the fingerprint {same}" if same else "no failure record"

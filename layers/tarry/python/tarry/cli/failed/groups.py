@@ -27,7 +27,7 @@ from tarry.cli.options import (
     TemplateFile,
     pairs,
 )
-from tarry.failed.groups import Group, GroupBy, Groups, counting
+from tarry.failed.groups import Group, GroupBy, GroupCounts, counting
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.sqs.limits import MAX_ENTRIES
 
@@ -140,7 +140,7 @@ def _counted(
     sample: int | None,
 ) -> tuple[list[Group], Inspection]:
     """Receive the dead letters of a queue into groups; return these, the largest first, and the inspection."""
-    found, progress = Groups(by), ProgressReport(run.guidance)
+    found, progress = GroupCounts(by), ProgressReport(run.guidance)
     with run.opened(queue, keepalive) as inspection:
         try:
             for _ in counting(inspection, found, selection, sample=sample):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarry.cli.failed.reporting import ResultReport
     from tarry.cli.failed.session import CommandSession
     from tarry.cli.failed.settings import RetrySettings
-    from tarry.failed import DeadLetterQueue, MoveTask, Routes
+    from tarry.failed import DeadLetterQueue, MessageMoveTask, Routes
 
 STEPS_OF_POLL = 4
 """The steps between two requests for the state of a task."""
@@ -59,7 +59,9 @@ def move(
     run.exit(code)
 
 
-def _watched(run: CommandSession, report: ResultReport, routes: Routes, earlier: MoveTask | None) -> MoveTask | None:
+def _watched(
+    run: CommandSession, report: ResultReport, routes: Routes, earlier: MessageMoveTask | None
+) -> MessageMoveTask | None:
     """Watch the task that was started after ``earlier``, and cancel it at a signal; return its end."""
     clock, steps, cancelled = current().clock, 0, False
     with report.progress():
@@ -81,7 +83,7 @@ def _watched(run: CommandSession, report: ResultReport, routes: Routes, earlier:
                 clock.sleep(STEP_SECONDS)
 
 
-def _cancelled(task: MoveTask) -> bool:
+def _cancelled(task: MessageMoveTask) -> bool:
     """Cancel a task; return True, also if it has just ended."""
     try:
         failed.cancel_move(task)
@@ -91,7 +93,9 @@ def _cancelled(task: MoveTask) -> bool:
     return True
 
 
-def _report(report: ResultReport, queue: DeadLetterQueue, task: MoveTask | None, target: str, *, as_json: bool) -> int:
+def _report(
+    report: ResultReport, queue: DeadLetterQueue, task: MessageMoveTask | None, target: str, *, as_json: bool
+) -> int:
     """Write how a task has ended; return the exit code."""
     if task is None:
         note(f"tarry: {queue}: SQS does not list the message move task that was started; see the SQS console")
