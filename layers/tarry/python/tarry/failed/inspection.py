@@ -142,8 +142,9 @@ class Inspection:
                     received.append(len(dead_letters))
                     results.extend(work(dead_letters))
 
+            left = math.ceil((self.queue.about - len(self.leases)) / size)
             # After an empty round, one thread asks whether there are more.
-            ended = self.lookups.requests.all([work_on] * (1 if empty else number))
+            ended = self.lookups.requests.all([work_on] * (1 if empty else max(1, min(number, left))))
             empty = 0 if received else empty + 1
             yield results
             for error in ended:

@@ -66,9 +66,13 @@ class Selection(Value):
     def __str__(self) -> str:
         """Return the conditions as text."""
         texts = [] if self.group is None else [f"fingerprint = {self.group}"]
-        texts += [f"dead-lettered since {timestamp(self.since)}"] if self.since is not None else []
-        texts += [f"dead-lettered before {timestamp(self.until)}"] if self.until is not None else []
+        texts += [f"dead-lettered since {_short(self.since)}"] if self.since is not None else []
+        texts += [f"dead-lettered before {_short(self.until)}"] if self.until is not None else []
         return " and ".join([*texts, *(each.text for each in self.conditions)])
+
+
+def _short(seconds: float) -> str:
+    return timestamp(seconds).replace(".000", "")
 
 
 def select(

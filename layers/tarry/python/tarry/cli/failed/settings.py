@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tarry.cli.options import Via
+from tarry.failed.canary import Canary
 from tarry.failed.pacing import Limits, parse_rate, parse_share
 from tarry.failed.periods import duration
 from tarry.tooling.errors import UsageError
@@ -57,6 +58,8 @@ class RetrySettings:
             None if rate is None else parse_rate(rate), None if max_return is None else parse_share(max_return)
         )
         seconds = None if within is None else duration(within, "--within")
+        if canary is not None:
+            Canary(canary, seconds)  # raises before the queues are asked
         return cls(via, limits, canary, seconds, concurrency, dry_run)
 
     @property
