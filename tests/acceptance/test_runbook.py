@@ -45,6 +45,7 @@ def test_every_command_of_the_runbook_does_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC M1, M2, M3
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     (tmp_path / "template.yaml").write_text(TEMPLATE)
     with served() as sqs:

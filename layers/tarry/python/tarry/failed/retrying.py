@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import threading
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from tarry.failed.canary import CanaryReturned, check_can_watch, seconds_to_return, watch
@@ -65,22 +66,51 @@ def retry(
         check_can_watch(inspection)
         if not (yield from _retry_canaries(inspection, selection, routes, canary)):
             return
-    retried, pace = 0, Pace(limits.rate, lambda: inspection.is_stopped)
-    returns = ReturnWatch(inspection, limits)
-
-    def send(dead_letters: list[DeadLetterMessage]) -> list[Result]:
-        batch = offered(inspection, dead_letters, selection)
-        if not batch or not pace.wait(len(batch)):
-            return []
-        return retry_dead_letters(inspection, batch, routes, by_id=False)
-
+    retried, returns = 0, ReturnWatch(inspection, limits)
+    tens = TensToSend(inspection, selection, routes, limits)
     rounds = ROUNDS if limits.rate is None else 1
-    for results in inspection.in_threads(send, concurrency, limits.size, rounds=rounds):
+    for results in chain(
+        inspection.in_threads(tens.send, concurrency, limits.size, rounds=rounds), iter(tens.send_rest, None)
+    ):
         yield from results
         if results and all(result.hindrance == "denied" for result in results):
             return  # the others would be denied as well
         retried += sum(result.outcome == "retried" for result in results)
         returns.check(retried)
+
+
+class TensToSend:
+    """The dead letters that a retry has received and not yet sent: of a small group there are few in each receive."""
+
+    def __init__(self, inspection: Inspection, selection: Selection, routes: Routes, limits: Limits) -> None:
+        self._inspection = inspection
+        self._selection = selection
+        self._routes = routes
+        self._pace = Pace(limits.rate, lambda: inspection.is_stopped)
+        # On FIFO, SQS delivers no more of a group before these are sent.
+        self._enough = 1 if inspection.queue.arn.is_fifo or limits.rate is not None else MAX_ENTRIES
+        self._waiting: list[DeadLetterMessage] = []
+        self._lock = threading.Lock()
+
+    def send(self, dead_letters: list[DeadLetterMessage]) -> list[Result]:
+        """Send the selected dead letters once there are ten."""
+        chosen = offered(self._inspection, dead_letters, self._selection)
+        with self._lock:
+            self._waiting += chosen
+            if len(self._waiting) < self._enough:
+                return []
+            batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
+        return self._send(batch)
+
+    def send_rest(self) -> list[Result] | None:
+        """Send up to ten of those that wait; None if there are none."""
+        batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
+        return self._send(batch) if batch and not self._inspection.is_stopped else None
+
+    def _send(self, batch: list[DeadLetterMessage]) -> list[Result]:
+        if not self._pace.wait(len(batch)):
+            return []
+        return retry_dead_letters(self._inspection, batch, self._routes, by_id=False)
 
 
 def _retry_ids(
