@@ -25,8 +25,9 @@ from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.result import Result
 from tarry.failed.retrying import preview, retry
-from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
+from tarry.failed.selection import Selection, not_found, scanned, select
 from tarry.failed.sending import retry_dead_letters
+from tarry.failed.showing import Shown, show
 
 __all__ = [
     "AmbiguousId",

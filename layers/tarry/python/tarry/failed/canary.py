@@ -120,7 +120,7 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
     threads, returned = MAX_PARALLEL, list[str]()
 
     def those_back(dead_letters: list[DeadLetterMessage]) -> list[str]:
-        return [each.id for each in dead_letters if each.id in ids and inspection.is_returned(each)]
+        return [each.id for each in dead_letters if each.id in ids and inspection.handled.is_returned(each)]
 
     while not returned and not inspection.is_stopped:
         left = ends_at - clock.monotonic()

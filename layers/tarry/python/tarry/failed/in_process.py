@@ -87,7 +87,7 @@ def run_dead_letter(
     inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, handler_of: HandlerOf, *, by_id: bool = True
 ) -> Result:
     """Run one dead letter. ``by_id``: it was selected by id, so not being able to run it is a failure."""
-    if by_id and dead_letter.id in inspection.done:
+    if by_id and dead_letter.id in inspection.handled:
         return skipped(dead_letter, "another dead letter with this id was already run")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
@@ -98,7 +98,7 @@ def run_dead_letter(
         return failed(dead_letter, str(error), "nowhere")
     if inspection.delivery(dead_letter) is None:
         return failed(dead_letter, GONE)
-    inspection.claim(dead_letter)
+    inspection.handled.claim(dead_letter)
     run = _run(dead_letter, origin, handler)
     if run.failure is not None:
         return _record_failure(inspection, dead_letter, run)

@@ -8,7 +8,6 @@ inspection.
 from __future__ import annotations
 
 import math
-import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.delivery import Delivery
 from tarry.errors import ConfigurationError
 from tarry.failed.dead_letters import read_dead_letter
+from tarry.failed.handled import HandledIds
 from tarry.failed.leases import INTERVALS, Leases
 from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, PatientRequests
@@ -56,9 +56,7 @@ class Inspection:
         """The number of dead letters that it receives at most without deleting or releasing some."""
         self.is_full = False
         """Whether it has ended because no more messages can be in flight at once."""
-        self.done: dict[str, int] = {}
-        """The stable ids that were handled, and are not offered again, even if dead-lettered again in the meantime.
-        Each with the time at which the dead letter was sent, in milliseconds by the clock of SQS."""
+        self.handled = HandledIds()
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self._requests = PatientRequests()
@@ -68,9 +66,6 @@ class Inspection:
         self._world = world.current()
         self._seen: set[str] = set()
         self._counted: set[str] = set()
-        self._repeated: set[str] = set()
-        self._returned: set[str] = set()
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Inspection of {self.queue.name}: {self.scanned} scanned>"
@@ -79,18 +74,6 @@ class Inspection:
     def scanned(self) -> int:
         """The number of dead letters received, each counted once."""
         return len(self._counted)
-
-    @property
-    def not_offered(self) -> int:
-        """The number of dead letters whose id was handled before: duplicates, or dead-lettered again."""
-        return len(self._repeated)
-
-    @property
-    def returned(self) -> int:
-        """The number of these that were sent later than the dead letter that was handled: it was retried, and
-        dead-lettered again.
-        """
-        return len(self._returned)
 
     @property
     def requests(self) -> int:
@@ -207,32 +190,6 @@ class Inspection:
         self._counted.add(dead_letter.delivery_id)
         return [dead_letter]
 
-    # handling each once
-
-    def claim(self, dead_letter: DeadLetterMessage) -> bool:
-        """Mark a stable id as handled; return False if it was handled before."""
-        with self._lock:
-            if dead_letter.id in self.done:
-                return False
-            self.done[dead_letter.id] = _sent_milliseconds(dead_letter)
-            return True
-
-    def count_repeated(self, dead_letter: DeadLetterMessage) -> None:
-        """Count a dead letter whose id was handled before."""
-        self._repeated.add(dead_letter.delivery_id)
-        if self.is_returned(dead_letter):
-            self._returned.add(dead_letter.delivery_id)
-
-    def is_returned(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether it was handled before, and is a later dead letter with the same id."""
-        before = self.done.get(dead_letter.id)
-        return before is not None and _sent_milliseconds(dead_letter) > before
-
-    def unclaim(self, dead_letter: DeadLetterMessage) -> None:
-        """Undo a `claim`: the dead letter was not handled after all."""
-        with self._lock:
-            self.done.pop(dead_letter.id, None)
-
     # in flight
 
     def delivery(self, dead_letter: DeadLetterMessage) -> Delivery | None:
@@ -276,10 +233,6 @@ class Inspection:
         """Release all dead letters but those in ``keep``, to receive again those that were not handled."""
         self.release(keep)
         self.is_full = False
-
-
-def _sent_milliseconds(dead_letter: DeadLetterMessage) -> int:
-    return int(dead_letter.record["attributes"].get("SentTimestamp", 0))
 
 
 @contextmanager

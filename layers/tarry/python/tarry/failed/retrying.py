@@ -179,5 +179,5 @@ def preview(inspection: Inspection, selection: Selection, routes: Routes) -> Ite
     for name in selection.ids:
         if name not in found:
             yield Result(name, "failed", not_found(inspection))
-        elif inspection.claim(found[name]):
+        elif inspection.handled.claim(found[name]):
             yield from prepare([found[name]], by_id=True)

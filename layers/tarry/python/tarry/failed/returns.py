@@ -39,14 +39,16 @@ class ReturnWatch:
         limits, inspection = self._limits, self._inspection
         if limits.max_return is None:
             return
-        if self._clock.monotonic() - self._checked_at >= CHECK_SECONDS and limits.allows(inspection.returned, retried):
+        if self._clock.monotonic() - self._checked_at >= CHECK_SECONDS and limits.allows(
+            inspection.handled.returned, retried
+        ):
             self._checked_at = self._clock.monotonic()
             arrived = self._length() - (self._expected - retried)
-            if not limits.allows(inspection.returned + arrived, retried):
+            if not limits.allows(inspection.handled.returned + arrived, retried):
                 self._count()
                 self._expected += arrived
-        if not limits.allows(inspection.returned, retried):
-            raise TooManyReturned(inspection.returned, retried, inspection.queue.name)
+        if not limits.allows(inspection.handled.returned, retried):
+            raise TooManyReturned(inspection.handled.returned, retried, inspection.queue.name)
 
     def _length(self) -> int:
         lookups, queue = self._inspection.lookups, self._inspection.queue
@@ -59,8 +61,8 @@ class ReturnWatch:
 
         def those_back(dead_letters: list[DeadLetterMessage]) -> list[None]:
             for each in dead_letters:
-                if inspection.is_returned(each):
-                    inspection.count_repeated(each)
+                if inspection.handled.is_returned(each):
+                    inspection.handled.count_repeated(each)
             return []
 
         for _ in inspection.in_threads(those_back, MAX_PARALLEL):

@@ -37,14 +37,14 @@ def retry_dead_letters(
     results: dict[str, Result] = {}
     sendable: list[tuple[DeadLetterMessage, Copy]] = []
     for dead_letter in dead_letters:
-        if by_id and not inspection.claim(dead_letter):
+        if by_id and not inspection.handled.claim(dead_letter):
             results[dead_letter.delivery_id] = skipped(dead_letter, REPEATED)
             continue
         answer = prepared(inspection, dead_letter, routes, by_id=by_id)
         if isinstance(answer, Result):
             results[dead_letter.delivery_id] = answer
             if by_id:
-                inspection.unclaim(dead_letter)  # it may be offered again, edited
+                inspection.handled.unclaim(dead_letter)  # it may be offered again, edited
         else:
             sendable.append((dead_letter, answer))
     for batch in _in_order(sendable):

@@ -89,7 +89,7 @@ class Alike:
 
     def _is_like(self, dead_letter: DeadLetterMessage, other: DeadLetterMessage) -> bool:
         is_same = fingerprint(dead_letter) == fingerprint(other)
-        return is_same and not self.is_decided(dead_letter) and dead_letter.id not in self._inspection.done
+        return is_same and not self.is_decided(dead_letter) and dead_letter.id not in self._inspection.handled
 
 
 def fingerprint(dead_letter: DeadLetterMessage) -> str | None:

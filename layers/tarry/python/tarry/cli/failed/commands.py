@@ -39,7 +39,7 @@ from tarry.cli.options import (
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
-from tarry.failed.selection import MAX_SHOWN
+from tarry.failed.showing import MAX_SHOWN
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:

@@ -60,8 +60,8 @@ def report_inspection(inspection: Inspection) -> None:
         note(
             f"{inspection.queue.name}: FIFO delivers no more of a message group while its first messages are in flight"
         )
-    if inspection.not_offered:
-        note(f"skipped {inspection.not_offered:,} whose ids were already handled (duplicates, or dead-lettered again)")
+    if repeated := inspection.handled.repeated:
+        note(f"skipped {repeated:,} whose ids were already handled (duplicates, or dead-lettered again)")
 
 
 class ResultReport:

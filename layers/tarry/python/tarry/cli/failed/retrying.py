@@ -119,8 +119,8 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
         for dead_letter in dead_letters:
             if inspection.is_stopped:
                 return
-            if dead_letter.id in inspection.done:
-                inspection.count_repeated(dead_letter)
+            if dead_letter.id in inspection.handled:
+                inspection.handled.count_repeated(dead_letter)
             elif alike.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
                 continue  # decided, or released with all others, and received again later
             elif alike.is_skipped(dead_letter):
