@@ -39,8 +39,8 @@ WAIT_SECONDS = 1
 """The wait of a poll; a long poll asks all servers of SQS."""
 MAX_EMPTY_POLLS = 2
 """The number of polls in a row without a new message that end an inspection."""
-ROUNDS = 5
-"""The polls of each thread of `Inspection.in_threads` before the results of all are yielded."""
+ROUNDS = 10
+"""The polls for each thread of `Inspection.in_threads` before the results of all are yielded."""
 MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
@@ -106,17 +106,22 @@ class Inspection:
     ) -> Iterator[list[T]]:
         """Receive and work in ``number`` threads, each ``size`` dead letters at a time, until no more come.
 
-        While one thread waits for SQS, the others work. Yield the results of some ``rounds`` of each thread at a time;
-        in between no thread runs. An error is raised once the results before it are yielded. ``goes_on``: asked by
-        each thread before it receives.
+        While one thread waits for SQS, the others work. Yield the results of ``rounds`` polls for each thread at a
+        time; in between no thread runs. An error is raised once the results before it are yielded. ``goes_on``: asked
+        by each thread before it receives.
         """
         empty = 0
         while empty < MAX_EMPTY_POLLS and goes_on() and not self.is_stopped and not self.is_full:
             results: list[T] = []
             received: list[int] = []
+            left = math.ceil((self.queue.about - len(self.leases)) / size)
+            threads = 1 if empty else max(1, min(number, left))  # after an empty round, one asks whether there are more
+            polls = iter(range(threads * rounds if number > 1 else 1))
 
-            def work_on(results: list[T] = results, received: list[int] = received) -> None:
-                for _ in range(rounds if number > 1 else 1):
+            def work_on(
+                results: list[T] = results, received: list[int] = received, polls: Iterator[int] = polls
+            ) -> None:
+                for _ in polls:
                     if self.is_stopped or self.is_full or not goes_on():
                         return
                     dead_letters = self.poll(size)
@@ -125,9 +130,7 @@ class Inspection:
                     received.append(len(dead_letters))
                     results.extend(work(dead_letters))
 
-            left = math.ceil((self.queue.about - len(self.leases)) / size)
-            # After an empty round, one thread asks whether there are more.
-            ended = self.lookups.requests.all([work_on] * (1 if empty else max(1, min(number, left))))
+            ended = self.lookups.requests.all([work_on] * threads)
             empty = 0 if received else empty + 1
             yield results
             for error in ended:
