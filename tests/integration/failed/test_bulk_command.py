@@ -21,7 +21,7 @@ def put_both(shop: MotoShop) -> None:
 
 
 def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  # SPEC M2
-    """What died, how many, since when, how often, and the commands to type next, in 80 columns."""
+    """The summary says how many died of what, since when, how often, and which commands to type next."""
     shop.template()
     shop.sqs.create_queue(QueueName="spare-dlq")
     put_both(shop)

@@ -7,7 +7,7 @@ from tarry.cli.failed.retry import retry
 from tarry.cli.help import CommandLine
 
 EXAMPLE = """\
-tarry failed --stack shop
+tarry failed
 tarry failed show --queue orders-dlq
 tarry failed retry --queue orders-dlq"""
 
