@@ -92,7 +92,7 @@ def refusal(words: list[str]) -> str | None:
             command = typer.main.get_command(app)
             try:
                 context = command.make_context("tarry", arguments)
-                while hasattr(command, "resolve_command"):
+                while hasattr(command, "resolve_command") and arguments:
                     name, command, arguments = command.resolve_command(context, arguments)
                     context = command.make_context(name, [*arguments], parent=context)
             except typer.Exit:  # after --help

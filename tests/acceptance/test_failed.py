@@ -36,10 +36,10 @@ class ServedShop:
         sqs.queue("orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15}))
         self.where = ["--queue", "orders-dlq", "--endpoint-url", sqs.url]
 
-    def put(self, count: int, **more: str) -> None:
+    def put(self, count: int, first: int = 0, **more: str) -> None:
         def work() -> None:
             url = self.sqs.sqs.url("orders-dlq")
-            for index in range(count):
+            for index in range(first, first + count):
                 body = json.dumps({"id": index})
                 envelope = json.dumps(envelope_of(body, f"id-{index}", **more))
                 attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}

@@ -1,12 +1,12 @@
 """docs/reference/command.md: the commands of `tarry` and their options, from the application itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from inspect import Parameter, getdoc, signature
 from typing import Any, NamedTuple, get_args
 
 from typer import Typer
-from typer.models import ArgumentInfo, CommandInfo, OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from tarry.cli.app import app
 from tests.reference.messages import wrapped
@@ -79,25 +79,28 @@ def commands() -> list[Command]:
 
 def _of(prefix: str, typer: Typer) -> Iterator[Command]:
     for info in typer.registered_commands:
-        yield _command(prefix, info)
+        assert info.callback is not None
+        yield _command(f"{prefix} {info.name or info.callback.__name__}", info.callback, info.epilog)
     for group in typer.registered_groups:
         if group.typer_instance is not None:
-            yield from _of(f"{prefix} {_name(group.name, group.typer_instance)}", group.typer_instance)
+            name = f"{prefix} {_name(group.name, group.typer_instance)}"
+            on_its_own = group.typer_instance.registered_callback
+            if on_its_own is not None and on_its_own.callback is not None:
+                yield _command(name, on_its_own.callback, group.typer_instance.info.epilog)
+            yield from _of(name, group.typer_instance)
 
 
 def _name(name: object, typer: Typer) -> str:
     return name if isinstance(name, str) else str(typer.info.name)
 
 
-def _command(prefix: str, info: CommandInfo) -> Command:
-    function = info.callback
-    assert function is not None
+def _command(name: str, function: Callable[..., Any], epilog: object) -> Command:
     parameters = []
-    for name, parameter in signature(function, eval_str=True).parameters.items():
-        kind, parameter_info = get_args(parameter.annotation)[:2]
-        parameters.append(CommandParameter(parameter_info, name, kind, parameter.default))
-    name = f"{prefix} {info.name or function.__name__}"
-    return Command(name, getdoc(function) or "", (info.epilog or "").splitlines(), parameters)
+    for parameter_name, parameter in signature(function, eval_str=True).parameters.items():
+        if arguments := get_args(parameter.annotation):
+            parameters.append(CommandParameter(arguments[1], parameter_name, arguments[0], parameter.default))
+    examples = epilog.splitlines() if isinstance(epilog, str) else []
+    return Command(name, getdoc(function) or "", examples, parameters)
 
 
 def parts() -> dict[str, str]:

@@ -152,7 +152,7 @@ def test_dead_letters_that_cannot_be_released_are_counted_and_time_out(sandbox: 
     with failed.opened("orders-dlq") as inspection:
         failed.show(inspection, failed.select())
         sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
-    assert inspection.not_released == 3
+    assert inspection.leases.not_released == 3
     sandbox.advance(15)
     assert invisible(sandbox) == 0
 

@@ -227,7 +227,7 @@ def test_a_dead_letter_is_not_offered_twice_in_an_inspection(sandbox: Sandbox, g
         for result in failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue)):
             results.append(result)
             sandbox.advance(60)
-        assert inspection.not_offered > 0
+        assert inspection.handled.repeated > 0
     assert sorted(result.id for result in results) == sorted(ids)
 
 

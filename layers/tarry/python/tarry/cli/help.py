@@ -68,7 +68,7 @@ class CommandLine(typer.Typer):
     def __init__(self, **settings: Any) -> None:
         super().__init__(
             cls=HelpedGroup,
-            no_args_is_help=True,
+            no_args_is_help=settings.pop("no_args_is_help", True),
             pretty_exceptions_enable=False,
             context_settings={"help_option_names": ["-h", "--help"]},
             **settings,

@@ -66,11 +66,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 # of `tarry failed`
 
 
+class Grouping(StrEnum):
+    """The property that the dead letters of a group have in common."""
+
+    fingerprint = "fingerprint"
+    error = "error"
+    type = "type"
+    queue = "queue"
+    reason = "reason"
+
+
 class Via(StrEnum):
     """The ways to retry a dead letter."""
 
     queue = "queue"
     local = "local"
+    aws = "aws"
 
 
 Ids = Annotated[
@@ -104,6 +115,49 @@ Conditions = Annotated[
         "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
     ),
 ]
+GroupFingerprint = Annotated[
+    str | None,
+    typer.Option("--group", "-g", metavar="FINGERPRINT", help="Select the dead letters that failed in the same way."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME|DURATION", help="Select those dead-lettered since a time, or within a duration: 2h."
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME|DURATION", help="Select those dead-lettered before a time, or 2h ago."),
+]
+GroupedBy = Annotated[
+    Grouping | None,
+    typer.Option(
+        "--group-by",
+        metavar="|".join(Grouping),
+        help="Count the dead letters in groups, instead of listing them.",
+    ),
+]
+CanaryCount = Annotated[
+    int | None,
+    typer.Option(
+        "--canary", metavar="N", min=1, help="Retry N first, and the others only if none of these comes back."
+    ),
+]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        metavar="DURATION",
+        help="How long to watch the canaries; by default the longest time that they took from first failure to dead "
+        "letter, plus the visibility timeout of their queue.",
+    ),
+]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="N/s", help="Retry at most N a second; also N/m and N/h.")]
+MaxReturn = Annotated[
+    str | None,
+    typer.Option("--max-return", metavar="N%", help="Stop when more than N% of the retried messages came back."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")]
 EndpointUrl = Annotated[
     str | None,
     typer.Option("--endpoint-url", metavar="URL", help=f"Use this SQS instead of AWS; {LOCAL_URL} for tarry local."),

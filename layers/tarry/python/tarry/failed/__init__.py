@@ -14,17 +14,23 @@ boto3 installs.
 
 from tarry.failed.archive import Archive, ArchiveFile
 from tarry.failed.archive_bucket import ArchiveBucket
+from tarry.failed.canary import Canary, CanaryReturned
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
+from tarry.failed.groups import Group, groups
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
+from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, start_move
+from tarry.failed.pacing import Limits, TooManyReturned
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.restoring import restore
 from tarry.failed.result import Result
-from tarry.failed.retrying import retry, retry_dead_letters
-from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
+from tarry.failed.retrying import preview, retry
+from tarry.failed.selection import Selection, not_found, scanned, select
+from tarry.failed.sending import retry_dead_letters
+from tarry.failed.showing import Shown, show
 
 __all__ = [
     "AmbiguousId",
@@ -32,27 +38,37 @@ __all__ = [
     "ArchiveBucket",
     "ArchiveFile",
     "BadFilter",
+    "Canary",
+    "CanaryReturned",
     "CannotEdit",
     "Condition",
     "DeadLetterMessage",
     "DeadLetterQueue",
+    "Group",
     "Inspection",
+    "Limits",
+    "MessageMoveTask",
     "NotAllowed",
     "NowhereToGo",
     "Result",
     "Routes",
     "Selection",
     "Shown",
+    "TooManyReturned",
     "UnknownQueue",
     "as_event",
     "as_json",
+    "cancel_move",
     "check_may_delete",
     "condition",
     "edit",
     "find",
+    "groups",
+    "last_move",
     "matches",
     "not_found",
     "opened",
+    "preview",
     "remove",
     "remove_dead_letters",
     "restore",
@@ -63,4 +79,5 @@ __all__ = [
     "scanned",
     "select",
     "show",
+    "start_move",
 ]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tarry import world
 from tarry.consumer import Consumer
 from tarry.execution.intake import message_of
+from tarry.failed.copies import UNDECODABLE, envelope_text, outgoing_delivery
 from tarry.failed.dead_letters import as_record
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import LOG
 from tarry.failed.result import Result, failed, skipped
-from tarry.failed.retrying import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently
 from tarry.failed.selection import Selection, by_ids, not_found, offered
+from tarry.failed.sending import send_patiently
 from tarry.outcome import Outcome
 from tarry.policy.failure import Failure
 from tarry.policy.step_lists import FailureSteps
@@ -86,7 +87,7 @@ def run_dead_letter(
     inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, handler_of: HandlerOf, *, by_id: bool = True
 ) -> Result:
     """Run one dead letter. ``by_id``: it was selected by id, so not being able to run it is a failure."""
-    if dead_letter.id in inspection.done:
+    if by_id and dead_letter.id in inspection.handled:
         return skipped(dead_letter, "another dead letter with this id was already run")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
@@ -97,7 +98,7 @@ def run_dead_letter(
         return failed(dead_letter, str(error), "nowhere")
     if inspection.delivery(dead_letter) is None:
         return failed(dead_letter, GONE)
-    inspection.done.add(dead_letter.id)
+    inspection.handled.claim(dead_letter)
     run = _run(dead_letter, origin, handler)
     if run.failure is not None:
         return _record_failure(inspection, dead_letter, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from tarry import world
@@ -22,14 +23,25 @@ LOG = Log("tarry.failed", LogOptions())
 class PatientRequests(Requests):
     """Requests that are repeated when throttled, which is safe: a throttled request had no effect."""
 
+    def __init__(self) -> None:
+        super().__init__(Invocation(world.current(), None, lambda _: None, LOG))
+        self._lock = threading.Lock()
+        self.made = 0
+        """The number of requests so far, without those that boto3 itself repeats."""
+
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         for number in range(1, TRIES):
             try:
-                return super().call(operation, **parameters)
+                return self._call(operation, parameters)
             except Exception as error:
                 if not is_refused_for_now(error):
                     raise
             wait(number)
+        return self._call(operation, parameters)
+
+    def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            self.made += 1
         return super().call(operation, **parameters)
 
 
@@ -41,5 +53,4 @@ def wait(number: int) -> None:
 
 def lookups() -> Lookups:
     """Return lookups and requests for the SQS of the current world."""
-    invocation = Invocation(world.current(), None, lambda _: None, LOG)
-    return Lookups(PatientRequests(invocation), LOG)
+    return Lookups(PatientRequests(), LOG)

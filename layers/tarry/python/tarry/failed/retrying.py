@@ -1,236 +1,183 @@
-"""Send dead letters back to their queues: send, confirm, then delete.
-
-Whatever fails, a message is in the dead-letter queue, or in both queues under one stable id. Messages are sent ten at
-a time, and each ten are confirmed and deleted before the next ten: if the process is killed, at most the current ones
-are in both queues.
-"""
+"""Retry dead letters: all, a selection, or some first."""
 
 from __future__ import annotations
 
-from itertools import islice
+import threading
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from tarry import world
-from tarry.delivery import Delivery
-from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump
-from tarry.envelope.fitting import fit
-from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
-from tarry.failed.errors import NowhereToGo
-from tarry.failed.removing import GONE, check_may_delete, delete_patiently
-from tarry.failed.requests import TRIES, wait
-from tarry.failed.result import Result, failed, skipped
+from tarry.failed.canary import CanaryReturned, check_can_watch, seconds_to_return, watch
+from tarry.failed.copies import prepared
+from tarry.failed.inspection import ROUNDS
+from tarry.failed.pacing import Limits, Pace
+from tarry.failed.removing import check_may_delete
+from tarry.failed.result import Result
+from tarry.failed.returns import ReturnWatch
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.settlement.copies import Attributes, Copy, sendable_attributes
-from tarry.settlement.sending import Sent, send_copies
-from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_ENTRIES, message_size, utf8_length
-from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
-from tarry.sqs.topology import Topology
+from tarry.failed.sending import retry_dead_letters
+from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.limits import MAX_ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
+    from tarry.failed.canary import Canary
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
-    from tarry.sqs.lookups import Lookups
-    from tarry.support.arn import QueueArn
 
 
-class DoesNotFit(Exception):
-    """The message is larger than the maximum message size of the target queue."""
-
-
-def copy_of(dead_letter: DeadLetterMessage, received: Delivery, target: QueueArn, lookups: Lookups) -> Copy:
-    """Return the copy to send; ``received`` is the last delivery of the dead letter. Raises `DoesNotFit`."""
-    delivery = outgoing_delivery(dead_letter, received)
-    attributes = sendable_attributes(delivery)
-    limit, _ = world.current().keep(Topology).maximum_message_size(target, lookups.requests)
-    room = limit - message_size(dead_letter.body, attributes)
-    if room < 0:
-        raise DoesNotFit(f"its size is {limit - room} bytes; the limit of {target.name} is {limit} bytes")
-    text = envelope_text(dead_letter, room)
-    with_envelope: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
-    return Copy(
-        delivery,
-        target,
-        [attributes if text is None else with_envelope],
-        delay=0,
-        transfer=_transfer(dead_letter, target),
-    )
-
-
-def outgoing_delivery(dead_letter: DeadLetterMessage, received: Delivery) -> Delivery:
-    """Return the received delivery with the body and attributes to send."""
-    record = received.record
-    system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
-    if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
-        system["AWSTraceHeader"] = header
-    attributes = user_attributes(dead_letter)
-    changed = {**record, "body": dead_letter.body, "attributes": system, "messageAttributes": attributes}
-    return Delivery(changed, received.delivery_id, received.invocation)
-
-
-def envelope_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
-    """Return the envelope as text of at most ``room`` bytes; None if there is no room for one."""
-    attributes = user_attributes(dead_letter)
-    if len(attributes) >= MAX_ATTRIBUTES or ATTRIBUTE in attributes:
-        return None
-    envelope = fresh_envelope(dead_letter)
-    if "failure" in envelope:
-        return fit(envelope, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
-    text = dump(envelope)
-    return text if len(text) <= room - utf8_length(ATTRIBUTE) - utf8_length("String") else None
-
-
-def _transfer(dead_letter: DeadLetterMessage, target: QueueArn) -> str:
-    """Return the key of the deduplication id on FIFO: SQS must not drop an edited body as a duplicate."""
-    edited = f" {body_sum(dead_letter.body)}" if dead_letter.body != dead_letter.record["body"] else ""
-    return f"{dead_letter.delivery_id} {target}{edited}"
-
-
-UNDECODABLE = "its body cannot be decoded: edit or remove it"
-
-
-def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concurrency: int = 1) -> Iterator[Result]:
+def retry(
+    inspection: Inspection,
+    selection: Selection,
+    routes: Routes,
+    *,
+    concurrency: int = 1,
+    limits: Limits | None = None,
+    canary: Canary | None = None,
+) -> Iterator[Result]:
     """Send the selected dead letters back to their queues, ten at a time; yield the result of each.
 
     Dead letters selected by id are sent in the order of the ids. The permission to delete is checked before the first
-    send, and for ids also the queue of each. ``concurrency``: requests sent at once.
+    send, and for ids also the queue of each.
+
+    Args:
+        inspection: The inspection of the queue.
+        selection: The dead letters to send.
+        routes: Where to send them.
+        concurrency: The number of threads; each receives ten dead letters, sends them and deletes them.
+        limits: The rate, and the share of messages that may come back.
+        canary: Send some first, and the others only if these do not come back. Not for ids, nor on FIFO.
 
     Raises:
+        CanaryReturned: canaries came back; no others were sent.
+        TooManyReturned: more messages came back than ``limits`` allows; no others were sent.
+        ConfigurationError: a canary that came back could not be seen.
         NowhereToGo: the queue of a dead letter that was selected by id is unknown.
         NotAllowed: the permission to delete is missing.
         botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
-    at_once = MAX_ENTRIES * concurrency
-    if not selection.ids:
-        for dead_letters in inspection.polls(at_once):
-            batch = offered(inspection, dead_letters, selection)
-            answers = retry_dead_letters(inspection, batch, routes, by_id=False)
-            yield from answers
-            if answers and all(result.hindrance == "denied" for result in answers):
-                return  # the others would be denied as well
+    limits = limits or Limits()
+    if selection.ids:
+        yield from _retry_ids(inspection, selection.ids, routes, concurrency, limits)
         return
-    found = by_ids(inspection, selection.ids)
+    if canary is not None:
+        check_can_watch(inspection)
+        if not (yield from _retry_canaries(inspection, selection, routes, canary)):
+            return
+    retried, returns = 0, ReturnWatch(inspection, limits)
+    tens = TensToSend(inspection, selection, routes, limits)
+    rounds = ROUNDS if limits.rate is None else 1
+    for results in chain(
+        inspection.in_threads(tens.send, concurrency, limits.size, rounds=rounds), iter(tens.send_rest, None)
+    ):
+        yield from results
+        if results and all(result.hindrance == "denied" for result in results):
+            return  # the others would be denied as well
+        retried += sum(result.outcome == "retried" for result in results)
+        returns.check(retried)
+
+
+class TensToSend:
+    """The dead letters that a retry has received and not yet sent: of a small group there are few in each receive."""
+
+    def __init__(self, inspection: Inspection, selection: Selection, routes: Routes, limits: Limits) -> None:
+        self._inspection = inspection
+        self._selection = selection
+        self._routes = routes
+        self._pace = Pace(limits.rate, lambda: inspection.is_stopped)
+        # On FIFO, SQS delivers no more of a group before these are sent.
+        self._enough = 1 if inspection.queue.arn.is_fifo or limits.rate is not None else MAX_ENTRIES
+        self._waiting: list[DeadLetterMessage] = []
+        self._lock = threading.Lock()
+
+    def send(self, dead_letters: list[DeadLetterMessage]) -> list[Result]:
+        """Send the selected dead letters once there are ten."""
+        chosen = offered(self._inspection, dead_letters, self._selection)
+        with self._lock:
+            self._waiting += chosen
+            if len(self._waiting) < self._enough:
+                return []
+            batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
+        return self._send(batch)
+
+    def send_rest(self) -> list[Result] | None:
+        """Send up to ten of those that wait; None if there are none."""
+        batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
+        return self._send(batch) if batch and not self._inspection.is_stopped else None
+
+    def _send(self, batch: list[DeadLetterMessage]) -> list[Result]:
+        if not self._pace.wait(len(batch)):
+            return []
+        return retry_dead_letters(self._inspection, batch, self._routes, by_id=False)
+
+
+def _retry_ids(
+    inspection: Inspection, ids: Sequence[str], routes: Routes, concurrency: int, limits: Limits
+) -> Iterator[Result]:
+    found = by_ids(inspection, ids)
     for dead_letter in found.values():
         if not dead_letter.is_undecodable:
             routes.target(dead_letter)
-    named = iter(selection.ids)
-    while not inspection.is_stopped and (some := list(islice(named, at_once))):
+    named, pace = iter(ids), Pace(limits.rate, lambda: inspection.is_stopped)
+    size = MAX_ENTRIES * concurrency if limits.rate is None else limits.size
+    while not inspection.is_stopped and (some := list(islice(named, size))) and pace.wait(len(some)):
         dead_letters = list(dict.fromkeys(found[name] for name in some if name in found))
         results = dict(zip(dead_letters, retry_dead_letters(inspection, dead_letters, routes), strict=True))
         for name in some:
             yield results[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
-def retry_dead_letters(
-    inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], routes: Routes, *, by_id: bool = True
-) -> list[Result]:
-    """Send these dead letters back. ``by_id``: they were selected by id, so one that cannot be decoded is a failure."""
-    results: dict[str, Result] = {}
-    sendable: list[tuple[DeadLetterMessage, Copy]] = []
-    for dead_letter in dead_letters:
-        answer = _prepared(inspection, dead_letter, routes, by_id=by_id)
-        if isinstance(answer, Result):
-            results[dead_letter.delivery_id] = answer
-        else:
-            inspection.done.add(dead_letter.id)
-            sendable.append((dead_letter, answer))
-    for batch in _in_order(sendable):
-        results |= _send(inspection, batch)
-    return [results[dead_letter.delivery_id] for dead_letter in dead_letters]
+def _retry_canaries(
+    inspection: Inspection, selection: Selection, routes: Routes, canary: Canary
+) -> Generator[Result, None, bool]:
+    """Send the canaries and watch them; return whether to send the others. Raises `CanaryReturned`."""
+    canaries: list[DeadLetterMessage] = []
+    for dead_letters in inspection.polls():
+        for each in dead_letters:
+            if len(canaries) < canary.number and not each.is_undecodable:
+                canaries += offered(inspection, [each], selection)
+        if len(canaries) >= canary.number:
+            break
+    if not canaries or inspection.is_stopped:
+        return not inspection.is_stopped
+    seconds = canary.within or seconds_to_return(inspection, canaries, routes)
+    results = retry_dead_letters(inspection, canaries, routes, by_id=False)
+    yield from results
+    sent = {result.id for result in results if result.outcome == "retried"}
+    if sent and (returned := watch(inspection, sent, seconds, canary)):
+        raise CanaryReturned(returned, len(sent), inspection.queue.name)
+    inspection.begin_again()
+    return bool(sent) and not inspection.is_stopped
 
 
-def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, *, by_id: bool) -> Copy | Result:
-    if dead_letter.id in inspection.done:
-        return skipped(dead_letter, "this id was already retried: it is a duplicate, or was dead-lettered again")
-    if dead_letter.is_undecodable:
-        return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
-    try:
-        target = routes.target(dead_letter)
-        received = inspection.delivery(dead_letter)
-        if received is None:
-            return failed(dead_letter, GONE)
-        return copy_of(dead_letter, received, target, inspection.lookups)
-    except NowhereToGo as error:
-        return failed(dead_letter, str(error), "nowhere")
-    except DoesNotFit as error:
-        return failed(dead_letter, str(error))
+def preview(inspection: Inspection, selection: Selection, routes: Routes) -> Iterator[Result]:
+    """Yield the results that `retry` would have, without sending and deleting; the note of each names its queue.
 
+    Raises:
+        NotAllowed: the permission to delete is missing.
+        botocore.exceptions.ClientError: SQS refuses another request.
+    """
+    check_may_delete(inspection)
 
-def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
-    """Split into batches with at most one message of each FIFO group, so that none overtakes a failed one."""
-    rest = sendable
-    while rest:
-        taken: set[tuple[str, str]] = set()
-        batch, later = [], []
-        for dead_letter, copy in rest:
-            group = _group(dead_letter, copy)
-            if copy.target.is_fifo and group in taken:
-                later.append((dead_letter, copy))
+    def prepare(dead_letters: Sequence[DeadLetterMessage], *, by_id: bool = False) -> Iterator[Result]:
+        for each in dead_letters:
+            answer = prepared(inspection, each, routes, by_id=by_id)
+            if isinstance(answer, Result):
+                yield answer
             else:
-                batch.append((dead_letter, copy))
-                taken.add(group)
-        yield batch
-        rest = later
+                yield Result(each.id, "retried", note=f"to {answer.target.name}", dead_letter=each)
 
-
-def _send(inspection: Inspection, batch: list[tuple[DeadLetterMessage, Copy]]) -> dict[str, Result]:
-    results: dict[str, Result] = {}
-    dead_letters: dict[str, DeadLetterMessage] = {}
-    copies: list[Copy] = []
-    for dead_letter, copy in batch:
-        ahead = inspection.stopped_groups.get(_group(dead_letter, copy))
-        if ahead is None:
-            dead_letters[dead_letter.delivery_id] = dead_letter
-            copies.append(copy)
-        else:
-            results[dead_letter.delivery_id] = failed(
-                dead_letter, f"not sent: it is behind {ahead} in its message group, which was not sent"
-            )
-    for sent in send_patiently(inspection, copies):
-        dead_letter = dead_letters[sent.copy.delivery.delivery_id]
-        results[dead_letter.delivery_id] = _result(inspection, dead_letter, sent)
-        if sent.error is not None and sent.copy.target.is_fifo:
-            inspection.stopped_groups[_group(dead_letter, sent.copy)] = dead_letter.id
-    return results
-
-
-def _group(dead_letter: DeadLetterMessage, copy: Copy) -> tuple[str, str]:
-    return copy.target.text, dead_letter.group_id or dead_letter.id
-
-
-def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
-    """Send copies, then delete the originals, retrying throttled requests."""
-    done: list[Sent] = []
-    for number in range(1, TRIES + 1):
-        sent = send_copies(copies, inspection.lookups)
-        throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
-        if number == TRIES or not throttled:
-            throttled = []
-        done += [each for each in sent if each not in throttled]
-        if not throttled:
-            return done
-        copies = [each.copy for each in throttled]
-        wait(number)
-    return done
-
-
-def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
-    queue, target = inspection.queue.name, sent.copy.target.name
-    if sent.error is not None:
-        if is_denied(error_code(sent.error)):
-            return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
-        if may_be_applied(sent.error):
-            error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
-            return failed(dead_letter, error)
-        return failed(dead_letter, f"not sent to {target}: {sent.error}")
-    if sent.not_deleted is not None and (
-        why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
-    ):
-        return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
-    inspection.forget([dead_letter])
-    has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
-    note = None if has_envelope else "sent without its tarry envelope, which does not fit: it gets a new stable id"
-    return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)
+    if not selection.ids:
+        for results in inspection.in_threads(
+            lambda dead_letters: list(prepare(offered(inspection, dead_letters, selection))), MAX_PARALLEL
+        ):
+            yield from results
+        return
+    found = by_ids(inspection, selection.ids)
+    for name in selection.ids:
+        if name not in found:
+            yield Result(name, "failed", not_found(inspection))
+        elif inspection.handled.claim(found[name]):
+            yield from prepare([found[name]], by_id=True)

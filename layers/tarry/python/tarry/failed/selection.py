@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tarry import world
+from tarry.envelope.attribute import timestamp
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.errors import AmbiguousId
+from tarry.failed.periods import is_between, moment
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -16,59 +19,121 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
 
 
-MAX_SHOWN = 50
-
-
 class Selection(Value):
     """A selection of dead letters. Made by `select`."""
 
     ids: tuple[str, ...]
     conditions: tuple[Condition, ...]
     everything: bool
+    group: str | None
+    """The fingerprint that they must have."""
+    since: float | None
+    """When they were dead-lettered at the earliest, in epoch seconds."""
+    until: float | None
+    """When they were dead-lettered at the latest, exclusive."""
 
-    def __init__(self, ids: tuple[str, ...], conditions: tuple[Condition, ...], everything: bool) -> None:
-        self._freeze(ids=ids, conditions=conditions, everything=everything)
+    def __init__(
+        self,
+        ids: tuple[str, ...],
+        conditions: tuple[Condition, ...],
+        everything: bool,
+        group: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> None:
+        self._freeze(ids=ids, conditions=conditions, everything=everything, group=group, since=since, until=until)
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no ids and no conditions, and not all are selected."""
-        return not (self.ids or self.conditions or self.everything)
+        return not (self.ids or self.is_filter or self.everything)
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether it selects by conditions, a group or a time."""
+        return bool(self.conditions) or self.group is not None or self.since is not None or self.until is not None
 
     def matches(self, dead_letter: DeadLetterMessage) -> bool:
         """Whether the dead letter meets all conditions."""
-        return matches(dead_letter, self.conditions)
+        failure = dead_letter.failure
+        if self.group is not None and (failure is None or failure.fingerprint != self.group):
+            return False
+        return is_between(dead_letter, self.since, self.until) and matches(dead_letter, self.conditions)
+
+    def __str__(self) -> str:
+        """Return the conditions as text."""
+        texts = [] if self.group is None else [f"fingerprint = {self.group}"]
+        texts += [f"dead-lettered since {_short(self.since)}"] if self.since is not None else []
+        texts += [f"dead-lettered before {_short(self.until)}"] if self.until is not None else []
+        return " and ".join([*texts, *(each.text for each in self.conditions)])
 
 
-def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bool = False) -> Selection:
+def _short(seconds: float) -> str:
+    return timestamp(seconds).replace(".000", "")
+
+
+def select(
+    ids: Iterable[str] = (),
+    where: Iterable[str] = (),
+    *,
+    everything: bool = False,
+    group: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> Selection:
     """Select dead letters by stable or SQS message ids, by conditions that must all be met, or all of them.
 
     The beginning of an id selects a dead letter if no other dead letter has an id that begins like that.
 
+    Args:
+        ids: Stable or SQS message ids, or their beginnings.
+        where: Conditions, such as ``attempts > 3``.
+        everything: Select all.
+        group: A fingerprint, as `groups` returns it.
+        since: When they were dead-lettered at the earliest: a time in ISO 8601 (UTC without an offset), or a duration
+            before now, such as ``2h``. For a message without a failure record it is the time when it was sent.
+        until: The same, when they were dead-lettered at the latest.
+
     Raises:
-        ConfigurationError: ids are combined with conditions or with ``everything``, or an id is empty.
+        ConfigurationError: ids are combined with conditions or with ``everything``, an id is empty, or a time cannot
+            be read.
         BadFilter: a condition cannot be parsed.
     """
-    ids = tuple(dict.fromkeys(ids))
+    ids, now = tuple(dict.fromkeys(ids)), world.current().clock.time()
     conditions = tuple(condition(text) for text in where)
-    if ids and (conditions or everything):
-        raise ConfigurationError("ids cannot be combined with --where or --all: give one or the other")
+    selection = Selection(
+        ids,
+        conditions,
+        everything,
+        group,
+        None if since is None else moment(since, "--since", now),
+        None if until is None else moment(until, "--until", now),
+    )
+    if ids and (selection.is_filter or everything):
+        raise ConfigurationError(
+            "ids cannot be combined with --where, --group, --since, --until or --all: give one or the other"
+        )
     if "" in ids:
         raise ConfigurationError("an id is empty: give the id of a dead letter, or the beginning of one")
-    return Selection(ids, conditions, everything)
+    if selection.since is not None and selection.until is not None and selection.since >= selection.until:
+        raise ConfigurationError(f"--since {since} is not before --until {until}: no time is between them")
+    return selection
 
 
 def offered(
     inspection: Inspection, dead_letters: Iterable[DeadLetterMessage], selection: Selection
 ) -> list[DeadLetterMessage]:
-    """Return the selected dead letters whose ids were not yet handled in this inspection."""
-    chosen: dict[str, DeadLetterMessage] = {}
+    """Return the selected dead letters whose ids were not yet handled in this inspection, and claim them."""
+    chosen = []
     for dead_letter in dead_letters:
-        if selection.matches(dead_letter):
-            if dead_letter.id in inspection.done or dead_letter.id in chosen:
-                inspection.not_offered += 1
-            else:
-                chosen[dead_letter.id] = dead_letter
-    return list(chosen.values())
+        if dead_letter.id in inspection.handled:
+            inspection.handled.count_repeated(dead_letter)
+        elif selection.matches(dead_letter):
+            if inspection.handled.claim(dead_letter):
+                chosen.append(dead_letter)
+            else:  # in another thread, just now
+                inspection.handled.count_repeated(dead_letter)
+    return chosen
 
 
 class FoundDeadLetter(NamedTuple):
@@ -162,35 +227,3 @@ def not_found(inspection: Inspection) -> str:
 def scanned(inspection: Inspection) -> str:
     """Return the progress as text: dead letters received, of about how many."""
     return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
-
-
-class Shown(Value):
-    """The dead letters to show, and the ids that were not found."""
-
-    dead_letters: tuple[DeadLetterMessage, ...]
-    missing: tuple[str, ...]
-
-    def __init__(self, dead_letters: tuple[DeadLetterMessage, ...], missing: tuple[str, ...] = ()) -> None:
-        self._freeze(dead_letters=dead_letters, missing=missing)
-
-
-def show(inspection: Inspection, selection: Selection, most: int = MAX_SHOWN) -> Shown:
-    """Return the selected dead letters: in the order of the ids, otherwise at most ``most``, oldest first.
-
-    Without conditions, receive no more than ``most``; with conditions, receive until ``most`` match or no more come.
-    """
-    if selection.ids:
-        found = by_ids(inspection, selection.ids)
-        dead_letters = dict.fromkeys(each for each in (found.get(name) for name in selection.ids) if each is not None)
-        return Shown(tuple(dead_letters), tuple(name for name in selection.ids if name not in found))
-    chosen: list[DeadLetterMessage] = []
-    for polled in inspection.polls() if selection.conditions else inspection.polls(total=most):
-        chosen += [dead_letter for dead_letter in polled if selection.matches(dead_letter)]
-        if len(chosen) >= most:
-            break
-    return Shown(tuple(sorted(chosen[:most], key=_age)))
-
-
-def _age(dead_letter: DeadLetterMessage) -> tuple[str, str]:
-    failed_at = dead_letter.failure.failed_at if dead_letter.failure else None
-    return failed_at or dead_letter.sent_at or "", dead_letter.delivery_id

@@ -1,18 +1,22 @@
-"""`tarry failed`: show, retry, remove and restore dead letters."""
+"""`tarry failed`: summarize, show, retry, remove and restore dead letters."""
 
-from tarry.cli.failed.commands import EXAMPLE, REMOVE_EXAMPLE, RETRY_EXAMPLE, SHOW_EXAMPLE, remove, retry, show
+from tarry.cli.failed.groups import summary
+from tarry.cli.failed.remove import EXAMPLE as REMOVE_EXAMPLE
+from tarry.cli.failed.remove import remove
 from tarry.cli.failed.restoring import RESTORE_EXAMPLE, restore
+from tarry.cli.failed.retry import EXAMPLE as RETRY_EXAMPLE
+from tarry.cli.failed.retry import retry
+from tarry.cli.failed.show import EXAMPLE as SHOW_EXAMPLE
+from tarry.cli.failed.show import show
 from tarry.cli.help import CommandLine
 
-app = CommandLine(
-    name="failed",
-    help="""Inspect dead letters, send them back to their queues, remove and
-    restore them.
+EXAMPLE = """\
+tarry failed
+tarry failed show --queue orders-dlq
+tarry failed retry --queue orders-dlq"""
 
-    The queues are those of AWS. For those of `tarry local`, which `tarry send` and
-    `tarry queues` use by default, give --endpoint-url http://127.0.0.1:4576.""",
-    epilog=EXAMPLE,
-)
+app = CommandLine(name="failed", no_args_is_help=False, invoke_without_command=True, epilog=EXAMPLE)
+app.callback()(summary)
 app.command("show", epilog=SHOW_EXAMPLE)(show)
 app.command("retry", epilog=RETRY_EXAMPLE)(retry)
 app.command("remove", epilog=REMOVE_EXAMPLE)(remove)

@@ -20,14 +20,15 @@ from tarry.failed import CannotEdit, edit
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console
 
+    from tarry.cli.failed.alike import Alike
     from tarry.cli.failed.signals import Stopping
     from tarry.failed import DeadLetterMessage, Result
 
-KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "q": "quit"}
+KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "a": "all alike", "b": "back", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
 SIGNAL_SECONDS = 0.5
 """A read does not end at a signal that comes just before it begins; so each wait for a key is at most this long."""
@@ -52,13 +53,15 @@ class DeadLetterPrompt:
         retry: Callable[[DeadLetterMessage], Result],
         delete: Callable[[DeadLetterMessage], Result],
         skip: Callable[[DeadLetterMessage], Result],
+        alike: Alike | None = None,
     ) -> None:
         self._console = console
         self._stopping = stopping
         self._actions = {"r": retry, "d": delete, "s": skip}
+        self._alike = alike
 
-    def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Result | None:
-        """Show a dead letter and carry out the user's choice; return the result, or None to quit.
+    def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Iterable[Result] | None:
+        """Show a dead letter and carry out the user's choice; return the results, or None to quit.
 
         ``edit_first``: open the body in the editor before.
         """
@@ -71,7 +74,7 @@ class DeadLetterPrompt:
                 self._console.print(summary(dead_letter))
                 self._console.print()
                 shown = dead_letter
-            keys = "edsq" if dead_letter.is_undecodable else "redsq"
+            keys = ("" if dead_letter.is_undecodable else "r") + ("eds" if self._alike is None else "edsa") + "q"
             match ask(self._console, self._stopping, "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys) + " ", keys):
                 case "q":
                     return None
@@ -79,8 +82,11 @@ class DeadLetterPrompt:
                     dead_letter = self._edited(dead_letter)
                 case "d" if not confirms(self._console, self._stopping, "Permanently delete this dead letter?"):
                     continue
+                case "a" if self._alike is not None:
+                    if (of_all := self._alike.ask(dead_letter)) is not None:
+                        return self._alike.carry_out(of_all, dead_letter)
                 case key:
-                    return self._actions[key](dead_letter)
+                    return [self._actions[key](dead_letter)]
 
     def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
         try:

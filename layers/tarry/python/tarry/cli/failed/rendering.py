@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from tarry.failed import as_json
+from tarry.failed.periods import when
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import printable, without_message_id
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from tarry.envelope.attribute import FailureRecord
     from tarry.failed import DeadLetterMessage
 
 BRIEF_LENGTH = 200
@@ -33,6 +37,21 @@ MINUTE_WIDTH = len("2026-11-21 08:21")
 COLUMN_GAP = 2
 SHORTEST_ID = 8
 NO_RECORD = "no failure record (not dead-lettered by tarry)"
+
+
+def result_console() -> Console:
+    """Return a console for stdout; without a terminal it is wide, so that a pipe gets whole lines."""
+    console = Console(file=sys.stdout, highlight=False)
+    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
+        console.width = WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def print_lines(console: Console, renderable: RenderableType) -> None:
+    """Print without the spaces at the end of lines, which fill the width of a table."""
+    with console.capture() as capture:
+        console.print(renderable)
+    console.file.write("".join(f"{text.rstrip(' ')}\n" for text in capture.get().splitlines()))
 
 
 def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableType:
@@ -59,7 +78,7 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
         failure = dead_letter.failure
         row = [
             Text(own_id),
-            _text(_minute(failure.failed_at if failure and failure.failed_at else dead_letter.sent_at)),
+            _text(minute(when(dead_letter))),
             Text(error, "" if failure else "dim"),
             _text(str(failure.attempts) if failure and failure.attempts is not None else ""),
         ]
@@ -87,7 +106,11 @@ def line(dead_letter: DeadLetterMessage) -> str:
 
 def brief(dead_letter: DeadLetterMessage) -> str:
     """Return why the message was dead-lettered, as one line."""
-    failure = dead_letter.failure
+    return brief_failure(dead_letter.failure)
+
+
+def brief_failure(failure: FailureRecord | None) -> str:
+    """Return a failure as one line; None is that of a message that SQS moved."""
     if failure is None:
         return NO_RECORD
     error = ": ".join(filter(None, [failure.type, failure.message]))
@@ -204,7 +227,8 @@ def origin_name(dead_letter: DeadLetterMessage) -> str:
     return queue_name(dead_letter.origin or "")
 
 
-def _minute(moment: str | None) -> str:
+def minute(moment: str | None) -> str:
+    """Return a time to the minute; empty if it is unknown."""
     return (moment or "")[:16].replace("T", " ")
 
 

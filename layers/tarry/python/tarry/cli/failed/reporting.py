@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import note
+from tarry.cli.failed.progress import ProgressReport
 from tarry.failed import scanned
 from tarry.tooling.text import printable
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tarry.failed import DeadLetterQueue, Inspection, Result
 
 OUTCOMES = ("retried", "failed", "skipped", "deleted")
-LINE_EVERY_SECONDS = 10.0
-FRAME_EVERY_SECONDS = 0.1
 
 
 def count_of(number: int) -> str:
@@ -56,15 +54,15 @@ def warn_about(queue: DeadLetterQueue) -> None:
 
 def report_inspection(inspection: Inspection) -> None:
     """Write how much of the queue was inspected, and why not all of it."""
-    note(f"{inspection.queue.name}: {scanned(inspection)}")
+    note(f"{inspection.queue.name}: {scanned(inspection)} in {inspection.requests:,} requests")
     if inspection.is_full:
         note(f"{inspection.queue.name}: too many messages in flight; retry or remove some, then run the command again")
     elif inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about:
         note(
             f"{inspection.queue.name}: FIFO delivers no more of a message group while its first messages are in flight"
         )
-    if inspection.not_offered:
-        note(f"skipped {inspection.not_offered:,} whose ids were already handled (duplicates, or dead-lettered again)")
+    if repeated := inspection.handled.repeated:
+        note(f"skipped {repeated:,} whose ids were already handled (duplicates, or dead-lettered again)")
 
 
 class ResultReport:
@@ -79,11 +77,12 @@ class ResultReport:
         """The number of dead letters that failed for a reason that the user can change."""
         self.is_cut_off = False
         """Whether the output was closed; the command then stops after the current dead letters."""
+        self.came_back = ""
+        """How many retried messages came back, if the command stopped for it."""
         self._as_json = as_json
         self._outcomes = outcomes
         self._shows_all = shows_all
-        self._progress = console
-        self._written_at = time.monotonic()
+        self.bar = ProgressReport(console)
 
     def add(self, result: Result) -> None:
         """Count a result, and write it if it should be shown."""
@@ -93,16 +92,22 @@ class ResultReport:
         self.hindered += result.hindrance in ("nowhere", "denied")
         if self._as_json:
             fields = {"id": result.id, "outcome": result.outcome}
-            self._write(json.dumps(fields if result.error is None else {**fields, "error": result.error}))
+            self.write(json.dumps(fields if result.error is None else {**fields, "error": result.error}))
             if result.note:
                 note(printable(f"{result.id}: {result.note}"))
         elif self._shows_all or result.outcome in ("failed", "skipped") or result.note:
             why = result.error or result.note
             line = f"{result.id}  {result.outcome}" + (f": {why}" if why else "")
-            self._clear()
-            self._write(printable(line))
+            self.bar.clear()
+            self.write(printable(line))
 
-    def _write(self, line: str) -> None:
+    @property
+    def handled(self) -> int:
+        """The number of dead letters with a result."""
+        return self.counts.total()
+
+    def write(self, line: str) -> None:
+        """Write a line to stdout; if it is closed, the command stops after the current dead letters."""
         if self.is_cut_off:
             return
         try:
@@ -117,36 +122,22 @@ class ResultReport:
         if self._as_json or self.is_cut_off:
             note(str(self))
         else:
-            self._write(str(self))
+            self.write(str(self))
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Clear the progress line when the context ends."""
+        """Measure the rate from here; remove the bar when the context ends."""
+        self.bar.begin()
         try:
             yield
         finally:
-            self._clear()
+            self.bar.clear()
             sys.stdout.flush()
 
     def tick(self, inspection: Inspection) -> None:
         """Show the progress, at a limited rate, unless each result is shown."""
-        if self._shows_all:
-            return
-        now = time.monotonic()
-        if now - self._written_at < (FRAME_EVERY_SECONDS if self._progress.is_terminal else LINE_EVERY_SECONDS):
-            return
-        self._written_at = now
-        text = f"{inspection.queue.name}: {scanned(inspection)}; {self}"
-        if self._progress.is_terminal:
-            sys.stderr.write("\r\x1b[K" + printable(text)[: self._progress.width - 1])
-            sys.stderr.flush()
-        else:
-            note(text)
-
-    def _clear(self) -> None:
-        if self._progress.is_terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        if not self._shows_all:
+            self.bar.show(inspection.queue.name, inspection.scanned, inspection.queue.about, str(self))
 
     def __str__(self) -> str:
         return ", ".join(f"{outcome} {self.counts[outcome]:,}" for outcome in self._outcomes)
@@ -162,4 +153,4 @@ class ResultReport:
         failures = self.counts["failed"]
         if failures and failures == self.hindered and not self.something_was_done:
             return 2
-        return 1 if failures or self.is_cut_off else 0
+        return 1 if failures or self.is_cut_off or self.came_back else 0

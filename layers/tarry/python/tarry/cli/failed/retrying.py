@@ -7,47 +7,73 @@ from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.cli.errors import note
+from tarry.cli.failed.alike import Alike
 from tarry.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
 from tarry.cli.failed.rendering import line
 from tarry.cli.failed.reporting import count_of
+from tarry.cli.options import Via
 from tarry.failed.result import Result, skipped
 from tarry.failed.selection import FoundDeadLetter
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.topology import Topology
+from tarry.tooling.text import duration
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.cli.failed.handlers import Handlers
     from tarry.cli.failed.session import CommandSession
+    from tarry.cli.failed.settings import RetrySettings
     from tarry.failed import ArchiveFile, Inspection, Routes, Selection
 
 
 class RetryMethod:
     """The way to retry dead letters: back to their queues, or through their handlers in this process."""
 
-    def __init__(self, run: CommandSession, to: str | None, *, local: bool) -> None:
+    def __init__(self, run: CommandSession, to: str | None, settings: RetrySettings) -> None:
+        self.settings = settings
         self._run = run
         self._routes = {queue.name: failed.Routes(queue, to, run.targets.known) for queue in run.queues}
-        self._handlers = self._load() if local else None
+        self._handlers = self._load() if settings.via is Via.local and not settings.dry_run else None
 
     def routes(self, inspection: Inspection) -> Routes:
         return self._routes[inspection.queue.name]
 
-    def retry(self, inspection: Inspection, selection: Selection, concurrency: int) -> Iterator[Result]:
+    def retry(self, inspection: Inspection, selection: Selection) -> Iterator[Result]:
         """Retry the dead letters of a queue that a selection without ids matches."""
-        routes = self.routes(inspection)
+        routes, settings = self.routes(inspection), self.settings
         if self._handlers is not None:
             return failed.run(inspection, selection, routes, self._handlers.of)
-        most = min(self.at_once(concurrency), max(inspection.queue.about, 1))
+        most = min(self.at_once, max(inspection.queue.about, 1))
         sending = "message that it is sending" if most == 1 else f"messages that it is sending (up to {most})"
         note(f"If this command is killed, the {sending} may be delivered twice, under the same stable id.")
-        return failed.retry(inspection, selection, routes, concurrency=concurrency)
+        canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, self._watching())
+        return failed.retry(
+            inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
+        )
 
-    def at_once(self, concurrency: int) -> int:
-        """Return how many dead letters `each` should get at once: a signal stops the command between two calls."""
-        return 1 if self._handlers is not None else MAX_ENTRIES * concurrency
+    def _watching(self) -> Callable[[float, float], None]:
+        said: list[float] = []
+
+        def watching(left: float, total: float) -> None:
+            report = self._run.results
+            if report is None:
+                return
+            if not said:
+                said.append(total)
+                report.bar.clear()
+                note(f"Watching for {duration(total)} whether they come back; then the others are retried.")
+            report.bar.show_wait("canaries", left, total)
+            if not left:
+                report.bar.clear()
+
+        return watching
+
+    @property
+    def at_once(self) -> int:
+        """How many dead letters `each` should get at once: a signal stops the command between two calls."""
+        return 1 if self._handlers is not None else MAX_ENTRIES * self.settings.concurrency
 
     def check(self, found: FoundDeadLetter) -> None:
         """Check that its queue and its handler are known. Raises `NowhereToGo`."""
@@ -86,14 +112,25 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
     failed.check_may_delete(inspection)
     about = inspection.queue.about
     announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
-    for dead_letter in inspection.dead_letters():
-        if dead_letter.id in inspection.done:
-            inspection.not_offered += 1
-            continue
-        result = _prompt(run, inspection, method).decide(dead_letter)
-        if result is None:
-            return
-        yield result
+    alike = Alike(run, inspection, method)
+    prompt = _prompt(run, inspection, method, alike)
+    # On FIFO ten at a time: SQS delivers no further message of a group that has one in flight.
+    for dead_letters in inspection.polls(MAX_ENTRIES if inspection.queue.arn.is_fifo else 1):
+        for dead_letter in dead_letters:
+            if inspection.is_stopped:
+                return
+            if dead_letter.id in inspection.handled:
+                inspection.handled.count_repeated(dead_letter)
+            elif alike.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
+                continue  # decided, or released with all others, and received again later
+            elif alike.is_skipped(dead_letter):
+                yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
+            else:
+                results = prompt.decide(dead_letter)
+                if results is None:
+                    return
+                alike.decided(dead_letter)
+                yield from results
 
 
 def announce(count: str, inspections: Sequence[Inspection]) -> None:
@@ -111,24 +148,27 @@ def ask_for_found(
     for dead_letter, inspection in found:
         if run.stopping():
             return
-        result = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
-        if result is None:
+        results = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
+        if results is None:
             return
-        yield result
+        yield from results
 
 
-def _prompt(run: CommandSession, inspection: Inspection, method: RetryMethod) -> DeadLetterPrompt:
+def _prompt(
+    run: CommandSession, inspection: Inspection, method: RetryMethod, alike: Alike | None = None
+) -> DeadLetterPrompt:
     return DeadLetterPrompt(
         run.guidance,
         run.stopping,
         retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
         delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter], run.archived())[0],
         skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
+        alike=alike,
     )
 
 
 def retry_found(
-    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool, concurrency: int
+    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
 ) -> Iterator[Result]:
     """Write each of these dead letters to stderr, then retry them. ``edit``: open each body in the editor first."""
     _checked_inspections(found)
@@ -136,7 +176,7 @@ def retry_found(
         method.check(each)
     for each in found:
         note(line(each.dead_letter))
-    for group in _groups(found, 1 if edit else method.at_once(concurrency)):
+    for group in _groups(found, 1 if edit else method.at_once):
         if run.should_stop():
             return
         if edit:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -50,7 +50,7 @@ class CommandSession:
 
     @contextmanager
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
-        """Open a dead-letter queue; at the end, write what a signal stopped, and what was released."""
+        """Open a dead-letter queue; at the end, write how much was scanned, and what a signal stopped and released."""
         warn_about(queue)
         stopped = "stopped after the current dead letters"
         inspection: Inspection | None = None
@@ -61,31 +61,28 @@ class CommandSession:
             stopped = "stopped"
             raise
         finally:
-            if inspection is not None and inspection.not_released:
+            if inspection is not None and inspection.leases.not_released:
                 note(
-                    f"{queue.name}: {inspection.not_released:,} dead letters could not be released; "
+                    f"{queue.name}: {inspection.leases.not_released:,} dead letters could not be released; "
                     "they become visible when their visibility timeout ends"
                 )
             if inspection is not None and self.stopping():
-                released = inspection.released
+                released = inspection.leases.released
                 were = "was" if released == 1 else "were"
                 note(f"{self.stopping.name}: {stopped}; {count_of(released)} of {queue.name} {were} released")
+        report_inspection(inspection)
 
     @contextmanager
     def found(self, ids: tuple[str, ...], keepalive: float) -> Iterator[dict[str, FoundDeadLetter]]:
         """Find dead letters by id in all queues; they stay in flight within the context."""
-        inspections: list[Inspection] = []
         with ExitStack() as opened:
 
             def each_opened() -> Iterator[Inspection]:
                 for queue in self.queues:
                     if not self.should_stop():
-                        inspections.append(opened.enter_context(self.opened(queue, keepalive)))
-                        yield inspections[-1]
+                        yield opened.enter_context(self.opened(queue, keepalive))
 
             yield found_by_ids(each_opened(), ids)
-        for inspection in inspections:
-            report_inspection(inspection)
 
     @property
     def queue_names(self) -> str:
@@ -119,19 +116,21 @@ class CommandSession:
                 queue = shlex.quote(self.queues[0].name) if len(self.queues) == 1 else "QUEUE"
                 note(f"To restore them: tarry failed restore {shlex.quote(str(self.archive.path))} --queue {queue}")
         if self.audit is not None:
-            written = self.archive is not None and self.archive.count
+            archive = self.archive.path if self.archive is not None and self.archive.count else None
             self.audit.end(
-                archive=str(self.archive.path) if self.archive and written else None, signal=self.stopping.name or None
+                archive=archive and str(archive),
+                came_back=self.results and self.results.came_back,
+                signal=self.stopping.name,
             )
 
-    def end(self, report: ResultReport) -> None:
-        """Write the totals and end the command."""
+    def end(self, report: ResultReport, code: int = 0) -> NoReturn:
+        """Write the totals and end the command. ``code``: the exit code if nothing else has failed."""
         if report.is_cut_off:
             note("Output closed; stopped after the current dead letters.")
         report.write_totals()
-        self.exit(report.exit_code)
+        self.exit(report.exit_code or code)
 
-    def exit(self, code: int) -> None:
+    def exit(self, code: int) -> NoReturn:
         raise typer.Exit(self.stopping.exit_code if self.stopping() else code)
 
 

@@ -1,0 +1,94 @@
+"""Groups of dead letters as text and JSON, each with the next command to type."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tarry.cli.failed.rendering import brief_failure, minute
+from tarry.tooling.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+
+    from tarry.cli.failed.targets import TargetOptions
+    from tarry.failed import Group
+
+NO_VALUE = "(none)"
+DATE_LENGTH = len("2026-11-21 ")
+
+
+def group_table(groups: Sequence[Group]) -> RenderableType:
+    """Return a table with one row for each group: how many, what, since when, and an example."""
+    by = groups[0].by
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(overflow="fold")
+    for group in groups:
+        value = printable(group.value or NO_VALUE)
+        error = brief_failure(group.failure)
+        title = Text(value, "bold" if group.value else "dim")
+        if by != "error" and error != value:
+            title.append(f"  {error}", "" if group.failure else "dim")
+        found.add_row(Text(f"{group.count:,}", "bold"), title)
+        found.add_row("", Text(f"{period(group)}; for example {printable(group.example)}", "dim"))
+    return found
+
+
+def period(group: Group) -> str:
+    """Return when the dead letters of a group came, and how often."""
+    first, last = minute(group.first), minute(group.last)
+    if not first:
+        return "time unknown"
+    often = group.per_minute
+    between = (
+        first if first == last else f"{first} to {last[len('2026-11-21 ') :] if first[:10] == last[:10] else last}"
+    )
+    return f"{between} UTC" + (f", {often_text(often)}" if often is not None else "")
+
+
+def often_text(per_minute: float) -> str:
+    """Return a rate as text."""
+    return f"{per_minute:,.0f} a minute" if per_minute >= 10 else f"{per_minute:.2g} a minute"
+
+
+def group_json(queue: str, group: Group) -> dict[str, Any]:
+    """Return a group as a JSON object."""
+    failure = group.failure
+    return {
+        "queue": queue,
+        "by": group.by,
+        "value": group.value,
+        "count": group.count,
+        "first": group.first,
+        "last": group.last,
+        "per_minute": None if group.per_minute is None else round(group.per_minute, 3),
+        "example": group.example,
+        "error": None if failure is None else brief_failure(failure),
+        "where": list(group.conditions),
+    }
+
+
+def group_options(group: Group) -> str:
+    """Return the options that select a group."""
+    if group.by == "fingerprint" and group.value is not None:
+        return f"--group {shlex.quote(group.value)}"
+    return " ".join(f"--where {shlex.quote(each)}" for each in group.conditions)
+
+
+def queue_options(queue: str | None, where: TargetOptions) -> str:
+    """Return the options that name the queue, and the others of where it is, as the user did."""
+    options: Iterable[tuple[str, object]] = (
+        ("--queue", queue),
+        ("--stack", where.stack),
+        ("--template", where.template),
+        ("--endpoint-url", where.endpoint_url),
+        ("--region", where.region),
+        ("--profile", where.profile),
+    )
+    return " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)

@@ -1,0 +1,170 @@
+"""GroupCounts of dead letters that have the same error, fingerprint, type, reason or origin."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from tarry.envelope.attribute import FailureRecord
+from tarry.failed.periods import seconds_between, when
+from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.limits import MAX_ENTRIES
+from tarry.support.value import Value
+from tarry.tooling.queues import queue_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+    from tarry.failed.selection import Selection
+
+GroupBy = Literal["fingerprint", "error", "type", "queue", "reason"]
+
+FIELDS = {"queue": "origin", "error": "message"}
+"""The fields of conditions, where they have other names than the grouping."""
+
+
+class Group(Value):
+    """Dead letters that have the same value. Made by `groups`."""
+
+    by: GroupBy
+    value: str | None
+    """The value that they share; None for dead letters without one, such as those that SQS moved itself."""
+    count: int
+    """The number of dead letters, or of those in the sample."""
+    first: str | None
+    """When the first was dead-lettered, in UTC."""
+    last: str | None
+    example: str
+    """The id of the last one."""
+    failure: FailureRecord | None
+    """The reason, type, message and fingerprint of the example; None if it has no failure record."""
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions for `select` that all of the group meet, and no others."""
+        if self.by == "error" and self.failure is not None:
+            return tuple(f"{name} = {_as_value(getattr(self.failure, name))}" for name in ("type", "message"))
+        return (f"{FIELDS.get(self.by, self.by)} = {_as_value(self.value)}",)
+
+    @property
+    def per_minute(self) -> float | None:
+        """The number of dead letters a minute between the first and the last; None if they are not a minute apart."""
+        seconds = seconds_between(self.first, self.last)
+        return self.count * 60 / seconds if seconds is not None and seconds >= 60 else None
+
+
+class GroupCounts:
+    """The groups of the dead letters that were received so far. Made by `counting`."""
+
+    def __init__(self, by: GroupBy) -> None:
+        self.by: GroupBy = by
+        self._counted: dict[str | None, Group] = {}
+        self._lock = threading.Lock()
+
+    def add(self, dead_letter: DeadLetterMessage) -> None:
+        """Count a dead letter."""
+        value, at = _VALUES[self.by](dead_letter), when(dead_letter)
+        with self._lock:
+            group = self._counted.get(value)
+            if group is None:
+                self._counted[value] = Group(self.by, value, 1, at, at, dead_letter.id, _short(dead_letter))
+                return
+            first = min(filter(None, (group.first, at)), default=None)
+            last = max(filter(None, (group.last, at)), default=None)
+            is_latest = at is not None and at == last
+            example = (dead_letter.id, _short(dead_letter)) if is_latest else (group.example, group.failure)
+            self._counted[value] = Group(self.by, value, group.count + 1, first, last, *example)
+
+    def largest_first(self) -> list[Group]:
+        """Return the groups, the largest first."""
+        return sorted(self._counted.values(), key=lambda group: (-group.count, group.value or ""))
+
+
+def groups(
+    inspection: Inspection,
+    by: GroupBy = "fingerprint",
+    selection: Selection | None = None,
+    *,
+    sample: int | None = None,
+) -> list[Group]:
+    """Receive the selected dead letters, and return their groups, the largest first.
+
+    Their bodies are not kept. If the inspection is stopped, the groups are those of the dead letters received so far.
+
+    Args:
+        inspection: The inspection of the queue.
+        by: What the dead letters of a group have in common.
+        selection: The dead letters to count; by default all.
+        sample: Receive at most about this many.
+
+    Raises:
+        botocore.exceptions.ClientError: SQS refuses a request.
+    """
+    found = GroupCounts(by)
+    for _ in counting(inspection, found, selection, sample=sample):
+        pass
+    return found.largest_first()
+
+
+def counting(
+    inspection: Inspection, found: GroupCounts, selection: Selection | None = None, *, sample: int | None = None
+) -> Iterator[None]:
+    """Receive the selected dead letters into groups, as `groups` does; yield after each round of requests."""
+    before = inspection.scanned
+
+    def count(dead_letters: list[DeadLetterMessage]) -> list[None]:
+        for each in dead_letters:
+            if selection is None or selection.matches(each):
+                found.add(each)
+        return []
+
+    def goes_on() -> bool:
+        return sample is None or inspection.scanned - before < sample
+
+    threads = MAX_PARALLEL if sample is None else max(1, min(MAX_PARALLEL, sample // 100))
+    for _ in inspection.in_threads(
+        count, threads, MAX_ENTRIES if sample is None else min(MAX_ENTRIES, sample), goes_on
+    ):
+        yield
+
+
+def _short(dead_letter: DeadLetterMessage) -> FailureRecord | None:
+    failure = dead_letter.failure
+    if failure is None:
+        return None
+    names = ("reason", "type", "message", "fingerprint")
+    return FailureRecord({name: getattr(failure, name) for name in names})
+
+
+def _error(dead_letter: DeadLetterMessage) -> str | None:
+    failure = dead_letter.failure
+    return None if failure is None else ": ".join(filter(None, [failure.type, failure.message])) or None
+
+
+def _of_record(name: str) -> Callable[[DeadLetterMessage], str | None]:
+    def value(dead_letter: DeadLetterMessage) -> str | None:
+        found: str | None = getattr(dead_letter.failure, name, None)
+        return found
+
+    return value
+
+
+_VALUES: dict[GroupBy, Callable[[DeadLetterMessage], str | None]] = {
+    "fingerprint": _of_record("fingerprint"),
+    "error": _error,
+    "type": _of_record("type"),
+    "queue": lambda dead_letter: queue_name(dead_letter.origin) if dead_letter.origin else None,
+    "reason": _of_record("reason"),
+}
+
+
+def _as_value(text: Any) -> str:
+    """Return a text as the VALUE of a condition: quoted if it would be read as JSON."""
+    try:
+        json.loads(text)
+    except (TypeError, ValueError):
+        return "null" if text is None else str(text)
+    return json.dumps(text)

@@ -1,0 +1,129 @@
+"""Send dead letters back to their queues: send, confirm, then delete.
+
+Whatever fails, a message is in the dead-letter queue, or in both queues under one stable id. Messages are sent ten at
+a time, and each ten are confirmed and deleted before the next ten: if the process is killed, at most the current ones
+of each thread are in both queues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.failed.copies import prepared
+from tarry.failed.removing import delete_patiently
+from tarry.failed.requests import TRIES, wait
+from tarry.failed.result import Result, failed, skipped
+from tarry.settlement.sending import Sent, send_copies
+from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+    from tarry.failed.queues import Routes
+    from tarry.settlement.copies import Copy
+
+REPEATED = "this id was already retried: it is a duplicate, or was dead-lettered again"
+
+
+def retry_dead_letters(
+    inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], routes: Routes, *, by_id: bool = True
+) -> list[Result]:
+    """Send these dead letters back.
+
+    ``by_id``: they were selected by id, so one that cannot be decoded is a failure; otherwise `offered` claimed them.
+    """
+    results: dict[str, Result] = {}
+    sendable: list[tuple[DeadLetterMessage, Copy]] = []
+    for dead_letter in dead_letters:
+        if by_id and not inspection.handled.claim(dead_letter):
+            results[dead_letter.delivery_id] = skipped(dead_letter, REPEATED)
+            continue
+        answer = prepared(inspection, dead_letter, routes, by_id=by_id)
+        if isinstance(answer, Result):
+            results[dead_letter.delivery_id] = answer
+            if by_id:
+                inspection.handled.unclaim(dead_letter)  # it may be offered again, edited
+        else:
+            sendable.append((dead_letter, answer))
+    for batch in _in_order(sendable):
+        results |= _send(inspection, batch)
+    return [results[dead_letter.delivery_id] for dead_letter in dead_letters]
+
+
+def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
+    """Split into batches with at most one message of each FIFO group, so that none overtakes a failed one."""
+    rest = sendable
+    while rest:
+        taken: set[tuple[str, str]] = set()
+        batch, later = [], []
+        for dead_letter, copy in rest:
+            group = _group(dead_letter, copy)
+            if copy.target.is_fifo and group in taken:
+                later.append((dead_letter, copy))
+            else:
+                batch.append((dead_letter, copy))
+                taken.add(group)
+        yield batch
+        rest = later
+
+
+def _send(inspection: Inspection, batch: list[tuple[DeadLetterMessage, Copy]]) -> dict[str, Result]:
+    results: dict[str, Result] = {}
+    dead_letters: dict[str, DeadLetterMessage] = {}
+    copies: list[Copy] = []
+    for dead_letter, copy in batch:
+        ahead = inspection.stopped_groups.get(_group(dead_letter, copy))
+        if ahead is None:
+            dead_letters[dead_letter.delivery_id] = dead_letter
+            copies.append(copy)
+        else:
+            results[dead_letter.delivery_id] = failed(
+                dead_letter, f"not sent: it is behind {ahead} in its message group, which was not sent"
+            )
+    for sent in send_patiently(inspection, copies):
+        dead_letter = dead_letters[sent.copy.delivery.delivery_id]
+        results[dead_letter.delivery_id] = _result(inspection, dead_letter, sent)
+        if sent.error is not None and sent.copy.target.is_fifo:
+            inspection.stopped_groups[_group(dead_letter, sent.copy)] = dead_letter.id
+    return results
+
+
+def _group(dead_letter: DeadLetterMessage, copy: Copy) -> tuple[str, str]:
+    return copy.target.text, dead_letter.group_id or dead_letter.id
+
+
+def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
+    """Send copies, then delete the originals, retrying throttled requests."""
+    done: list[Sent] = []
+    for number in range(1, TRIES + 1):
+        sent = send_copies(copies, inspection.lookups)
+        throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
+        if number == TRIES or not throttled:
+            throttled = []
+        done += [each for each in sent if each not in throttled]
+        if not throttled:
+            return done
+        copies = [each.copy for each in throttled]
+        wait(number)
+    return done
+
+
+def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
+    queue, target = inspection.queue.name, sent.copy.target.name
+    if sent.error is not None:
+        if is_denied(error_code(sent.error)):
+            return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
+        if may_be_applied(sent.error):
+            error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
+            return failed(dead_letter, error)
+        return failed(dead_letter, f"not sent to {target}: {sent.error}")
+    if sent.not_deleted is not None and (
+        why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
+    ):
+        return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
+    inspection.forget([dead_letter])
+    has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
+    note = None if has_envelope else "sent without its tarry envelope, which does not fit: it gets a new stable id"
+    return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)
