@@ -123,8 +123,11 @@ class Failure(Value):
 
     @property
     def crashes(self) -> int | None:
-        """Reserved for the number of deliveries in which the process died; always None."""
-        return None
+        """How many earlier deliveries left no trace: the process died, or Lambda did not run the function.
+
+        None without an attempt store (``attempts=``).
+        """
+        return self.delivery.crashes
 
 
 class StepContext:

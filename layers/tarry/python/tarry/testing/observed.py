@@ -141,6 +141,7 @@ class _Watch:
         ids: dict[str, str] = {}
         receives: dict[str, int] = {}
         attempts: dict[str, int] = {}
+        are_exact: dict[str, bool] = {}
         limits: dict[str, int | None] = {}
         own_steps: dict[str, bool] = {}
         dead_letters: dict[str, bool] = {}
@@ -149,6 +150,7 @@ class _Watch:
             ids[delivery_id] = sys.intern(delivery.id)
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
+            are_exact[delivery_id] = delivery.stored is not None
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps
             dead_letters[delivery_id] = terms.dead_letters
@@ -160,6 +162,7 @@ class _Watch:
             delivery_ids=ids,
             receives=receives,
             attempts=receives if attempts == receives else attempts,
+            are_exact=are_exact,
             limits=limits,
             own_steps=own_steps,
             dead_letters=dead_letters,

@@ -17,23 +17,29 @@ if TYPE_CHECKING:
 
 def attempts_are_counted(history: RecordedHistory) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
-    failures so far and this run, and never more than the receives.
+    failures so far and this run, and never more than the receives. With an attempt store, it is this run and the
+    failures so far, or less if the store has failed.
     """
     for copy in history.copies.values():
         base = attempts_before(copy, history) if copy.deliveries else None
         if base is None or copy.has_unclear_origin:
             continue
         failed, early = 0, _early_receives(copy)
+        all_failed = 0
         for delivery in copy.deliveries:
-            most = base + delivery.count - early
-            least = base + failed + 1 if copy.is_fifo else most
+            most_by_receives = base + delivery.count - early
             for run in delivery.runs:
+                least, most = base + failed + 1 if copy.is_fifo else most_by_receives, most_by_receives
+                if run.is_exact(copy.delivery_id):
+                    carried = int((copy.record or {}).get("carried") or 0)
+                    least, most = carried + 1, carried + all_failed + 1
                 attempt = run.attempt(copy.delivery_id)
                 if not max(1, least) <= attempt <= max(1, most):
                     expected = str(most) if least == most else f"{least} to {most}"
                     text = f"its run has the attempt {attempt}, not {expected}"
                     yield violation("attempts are counted", copy, text, run.began.at)
             failed += _has_failed(delivery)
+            all_failed += _may_have_failed(delivery)
 
 
 def _has_failed(delivery: ObservedDelivery) -> bool:
@@ -47,6 +53,13 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
     if not invocation.ended_well or invocation.answered.at >= delivery.lease_ends_at:
         return False
     return not invocation.stays_before(delivery)
+
+
+def _may_have_failed(delivery: ObservedDelivery) -> bool:
+    """Whether the message failed, or its handler exceeded its time."""
+    if delivery.verdict is None:
+        return bool(delivery.runs) and delivery.ended_well
+    return delivery.verdict in FAILED or delivery.verdict == "left"
 
 
 def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
