@@ -40,7 +40,7 @@ class Delivery:
     envelope: Envelope | None = None
     """The `Tarry` attribute; None if the message has none."""
     stored: Mapping[str, Any] | None = None
-    """What the attempt store has about this delivery id, empty if it has nothing; None if it was not asked."""
+    """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
     is_behind = False
     """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None

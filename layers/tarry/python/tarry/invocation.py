@@ -90,7 +90,7 @@ class Invocation:
     attempt_store_fails = False
     """Whether a request to the store has failed in this invocation: receive counts serve instead."""
     tracking: Tracking | None = None
-    """What was read from and written to the store (`tarry.attempts.tracking`); None until its first use."""
+    """The uses of the store (`tarry.attempts.tracking`); None until the first one."""
     _diagnoses: Diagnoses | None = None
 
     def __init__(

@@ -143,9 +143,10 @@ def acks_eagerly(settings: Settings) -> bool:
 
 
 def attempt_store_of(settings: Settings) -> AttemptStore | None:
-    store = settings.get("attempts")
-    if store is None or (callable(getattr(store, "read", None)) and callable(getattr(store, "write", None))):
-        return store
+    store: Any = settings.get("attempts")
+    has_methods = callable(getattr(store, "read", None)) and callable(getattr(store, "write", None))
+    if store is None or (has_methods and not isinstance(store, type)):
+        return cast("AttemptStore | None", store)
     more = "; max_attempts limits the number of attempts" if isinstance(store, int) else ""
     raise ConfigurationError(f'attempts takes a store, such as DynamoDBAttempts("table"), got {store!r:.200}{more}')
 

@@ -184,12 +184,12 @@ def change_of(
 
     ``retention``: for how many seconds the queue keeps messages; the longest that SQS allows if that is unknown.
     """
-    lives = LONGEST_RETENTION_SECONDS if retention is None else retention
+    kept = LONGEST_RETENTION_SECONDS if retention is None else retention
     base = {
         "queue": delivery.queue,
         "message": delivery.id,
         "attempt": delivery.attempt,
-        "expires": int((delivery.sent_to_queue_at or now) + lives + MARGIN_SECONDS),
+        "expires": int((delivery.sent_to_queue_at or now) + kept + MARGIN_SECONDS),
     }
     return AttemptChange(key_of(delivery), delivery.receive_count, kind, {**base, **fields})
 

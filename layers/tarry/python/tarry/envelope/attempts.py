@@ -67,7 +67,7 @@ def _receives_that_may_have_run(receives: int, due: float | None, first_received
 
 def crashes(receives: int, stored: Mapping[str, Any]) -> int:
     """Return how many earlier deliveries left no trace in the store: the process died, or Lambda did not start it."""
-    seen = sum(number < receives for number in stored.get("deliveries", ()))
+    seen: int = sum(number < receives for number in stored.get("deliveries", ()))
     return max(0, receives - 1 - seen)
 
 

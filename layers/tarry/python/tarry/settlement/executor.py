@@ -243,7 +243,7 @@ class Executor:
 
         A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
         """
-        self._trace(deliveries)
+        self.trace(deliveries)
         changes: dict[QueueArn, list[VisibilityChange]] = {}
         now = self._invocation.now()
         for delivery in deliveries:
@@ -261,7 +261,7 @@ class Executor:
             if not result.change.delivery.is_settled and not (early and result.error is not None):
                 self._note_result(result)
 
-    def _trace(self, deliveries: Iterable[Delivery]) -> None:
+    def trace(self, deliveries: Iterable[Delivery]) -> None:
         """Write messages that stay in their queue to the attempt store, before they are shown again."""
         if self._invocation.attempt_store is None:
             return
@@ -270,7 +270,7 @@ class Executor:
 
         tracking, now, changes = tracking_of(self._invocation, self._log), self._invocation.now(), {}
         for delivery in deliveries:
-            if delivery.is_settled or tracking.has(delivery):
+            if not self.stays(delivery) or tracking.has(delivery):
                 continue
             plan = self.plan_of(delivery)
             retention = (

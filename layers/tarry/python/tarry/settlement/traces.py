@@ -1,4 +1,4 @@
-"""What the attempt store learns about a message before it is shown again."""
+"""The trace that a message leaves in the attempt store before it is shown again."""
 
 from __future__ import annotations
 
