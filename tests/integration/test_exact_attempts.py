@@ -144,7 +144,12 @@ def test_a_record_is_closed_when_its_message_ends(end: str, table: AttemptsTable
     if end in steps:
         last = Handler(table.store, on_failure=[*steps[end], RetryInPlace(), DeadLetter()])
     last.deliver("works" if end == "succeeds" else "fails", receives=2)
-    states = {"succeeds": "COMMITTED", "dead-letters": "DEAD_LETTERED", "sends again": "RESENT", "discards": "DISCARDED"}
+    states = {
+        "succeeds": "COMMITTED",
+        "dead-letters": "DEAD_LETTERED",
+        "sends again": "RESENT",
+        "discards": "DISCARDED",
+    }
     found = table.record("orders#m1")
     assert found["state"] == states[end]
     assert found["closed"] == 2
@@ -271,7 +276,10 @@ def test_a_batch_handlers_messages_are_counted_too(table: AttemptsTable, wire: W
     ("error", "says"),
     [
         (client_error("ResourceNotFoundException", "no table"), "attempts does not exist (An error"),
-        (client_error("ValidationException", "The provided key element"), "KeySchema: [{AttributeName: id, KeyType: HASH}]"),
+        (
+            client_error("ValidationException", "The provided key element"),
+            "KeySchema: [{AttributeName: id, KeyType: HASH}]",
+        ),
         (client_error("AccessDeniedException", "no"), "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem]"),
         (client_error("ThrottlingException", "slow down"), "failed (An error occurred (ThrottlingException)"),
         (OSError("no network"), "failed (no network)"),
@@ -325,7 +333,7 @@ def test_a_write_whose_answer_is_lost_counts_once(table: AttemptsTable, wire: Wi
 def test_a_store_that_returns_garbage_is_not_used(garbage: Any, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     class Odd:
         def read(self, ids: Any) -> Any:
-            return {each: garbage for each in ids}
+            return dict.fromkeys(ids, garbage)
 
         def write(self, changes: Any) -> None: ...
 

@@ -28,6 +28,7 @@ def table() -> Table:
 def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("ORDERS_TABLE", "orders")
     monkeypatch.setenv("IDEMPOTENCY_TABLE", "idempotency")
+    monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
     boto3.client("dynamodb").create_table(
         TableName="idempotency",
         BillingMode="PAY_PER_REQUEST",

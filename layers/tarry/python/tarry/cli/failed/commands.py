@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
+from tarry.cli.failed.pending import show_pending
 from tarry.cli.failed.prompts import confirms, has_terminal
 from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
 from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, write_json
@@ -51,7 +52,8 @@ tarry failed retry --queue orders-dlq"""
 SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
-tarry failed show --stack shop --where 'type = app.CardDeclined'"""
+tarry failed show --stack shop --where 'type = app.CardDeclined'
+tarry failed show --pending --stack shop"""
 RETRY_EXAMPLE = """\
 tarry failed retry --queue orders-dlq
 tarry failed retry 636e0ad2 --queue orders-dlq
@@ -73,6 +75,13 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     ] = MAX_SHOWN,
     as_json: AsJson = False,
     as_event: Annotated[bool, typer.Option("--event", help="Print the SQS event that the function would get.")] = False,
+    is_pending: Annotated[
+        bool, typer.Option("--pending", help="Show the messages that wait for a retry, from the table of attempts=.")
+    ] = False,
+    attempts_table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
+    ] = None,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -85,13 +94,20 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 success, 1 an id was not found, 2 wrong usage.
     """
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
+    )
     with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
         if as_json and as_event:
             raise UsageError("--json and --event cannot be combined: give one of them")
-    with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
-    ) as run:
+        if attempts_table and not is_pending:
+            raise UsageError("--table is the table of --pending: add --pending, or leave it out")
+        if is_pending:
+            if ids or where or as_event:
+                raise UsageError("--pending takes only --table, --stack, --queue, --max and --json")
+            return show_pending(options, attempts_table, most, as_json=as_json)
+    with session(options) as run:
         if selection.ids:
             run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
         shown: list[DeadLetterMessage] = []
