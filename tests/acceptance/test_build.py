@@ -23,6 +23,8 @@ from tests.acceptance.runtime_api import FunctionError
 from tests.processes import started
 
 EVENTS = ROOT / "events"
+ORDERS = {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"}
+LEDGER = {"ACCOUNTS_TABLE": "accounts", "ENTRIES_TABLE": "entries", "ATTEMPTS_TABLE": "attempts"}
 POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
 
 

@@ -38,6 +38,7 @@ def app(
     monkeypatch.setenv("ACCOUNTS_TABLE", "accounts")
     monkeypatch.setenv("ENTRIES_TABLE", "entries")
     monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
+    create_table("attempts", "id")
     return load("ledger")
 
 

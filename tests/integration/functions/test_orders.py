@@ -29,12 +29,13 @@ def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.Mon
     monkeypatch.setenv("ORDERS_TABLE", "orders")
     monkeypatch.setenv("IDEMPOTENCY_TABLE", "idempotency")
     monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
-    boto3.client("dynamodb").create_table(
-        TableName="idempotency",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-    )
+    for name in ("idempotency", "attempts"):
+        boto3.client("dynamodb").create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
     return load("orders")
 
 

@@ -24,7 +24,7 @@ def trace_of(
     """
     delivery, decision = plan.delivery, plan.decided
     failure, outcome = decision.failure, decision.outcome
-    is_run = failure is not None and outcome.kind not in NOT_ATTEMPTS
+    is_run = failure is not None and outcome.kind not in NOT_ATTEMPTS and not failure.was_deferral
     fields: dict[str, Any] = {"state": str(outcome.state), "next_try": round(max(now, next_try), 3)}
     notice = None
     if failure is not None:

@@ -150,7 +150,7 @@ class _Watch:
             ids[delivery_id] = sys.intern(delivery.id)
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
-            are_exact[delivery_id] = delivery.stored is not None
+            are_exact[delivery_id] = delivery.counts_runs
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps
             dead_letters[delivery_id] = terms.dead_letters

@@ -25,21 +25,20 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
         if base is None or copy.has_unclear_origin:
             continue
         failed, early = 0, _early_receives(copy)
-        all_failed = 0
         for delivery in copy.deliveries:
             most_by_receives = base + delivery.count - early
             for run in delivery.runs:
                 least, most = base + failed + 1 if copy.is_fifo else most_by_receives, most_by_receives
                 if run.is_exact(copy.delivery_id):
                     carried = int((copy.record or {}).get("carried") or 0)
-                    least, most = carried + 1, carried + all_failed + 1
+                    others = sum(each is not delivery and _may_have_failed(each) for each in copy.deliveries)
+                    least, most = carried + 1, carried + others + 1
                 attempt = run.attempt(copy.delivery_id)
                 if not max(1, least) <= attempt <= max(1, most):
                     expected = str(most) if least == most else f"{least} to {most}"
                     text = f"its run has the attempt {attempt}, not {expected}"
                     yield violation("attempts are counted", copy, text, run.began.at)
             failed += _has_failed(delivery)
-            all_failed += _may_have_failed(delivery)
 
 
 def _has_failed(delivery: ObservedDelivery) -> bool:
@@ -57,9 +56,7 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
 
 def _may_have_failed(delivery: ObservedDelivery) -> bool:
     """Whether the message failed, or its handler exceeded its time."""
-    if delivery.verdict is None:
-        return bool(delivery.runs) and delivery.ended_well
-    return delivery.verdict in FAILED or delivery.verdict == "left"
+    return bool(delivery.runs) and delivery.verdict in (*FAILED, "left", None)
 
 
 def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
