@@ -110,7 +110,8 @@ class DynamoDBAttempts:
             added["runs"] = added["deliveries"]
         values, condition, removed = {f":{name}": value for name, value in added.items()}, NOT_ENDED_LATER, ""
         values[":count"] = {"N": str(change.receive_count)}
-        fields = {name: value for name, value in change.fields.items() if value is not None}
+        left_out = OF_OPEN_MESSAGES if change.kind == "end" else ()
+        fields = {name: value for name, value in change.fields.items() if value is not None and name not in left_out}
         values |= {f":{name}": _typed(name, value) for name, value in fields.items()}
         set_to = ", ".join(f"#{name} = :{name}" for name in fields)
         names = {f"#{name}": name for name in fields}

@@ -51,7 +51,7 @@ class HandlerRun:
 
     def is_exact(self, delivery_id: str) -> bool:
         """Whether the attempt was counted by an attempt store."""
-        return bool(self.began.fields["are_exact"].get(delivery_id))
+        return delivery_id in self.began.fields.get("exact", ())
 
     def limit(self, delivery_id: str) -> int | None:
         """The policy's ``max_attempts``; None where nothing is retried in place."""

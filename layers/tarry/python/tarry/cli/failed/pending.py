@@ -41,12 +41,7 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     account = AwsAccess(where)
     tables = (table,) if table else _tables_of(where.stack, account)
     client, queue = account.client("dynamodb"), where.queue and queue_name(where.queue)
-    found = [
-        record
-        for each in tables
-        for record in DynamoDBAttempts(each, client=client).open_records()
-        if queue in (None, record.get("queue"))
-    ]
+    found = [record for each in tables for record in _records_of(each, client) if queue in (None, record.get("queue"))]
     found.sort(key=lambda record: record.get("next_try", 0))
     shown = list(islice(map(_shown, found), most))
     if as_json:
@@ -57,6 +52,15 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
         console.print(_rendered(shown, console.width))
     more = f"; {len(found) - most:,} more (--max)" if len(found) > most else ""
     note(f"{', '.join(tables)}: {len(shown):,} message{'s'[: len(shown) != 1]} pending{more}")
+
+
+def _records_of(table: str, client: Any) -> Iterator[Mapping[str, Any]]:
+    try:
+        yield from DynamoDBAttempts(table, client=client).open_records()
+    except client.exceptions.ResourceNotFoundException as error:
+        raise UsageError(
+            f"there is no table {table} in {client.meta.region_name}: check the name, and --region"
+        ) from error
 
 
 def _tables_of(stack: str | None, account: AwsAccess) -> tuple[str, ...]:
