@@ -181,6 +181,13 @@ class Delivery:
         return 0 if self.counts_runs else None
 
     @property
+    def waits_in_place(self) -> int:
+        """How often the message may have waited in its queue without an attempt: on FIFO, and with an attempt store."""
+        if self.stored is not None:
+            return len(self.stored.get("deliveries", ())) - len(self.stored.get("runs", ()))
+        return self.receive_count - 1 if self.source.is_fifo else 0
+
+    @property
     def counts_runs(self) -> bool:
         """Whether an attempt store counts the runs of this message, so that other deliveries cost no attempt."""
         invocation = self.invocation
