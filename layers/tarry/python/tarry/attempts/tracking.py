@@ -13,7 +13,7 @@ from tarry.envelope.attribute import FailureRecord, history_of
 from tarry.outcome import State
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.answers import answers_of
-from tarry.support.causes import text_of
+from tarry.support.causes import text_of, type_name
 from tarry.support.forks import generation
 from tarry.telemetry.logs import WARNING
 
@@ -88,7 +88,7 @@ class Tracking:
             if is_written:
                 self._written.update(chunk)
                 for delivery_id in chunk:
-                    del self._unconfirmed[delivery_id]
+                    self._unconfirmed.pop(delivery_id, None)
 
     def _write(self, changes: Sequence[AttemptChange]) -> bool:
         self._store.write(changes)
@@ -153,8 +153,8 @@ class Tracking:
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
         if invocation.world.first_time("attempt_store_failed"):
             text = (
-                f"{self._name} {_what_to_do(error)} Until then, attempts are counted by receives: their number may be "
-                "too high. No message is lost."
+                f"{self._name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too "
+                "high. No message is lost."
             )
             self._log.problem("attempts_not_exact", text, level=WARNING)
 
@@ -229,7 +229,7 @@ def _what_to_do(error: BaseException) -> str:
             f"may not be used ({why}). Add to the function's role: "
             "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem], with the ARN of the table as Resource."
         )
-    return f"did not answer in time ({why})." if isinstance(error, TimeoutError) or not why else f"failed ({why})."
+    return f"failed ({why or type_name(error)})."
 
 
 def _chunks(ids: Sequence[str], size: int) -> list[Sequence[str]]:
