@@ -71,8 +71,8 @@ class Consumer(Generic[T]):
     # Slots, because functools.wraps would copy a __dict__ into the wrapper; __dict__ is for __name__ and the like.
     __slots__ = (
         "__dict__", "_idempotency", "_metrics", "_on_outcome", "_payload_reader", "_settings", "_takes_batch",
-        "acks_eagerly", "attempts", "concurrency", "fails_without_verdict", "function", "is_async", "isolate", "keepalive",
-        "log", "name", "policy", "steps", "timeout",
+        "acks_eagerly", "attempts", "concurrency", "fails_without_verdict", "function", "is_async", "isolate",
+        "keepalive", "log", "name", "policy", "steps", "timeout",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
