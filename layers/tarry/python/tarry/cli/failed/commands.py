@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
+from tarry.cli.failed.pending import show_pending
 from tarry.cli.failed.prompts import confirms, has_terminal
 from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
 from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
@@ -57,7 +58,8 @@ SHOW_EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_1.py
-tarry failed show --stack shop --where 'type = app.CardDeclined'"""
+tarry failed show --stack shop --where 'type = app.CardDeclined'
+tarry failed show --pending --stack shop"""
 RETRY_EXAMPLE = """\
 tarry failed retry --queue orders-dlq
 tarry failed retry 636e0ad2 --queue orders-dlq
@@ -82,6 +84,13 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     as_test: Annotated[
         bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
     ] = False,
+    is_pending: Annotated[
+        bool, typer.Option("--pending", help="Show the messages that wait for a retry, from the table of attempts=.")
+    ] = False,
+    attempts_table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
+    ] = None,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -94,19 +103,22 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 success, 1 an id was not found, 2 wrong usage.
     """
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
+    )
     with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
-        formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
-        if len(given := [option for option, is_given in formats.items() if is_given]) > 1:
-            raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+        if attempts_table and not is_pending:
+            raise UsageError("--table is the table of --pending: add --pending, or leave it out")
+        if is_pending:
+            if ids or where or as_event or as_test:
+                raise UsageError("--pending takes only --table, --stack, --queue, --max and --json")
+            return show_pending(options, attempts_table, most, as_json=as_json)
+        written = _one_format({"--json": as_json, "--event": as_event, "--pytest": as_test})
         if as_test and not selection.ids:
             raise UsageError("--pytest needs ids: name the dead letters that become tests")
-    with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile),
-        needs_handlers=as_test,
-    ) as run:
+    with session(options, needs_handlers=as_test) as run:
         if selection.ids:
-            written = "json" if as_json else "event" if as_event else "test" if as_test else "text"
             run.exit(_show_found(run, selection.ids, keepalive, written))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
@@ -123,18 +135,26 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         run.exit(0)
 
 
+def _one_format(formats: dict[str, bool]) -> str:
+    """Return the option that was given, or an empty text. Raises `UsageError` for several."""
+    given = [option for option, is_given in formats.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+    return given[0] if given else ""
+
+
 def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, written: str) -> int:
     """Show the dead letters with these ids; return the exit code."""
     with run.found(ids, keepalive) as found:
         dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
-    if written == "event":
+    if written == "--event":
         write_json(failed.as_event(dead_letters))
-    elif written == "test":
+    elif written == "--pytest":
         from tarry.cli.failed.pytest_file import test_file
 
         if dead_letters:
             sys.stdout.write(test_file(dead_letters, run.targets))
-    elif written == "json":
+    elif written == "--json":
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     else:
