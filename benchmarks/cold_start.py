@@ -43,9 +43,15 @@ class Case:
 
 CASES = {
     "OrdersFunction": Case(
-        {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency"}, "orders", {"order": "o-NUMBER"}
+        {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"},
+        "orders",
+        {"order": "o-NUMBER"},
     ),
-    "LedgerFunction": Case({"ACCOUNTS_TABLE": "accounts", "ENTRIES_TABLE": "entries"}, "ledger", {"entry": "e-NUMBER"}),
+    "LedgerFunction": Case(
+        {"ACCOUNTS_TABLE": "accounts", "ENTRIES_TABLE": "entries", "ATTEMPTS_TABLE": "attempts"},
+        "ledger",
+        {"entry": "e-NUMBER"},
+    ),
     "DigestFunction": Case({"DIGEST_BUCKET": "digests"}, "digest", {"parcel": "p-NUMBER"}),
     "WebhooksFunction": Case(
         {"SIGNING_SECRET": "ssm:/webhooks/key", "ALLOW_PRIVATE_ADDRESSES": "true"}, "webhooks", {"url": "RECEIVER"}

@@ -1,7 +1,8 @@
 """Apply ledger entries to account balances, in order: the message group is the account.
 
 An entry that would overdraw its account is rejected: it is dead-lettered, and the next entry of the account follows.
-Any other failure blocks the account for up to 20 minutes: 40 attempts, 30 s apart. Other accounts continue.
+Any other failure blocks the account for up to 20 minutes: 40 attempts, 30 s apart. Other accounts continue. A table
+counts the attempts, because SQS counts a receive also for an entry that waits behind a failed one.
 """
 
 import os
@@ -12,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from tarry import Fixed, Message, Reject, consumer
+from tarry import DynamoDBAttempts, Fixed, Message, Reject, consumer
 
 ACCOUNTS = os.environ["ACCOUNTS_TABLE"]
 ENTRIES = os.environ["ENTRIES_TABLE"]
@@ -20,9 +21,10 @@ ENTRIES = os.environ["ENTRIES_TABLE"]
 # Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
 # Two attempts instead of the default of botocore: retries from the queue wait without cost.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
+attempts = DynamoDBAttempts(os.environ["ATTEMPTS_TABLE"], client=dynamodb)
 
 
-@consumer(name="ledger", max_attempts=40, backoff=Fixed(30))
+@consumer(name="ledger", max_attempts=40, backoff=Fixed(30), attempts=attempts)
 def handler(message: Message) -> None:
     entry = LedgerEntry.read(message.json())
     try:

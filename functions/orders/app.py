@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, Field, PositiveInt
 
-from tarry import Message, Retry, Schedule, consumer
+from tarry import DynamoDBAttempts, Message, Retry, Schedule, consumer
 
 TABLE = os.environ["ORDERS_TABLE"]
 CURRENCIES = {"EUR", "GBP", "USD"}
@@ -25,6 +25,7 @@ THROTTLED = {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "
 # Two attempts instead of the default of botocore: retries from the queue wait without cost.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
 records = DynamoDBPersistenceLayer(table_name=os.environ["IDEMPOTENCY_TABLE"], boto3_client=dynamodb)
+attempts = DynamoDBAttempts(os.environ["ATTEMPTS_TABLE"], client=dynamodb)
 
 
 class OrderLine(BaseModel):
@@ -61,6 +62,7 @@ class EarlierVersionMissing(Exception):
     max_attempts=4,
     backoff=Schedule([20, 600, 7200], jitter="equal"),  # seconds, minutes, hours
     fatal=OrderDeclined,
+    attempts=attempts,  # a crash of another message costs none
     idempotency=records,  # no two deliveries of an event run at once, and none runs after it was done
     name="orders",
 )

@@ -23,6 +23,8 @@ from tests.acceptance.runtime_api import FunctionError
 from tests.processes import started
 
 EVENTS = ROOT / "events"
+ORDERS = {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"}
+LEDGER = {"ACCOUNTS_TABLE": "accounts", "ENTRIES_TABLE": "entries", "ATTEMPTS_TABLE": "attempts"}
 POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
 
 
@@ -167,7 +169,13 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
 
 
 def test_the_built_function_handles_its_sample_event(start: Start, aws: str, orders: Table) -> None:
-    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api:
+    with start(
+        "OrdersFunction",
+        AWS_ENDPOINT_URL=aws,
+        ORDERS_TABLE="orders",
+        IDEMPOTENCY_TABLE="idempotency",
+        ATTEMPTS_TABLE="attempts",
+    ) as api:
         assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
 
     rows = orders.scan()["Items"]
@@ -178,7 +186,13 @@ def test_a_built_function_reports_failed_messages_and_handles_the_next_batch(
     start: Start, aws: str, orders: Table
 ) -> None:
     event = sample("orders")
-    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api:
+    with start(
+        "OrdersFunction",
+        AWS_ENDPOINT_URL=aws,
+        ORDERS_TABLE="orders",
+        IDEMPOTENCY_TABLE="idempotency",
+        ATTEMPTS_TABLE="attempts",
+    ) as api:
         first = api.invoke(event)
         second = api.invoke(sample("all-well"))
 
@@ -212,13 +226,25 @@ def test_a_built_batch_function_writes_one_object_and_reports_the_other_messages
 
 
 def test_a_function_without_a_model_does_not_need_powertools(start: Start, aws: str) -> None:
-    with start("LedgerFunction", AWS_ENDPOINT_URL=aws, ACCOUNTS_TABLE="accounts", ENTRIES_TABLE="entries") as api:
+    with start(
+        "LedgerFunction",
+        AWS_ENDPOINT_URL=aws,
+        ACCOUNTS_TABLE="accounts",
+        ENTRIES_TABLE="entries",
+        ATTEMPTS_TABLE="attempts",
+    ) as api:
         assert api.invoke({"Records": []}) == {"batchItemFailures": []}
 
 
 def test_an_event_that_is_not_from_sqs_is_a_function_error(start: Start, aws: str) -> None:
     with (
-        start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api,
+        start(
+            "OrdersFunction",
+            AWS_ENDPOINT_URL=aws,
+            ORDERS_TABLE="orders",
+            IDEMPOTENCY_TABLE="idempotency",
+            ATTEMPTS_TABLE="attempts",
+        ) as api,
         pytest.raises(FunctionError, match="InvalidEvent"),
     ):
         api.invoke(sample("not-sqs"))

@@ -154,7 +154,7 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
     steps.take(DEPLOY, deploy, needs=BUILD)
     steps.take(SAMPLES, send_samples, needs=DEPLOY)
     checks = (samples.check_orders, samples.check_ledger, samples.check_digest, samples.check_webhooks)
-    for each in (*checks, samples.check_rights):
+    for each in (*checks, samples.check_attempts, samples.check_rights):
         steps.take(f"Check {each.__name__.removeprefix('check_')}", partial(check, each), needs=SAMPLES)
     steps.take("Check TLS", lambda: samples.check_tls(ministack.url_without_tls), needs=DEPLOY)
     steps.take(LOADED, lambda: update.check(stack, ministack.recorder, project), needs=DEPLOY)

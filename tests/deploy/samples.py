@@ -134,13 +134,24 @@ class Samples:
     def _entry(self, body: dict[str, Any]) -> str:
         """Return the entry in a transaction or in a dead letter; empty if there is none."""
         if "TransactItems" in body:
-            return str(body["TransactItems"][0]["Put"]["Item"]["entry_id"]["S"])
+            put = body["TransactItems"][0].get("Put")  # else a transaction of attempts
+            return str(put["Item"]["entry_id"]["S"]) if put else ""
         found = re.search(r'"entry": "(e-\d)"', body["Entries"][0]["MessageBody"])
         return found[1] if found else ""
 
     def _done(self, request: Request) -> str:
         done = "dead-lettered" if request.operation == "SendMessageBatch" else "applied"
         return f"{self._entry(request.body)} {done if request.status == 200 else 'refused'}"
+
+    # ------------------------------------------------------------------ attempts
+
+    def check_attempts(self) -> None:
+        """The table of attempts has the one failed run of each message that was retried, and says that it ended."""
+        records = {record["message"]: record for record in self.stack.table("AttemptsTable")}
+        for queue in ("orders", "ledger"):
+            record = records[self.ids[RETRIED[queue]]]
+            expect(f"the state of {RETRIED[queue]}", record["state"], "COMMITTED")
+            expect(f"the runs of {RETRIED[queue]}", [*map(int, record["runs"])], [1])
 
     # ------------------------------------------------------------------ digest
 

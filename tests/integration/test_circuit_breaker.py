@@ -11,7 +11,7 @@ from aws_lambda_powertools.utilities.circuit_breaker.persistence.base import Cir
 from aws_lambda_powertools.utilities.circuit_breaker.persistence.record import CircuitStateRecord
 from aws_lambda_powertools.utilities.circuit_breaker.states import CircuitState
 
-from tarry import Batch, Message, Retry, batch_consumer, consumer
+from tarry import Batch, MemoryAttempts, Message, Retry, batch_consumer, consumer
 from tarry.testing.powertools_time import give_powertools_the_time
 from tests.integration.test_deferring_and_expiring import redelivered
 from tests.loglines import field, lines
@@ -124,3 +124,22 @@ def test_batches_and_exception_groups_are_deferred_and_an_error_beside_it_is_a_f
     assert failed(in_a_group(event(record({}, "fails")), Context())) == ["fails"]
     asks_for_a_retry(event(record({}, "later")), Context())
     assert wire.visibilities()["handle-later"] == 600
+
+
+def test_with_an_attempt_store_the_message_waits_in_place_and_each_deferral_is_longer(
+    wire: Wire,
+) -> None:  # SPEC J5, K5
+    """Only deferrals make it longer: the message was delivered three times more, without a trace."""
+    pay = protected(wire, opened_seconds_ago=0)
+
+    @consumer(attempts=MemoryAttempts())
+    def handler(message: Message) -> None:
+        assert message.attempt == 1
+        pay()
+
+    delays = []
+    for receives in (1, 2, 6, 7):
+        assert failed(handler(event(record({}, "a", receives=receives)), Context())) == ["a"]
+        delays.append(wire.visibilities()["handle-a"])
+    assert delays == [45, 90, 180, 360]
+    assert wire.sent_entries() == []

@@ -38,9 +38,9 @@ from tarry import (
     consumer,
 )
 from tarry.envelope.attribute import body_sum
-from tarry.idempotency import answers
 from tarry.idempotency.records import Records
 from tarry.message import delivery_of
+from tarry.support import answers
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables

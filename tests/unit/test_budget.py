@@ -120,6 +120,18 @@ def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client(
     assert heavy_modules_after(clean_batch(handler, batch_event)) == []
 
 
+def test_with_an_attempt_store_a_clean_batch_loads_nothing_more_and_makes_no_client() -> None:  # SPEC O1
+    handler = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(message): handled.append(message.json())'
+    unused = "assert 'tarry.attempts.tracking' not in sys.modules, 'nothing was to be tracked'"
+    assert heavy_modules_after(f"{clean_batch(handler, STANDARD)}\n{unused}") == []
+
+
+def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
+    unused = "assert not [name for name in sys.modules if name.startswith('tarry.attempts')]"
+    program = clean_batch(SYNC, STANDARD).replace("from tarry import *", "from tarry import consumer")
+    assert heavy_modules_after(f"{program}\n{unused}") == []
+
+
 def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:  # SPEC G2
     handler = "@consumer\nasync def handler(message): handled.append(message)"
     loaded = heavy_modules_after(clean_batch(handler, STANDARD))

@@ -37,12 +37,14 @@ def app(
 ) -> ModuleType:
     monkeypatch.setenv("ACCOUNTS_TABLE", "accounts")
     monkeypatch.setenv("ENTRIES_TABLE", "entries")
+    monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
+    create_table("attempts", "id")
     return load("ledger")
 
 
 @pytest.fixture
 def queue(sqs: SQSClient) -> SourceQueue:
-    return SourceQueue(sqs, "ledger", ".fifo", max_receive_count=85)
+    return SourceQueue(sqs, "ledger", ".fifo", max_receive_count=405)
 
 
 def entry(id: str, account: str, amount: object) -> dict[str, object]:

@@ -28,12 +28,14 @@ def table() -> Table:
 def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("ORDERS_TABLE", "orders")
     monkeypatch.setenv("IDEMPOTENCY_TABLE", "idempotency")
-    boto3.client("dynamodb").create_table(
-        TableName="idempotency",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-    )
+    monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
+    for name in ("idempotency", "attempts"):
+        boto3.client("dynamodb").create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
     return load("orders")
 
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
+    from tarry.attempts.dynamodb import DynamoDBAttempts
+    from tarry.attempts.memory import MemoryAttempts
+    from tarry.attempts.store import AttemptChange, AttemptStore
     from tarry.batch import Batch
     from tarry.errors import (
         ConfigurationError,
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import LogOptions
 
 __all__ = [
+    "AttemptChange",
+    "AttemptStore",
     "Backoff",
     "Batch",
     "BatchError",
@@ -42,6 +47,7 @@ __all__ = [
     "DelayNotSupported",
     "Discard",
     "DropMessage",
+    "DynamoDBAttempts",
     "Exponential",
     "Failure",
     "FailureStep",
@@ -51,6 +57,7 @@ __all__ = [
     "Linear",
     "LocalRetry",
     "LogOptions",
+    "MemoryAttempts",
     "Message",
     "Outcome",
     "Queue",
@@ -70,6 +77,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "tarry.attempts.dynamodb": ("DynamoDBAttempts",),
+    "tarry.attempts.memory": ("MemoryAttempts",),
+    "tarry.attempts.store": ("AttemptChange", "AttemptStore"),
     "tarry.policy.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
     "tarry.errors": (
         "ConfigurationError",

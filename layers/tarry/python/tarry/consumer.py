@@ -20,6 +20,7 @@ from tarry.policy.step_lists import FailureSteps
 from tarry.settings import (
     POLICY_SETTINGS,
     acks_eagerly,
+    attempt_store_of,
     concurrency_of,
     fails_without_verdict,
     outcome_hook_of,
@@ -70,8 +71,8 @@ class Consumer(Generic[T]):
     # Slots, because functools.wraps would copy a __dict__ into the wrapper; __dict__ is for __name__ and the like.
     __slots__ = (
         "__dict__", "_idempotency", "_metrics", "_on_outcome", "_payload_reader", "_settings", "_takes_batch",
-        "acks_eagerly", "concurrency", "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log",
-        "name", "policy", "steps", "timeout",
+        "acks_eagerly", "attempts", "concurrency", "fails_without_verdict", "function", "is_async", "isolate",
+        "keepalive", "log", "name", "policy", "steps", "timeout",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -103,6 +104,8 @@ class Consumer(Generic[T]):
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = acks_eagerly(settings)
+        self.attempts = attempt_store_of(settings)
+        """The store that counts the attempts of messages; None if receives are counted."""
         self.fails_without_verdict = fails_without_verdict(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
@@ -182,8 +185,7 @@ class Consumer(Generic[T]):
                 self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
                 return None
             self._runner(run)()
-            if run.made_verdicts is not None:
-                run.made_verdicts.finish()
+            run.finish()
             if invocation.must_end_process is not None:
                 run.verdicts.outcomes.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a defect of tarry must not lose or duplicate a message
@@ -222,6 +224,8 @@ class Consumer(Generic[T]):
             from tarry.sqs.acks import Acks
 
             run.invocation.acks = Acks(run.invocation, self.log, waits=not self.is_async)
+        if self.attempts is not None:
+            run.count_attempts(self.attempts)
         if self._idempotency is not None:
             from tarry.idempotency.claims import Claims
 

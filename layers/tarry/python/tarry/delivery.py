@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, epoch_seconds, longest_wait
-from tarry.envelope.attempts import attempt_number, receive_count, seconds_until_due
+from tarry.envelope.attempts import attempt_number, crashes, is_upper_bound, receive_count, seconds_until_due
 from tarry.errors import DelayNotSupported
 from tarry.signals import Defer, Retry, delay_of
 from tarry.support.arn import queue_arn
@@ -39,6 +39,8 @@ class Delivery:
     # Defaults of the class, and no __slots__: most deliveries never set any of these.
     envelope: Envelope | None = None
     """The `Tarry` attribute; None if the message has none."""
+    stored: Mapping[str, Any] | None = None
+    """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
     is_behind = False
     """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None
@@ -158,9 +160,39 @@ class Delivery:
     @property
     def attempt(self) -> int:
         """See `Message.attempt`."""
+        return attempt_number(self.receive_count, self.envelope, self.stored, **self._counting)
+
+    @property
+    def attempts_at_most(self) -> bool:
+        """Whether `attempt` may be higher than the number of runs."""
+        return is_upper_bound(self.receive_count, self.envelope, self.stored, **self._counting)
+
+    @property
+    def _counting(self) -> dict[str, Any]:
         due = self.due
         first_received_at = None if due is None else self.first_received_at
-        return attempt_number(self.receive_count, self.envelope, first_received_at, due=due, behind=self.is_behind)
+        return {"due": due, "first_received_at": first_received_at, "behind": self.is_behind}
+
+    @property
+    def crashes(self) -> int | None:
+        """See `Failure.crashes`."""
+        if self.stored is not None:
+            return crashes(self.receive_count, self.stored)
+        return 0 if self.counts_runs else None
+
+    @property
+    def waits_in_place(self) -> int:
+        """How often the message may have waited in its queue without an attempt: on FIFO, and with an attempt store."""
+        if self.stored is not None:
+            return len(self.stored.get("deliveries", ())) - len(self.stored.get("runs", ()))
+        return self.receive_count - 1 if self.source.is_fifo else 0
+
+    @property
+    def counts_runs(self) -> bool:
+        """Whether an attempt store counts the runs of this message, so that other deliveries cost no attempt."""
+        invocation = self.invocation
+        has_answer = self.stored is not None or self.receive_count == 1
+        return has_answer and invocation.attempt_store is not None and not invocation.attempt_store_fails
 
     @property
     def max_attempts(self) -> int | None:

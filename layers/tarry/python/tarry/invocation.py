@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
 
+    from tarry.attempts.store import AttemptStore
+    from tarry.attempts.tracking import Tracking
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.observing.observer import Observer
@@ -83,6 +85,12 @@ class Invocation:
     """Whether lines that a handler logs with Powertools' `Logger` have the keys of its message."""
     observes = False
     """Whether there is something to do when all messages are settled."""
+    attempt_store: AttemptStore | None = None
+    """The store that counts attempts; None for a consumer without ``attempts=``."""
+    attempt_store_fails = False
+    """Whether a request to the store has failed in this invocation: receive counts serve instead."""
+    tracking: Tracking | None = None
+    """The uses of the store (`tarry.attempts.tracking`); None until the first one."""
     _diagnoses: Diagnoses | None = None
 
     def __init__(

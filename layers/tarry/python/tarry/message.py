@@ -187,7 +187,7 @@ class Message(Generic[T]):
     def attempt(self) -> int:
         """The number of this attempt, from 1: an upper bound of the handler's runs, because SQS counts receives.
 
-        A crash, a throttled invocation, and a released message count as well.
+        A crash, a throttled invocation, and a released message count as well. With ``attempts=`` it is exact.
         """
         return self._delivery.attempt
 
@@ -250,7 +250,7 @@ class Message(Generic[T]):
 
         A copy of the message is sent to its queue, which needs ``sqs:SendMessage`` on that queue and is a hop
         (`SendAgain`). On FIFO, and if no copy can be sent, the message waits in place, and the delivery counts as an
-        attempt.
+        attempt. With ``attempts=`` it waits in place everywhere, and the delivery does not count.
 
         Raises:
             ValueError: ``delay`` is not a delay.

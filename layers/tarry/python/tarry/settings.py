@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
+    from tarry.attempts.store import AttemptStore
     from tarry.message import Message
     from tarry.outcome import Outcome
     from tarry.payload.reader import EnvelopeName, PayloadReader
@@ -64,6 +65,8 @@ class Settings(TypedDict, total=False):
     acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and the
     message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
 
+    ``attempts``: a store such as `DynamoDBAttempts`, which makes `Message.attempt` exact.
+
     ``name``: the consumer's name in the log and in metrics, by default the function's qualified name. ``log``: see
     `LogOptions`.
 
@@ -87,6 +90,7 @@ class Settings(TypedDict, total=False):
     ack: Literal["on_return", "eager"]
     isolate: bool
     idempotency: BasePersistenceLayer | None
+    attempts: AttemptStore | None
     name: str | None
     log: LogOptions
     on_outcome: Callable[[Message[Any], Outcome], None] | None
@@ -136,6 +140,15 @@ def acks_eagerly(settings: Settings) -> bool:
     if ack not in ("on_return", "eager"):
         raise ConfigurationError(f'ack takes "on_return" or "eager", got {ack!r}')
     return ack == "eager"
+
+
+def attempt_store_of(settings: Settings) -> AttemptStore | None:
+    store: Any = settings.get("attempts")
+    has_methods = callable(getattr(store, "read", None)) and callable(getattr(store, "write", None))
+    if store is None or (has_methods and not isinstance(store, type)):
+        return cast("AttemptStore | None", store)
+    more = "; max_attempts limits the number of attempts" if isinstance(store, int) else ""
+    raise ConfigurationError(f'attempts takes a store, such as DynamoDBAttempts("table"), got {store!r:.200}{more}')
 
 
 def fails_without_verdict(settings: BatchSettings, takes_batch: bool) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.envelope.attribute import Envelope
 
 
@@ -18,19 +20,55 @@ def receive_count(text: object) -> int:
 
 
 def attempt_number(
-    receives: int, envelope: Envelope | None, first_received_at: float | None, *, due: float | None, behind: bool
+    receives: int,
+    envelope: Envelope | None,
+    stored: Mapping[str, Any] | None = None,
+    *,
+    due: float | None = None,
+    first_received_at: float | None = None,
+    behind: bool = False,
 ) -> int:
-    """Return the number of this run of the handler, from 1; an upper bound, since SQS counts receives, not runs.
+    """Return the number of this run of the handler, from 1.
 
-    ``behind``: whether, on FIFO, the message is behind another message of its group in this batch. It has then never
-    run, however often it was received: each time, the message before it stopped the group.
+    ``stored`` is what an attempt store has about this delivery id, empty if it has nothing; the number is then exact.
+    Without a store (None) it is an upper bound, since SQS counts receives, not runs. ``behind``: whether, on FIFO, the
+    message is behind another message of its group in this batch. It has then never run, however often it was received:
+    each time, the message before it stopped the group.
     """
     carried = envelope.carried if envelope else 0
+    if stored is not None:
+        runs: int = len(stored.get("runs", ()))
+        return carried + runs + 1
     if behind:
         return carried + 1
-    if due is not None and first_received_at is not None and first_received_at < due:
-        receives -= 1  # the first receive only hid the message until its due time
-    return max(1, carried + receives)
+    return max(1, carried + _receives_that_may_have_run(receives, due, first_received_at))
+
+
+def is_upper_bound(
+    receives: int,
+    envelope: Envelope | None,
+    stored: Mapping[str, Any] | None = None,
+    *,
+    due: float | None = None,
+    first_received_at: float | None = None,
+    behind: bool = False,
+) -> bool:
+    """Return whether `attempt_number` may be higher than the number of runs; the arguments are the same."""
+    if envelope is not None and envelope.carried and (envelope.failure is None or envelope.failure.attempts_at_most):
+        return True  # without a failure, the copy was deferred after receives that were counted
+    is_exact = stored is not None or behind
+    return not is_exact and _receives_that_may_have_run(receives, due, first_received_at) > 1
+
+
+def _receives_that_may_have_run(receives: int, due: float | None, first_received_at: float | None) -> int:
+    only_hid = due is not None and first_received_at is not None and first_received_at < due
+    return receives - 1 if only_hid else receives  # the first one kept the message invisible until its due time
+
+
+def crashes(receives: int, stored: Mapping[str, Any]) -> int:
+    """Return how many earlier deliveries left no trace in the store: the process died, or Lambda did not start it."""
+    seen: int = sum(number < receives for number in stored.get("deliveries", ()))
+    return max(0, receives - 1 - seen)
 
 
 def seconds_until_due(due: float | None, first_received_at: float | None, receives: object, now: float) -> int | None:

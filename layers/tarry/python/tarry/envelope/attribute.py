@@ -28,7 +28,7 @@ class UnreadableRecord(ValueError):
     """A `Tarry` attribute that cannot be read, or belongs to another message. tarry treats it as absent."""
 
 
-NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at", "extra"})
+NOT_TEXT = frozenset({"attempts", "attempts_at_most", "crashes", "history", "first_failed_at", "failed_at", "extra"})
 
 
 class FailureRecord(Value):
@@ -36,6 +36,10 @@ class FailureRecord(Value):
 
     reason: str | None
     attempts: int | None
+    attempts_at_most: bool
+    """Whether the number of attempts may be too high: without an attempt store, SQS counts receives, not runs."""
+    crashes: int | None
+    """The number of deliveries that left no trace; None without an attempt store."""
     type: str | None
     message: str | None
     said: str | None
@@ -57,10 +61,13 @@ class FailureRecord(Value):
     ) -> None:
         texts = {name: _text(fields, name) for name in self._names if name not in NOT_TEXT}
         times = {name: _moment(fields, name) for name in ("first_failed_at", "failed_at")}
-        attempts = fields.get("attempts")
-        attempts = None if attempts is None else _whole("failure.attempts", attempts, MAX_TOTAL)
+        counts = {
+            name: None if fields.get(name) is None else _whole(f"failure.{name}", fields[name], MAX_TOTAL)
+            for name in ("attempts", "crashes")
+        }
+        at_most = fields.get("attempts_at_most") is True
         added = extra if isinstance(extra, dict) else None
-        self._freeze(**texts, **times, attempts=attempts, history=history, extra=added)
+        self._freeze(**texts, **times, **counts, attempts_at_most=at_most, history=history, extra=added)
 
 
 class Envelope(Value):
@@ -106,7 +113,7 @@ class Envelope(Value):
             hops=_whole("hops", record.get("hops", 0)),
             steps={name: _whole(f"steps.{name}", count) for name, count in (steps or {}).items()},
             notes={name: _note(name, text) for name, text in (notes or {}).items()},
-            failure=None if failure is None else FailureRecord(failure, _entries(history), record.get("extra")),
+            failure=None if failure is None else FailureRecord(failure, history_of(history), record.get("extra")),
             fields=record,
         )
 
@@ -180,7 +187,8 @@ def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
     return value
 
 
-def _entries(history: object) -> tuple[Mapping[str, Any], ...]:
+def history_of(history: object) -> tuple[Mapping[str, Any], ...]:
+    """Return the entries of a history that are valid: the first and the last nine."""
     entries = history if isinstance(history, list) else []
     return tuple(_first_and_last([_entry(entry) for entry in entries if isinstance(entry, dict)]))
 

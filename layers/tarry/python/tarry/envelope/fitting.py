@@ -59,7 +59,7 @@ def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, An
 def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smallest version of a record: id, origin, counters, and the reason without texts."""
     failure = record.get("failure") or {}
-    kept = {name: failure[name] for name in ("reason", "attempts", "failed_at") if name in failure}
+    kept = {name: failure[name] for name in ("reason", "attempts", "attempts_at_most", "failed_at") if name in failure}
     return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
 
 

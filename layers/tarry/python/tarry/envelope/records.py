@@ -37,7 +37,7 @@ def dead_letter_record(
     ``origin``: the ARN of the queue to which a retry sends it; by default the source queue. ``text``: the message of
     the failure record if there was no error.
     """
-    part = _failure_part(failure, reason, failed_at, failure.attempt, include_traceback)
+    part = failure_part(failure, reason, failed_at, failure.attempt, include_traceback)
     if text is not None and "message" not in part["failure"]:
         part["failure"]["message"] = text
     return _base(failure.delivery, origin or failure.delivery.source.text) | part
@@ -47,15 +47,17 @@ def waiting_record(
     delivery: Delivery, carried: int, *, due: float | None, note: Mapping[str, int | str]
 ) -> dict[str, Any]:
     """Return the attribute of a copy that only waits: it has not failed now, and keeps its earlier failures."""
-    envelope = delivery.envelope
+    envelope, stored = delivery.envelope, delivery.stored or {}
     part: dict[str, Any] = {}
-    if envelope is not None and envelope.failure is not None:
+    if stored.get("failure"):
+        part = {"failure": {**stored["failure"]}, "history": [*stored["history"]]}
+        part["failure"]["attempts"] = min(MAX_TOTAL, _attempts_before(delivery) + carried)
+    elif envelope is not None and envelope.failure is not None:
         earlier = envelope.failure
         part = {name: envelope.fields[name] for name in FAILURE_KEYS if name in envelope.fields}
         part |= {"failure": dict(part["failure"]), "history": list(earlier.history)}
         if earlier.attempts is not None:  # with the attempts that this copy carries, not those of earlier copies
-            total = max(0, earlier.attempts - envelope.carried) + carried
-            part["failure"]["attempts"] = min(MAX_TOTAL, total)
+            part["failure"]["attempts"] = min(MAX_TOTAL, _attempts_before(delivery) + carried)
     return _copy_base(delivery, carried, due, note) | part
 
 
@@ -74,7 +76,15 @@ def copy_record(
     ``delay``: the seconds that the copy waits; None if the queue sets the delay.
     """
     base = _copy_base(failure.delivery, carried, due, note)
-    return base | _failure_part(failure, failure.reason, failed_at, carried, include_traceback, delay)
+    return base | failure_part(failure, failure.reason, failed_at, carried, include_traceback, delay)
+
+
+def trace_record(failure: Failure, failed_at: float, delay: int) -> dict[str, Any]:
+    """Return what an attempt store keeps of a failed message that stays in its queue: no traceback, a short message."""
+    part = failure_part(failure, failure.reason, failed_at, failure.attempt, include_traceback=False, delay=delay)
+    if "message" in part["failure"]:
+        part["failure"]["message"] = part["failure"]["message"][:ERROR_IN_HISTORY_CHARACTERS]
+    return _base(failure.delivery, failure.delivery.source.text) | part
 
 
 def edited(record: dict[str, Any], body: str, now: float) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def _base(delivery: Delivery, origin: str) -> dict[str, Any]:
     }
 
 
-def _failure_part(
+def failure_part(
     failure: Failure,
     reason: str,
     failed_at: float,
@@ -137,9 +147,13 @@ def _failure_part(
     the next attempt; None if there is none, or the queue sets the delay.
     """
     delivery, earlier = failure.delivery, failure.delivery.failure
-    carried = delivery.envelope.carried if delivery.envelope else 0
-    attempts_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
-    part: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, attempts_before + attempts)}
+    stored: Mapping[str, Any] = delivery.stored or {}
+    total = min(MAX_TOTAL, _attempts_before(delivery) + attempts)
+    part: dict[str, Any] = {"reason": reason[:200], "attempts": total}
+    if delivery.attempts_at_most or (earlier is not None and earlier.attempts_at_most):
+        part["attempts_at_most"] = True
+    if delivery.crashes:
+        part["crashes"] = delivery.crashes
     diagnosis = failure.diagnosis
     if diagnosis is not None:
         part |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
@@ -147,22 +161,34 @@ def _failure_part(
             part["traceback"] = diagnosis.traceback
     part |= {
         "said": failure.said,
-        "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(delivery, failed_at),
+        "first_failed_at": (stored.get("failure") or {}).get("first_failed_at")
+        or (earlier.first_failed_at if earlier else None)
+        or _first_failed_at(delivery, failed_at),
         "failed_at": timestamp(failed_at),
         "function": delivery.invocation.function_name,
         "request_id": delivery.invocation.request_id,
     }
     error = None if diagnosis is None else diagnosis.line(ERROR_IN_HISTORY_CHARACTERS)
-    history = earlier.history if earlier else ()
+    history = stored.get("history") or (earlier.history if earlier else ())
     return {
         "failure": {name: value for name, value in part.items() if value not in (None, "")},
         "history": next_history(history, failure.attempt, timestamp(failed_at), error, delay),
     }
 
 
+def _attempts_before(delivery: Delivery) -> int:
+    """Return the attempts of the failure record that are not carried: those before the message was last redriven."""
+    earlier = delivery.failure
+    carried = delivery.envelope.carried if delivery.envelope else 0
+    return max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
+
+
 def _first_failed_at(delivery: Delivery, failed_at: float) -> str:
-    """Return ``failed_at`` for a first delivery, else the time of the first receive, which is the nearest SQS knows."""
+    """Return ``failed_at`` for a first delivery, else the time of the first receive, which is the nearest SQS knows.
+
+    If an attempt store knows of no earlier failure, this is the first one.
+    """
     received_at = delivery.first_received_at
-    if delivery.receive_count == 1 or received_at is None or received_at > failed_at:
+    if delivery.stored is not None or delivery.receive_count == 1 or received_at is None or received_at > failed_at:
         return timestamp(failed_at)
     return timestamp(received_at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution.deadline import Deadline, timeout_cut
 from tarry.execution.handlers import is_awaitable, is_cancelled_error
-from tarry.execution.intake import Records, any_fifo, read_attributes
+from tarry.execution.intake import Records, any_fifo, read_attributes, receives
 from tarry.execution.timeouts import Watch
 from tarry.message import delivery_of
 from tarry.support.causes import is_a
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from tarry.attempts.store import AttemptStore
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.order import Item
@@ -157,6 +158,13 @@ class Run:
         if self.made_verdicts is not None:
             self.made_verdicts.close()
 
+    def finish(self) -> None:
+        """Settle all messages that did not simply succeed; close the records of those that have ended."""
+        if self.made_verdicts is not None:
+            self.made_verdicts.finish()
+        if self.invocation.tracking is not None:
+            self.invocation.tracking.finish(self.pending)
+
     def acknowledged(self) -> list[Delivery]:
         """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
         done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
@@ -171,6 +179,17 @@ class Run:
             from tarry.visibility.renewal import renew
 
             renew(self.records, self.invocation, self.deadline.margin, self.handling.log, one_by_one)
+
+    def count_attempts(self, store: AttemptStore) -> None:
+        """Have a store count the attempts; read its records of redelivered messages."""
+        invocation = self.invocation
+        invocation.attempt_store = store
+        if invocation.are_plain:
+            return
+        if redelivered := [item for item in self.records.items() if receives(item[1]) > 1]:
+            from tarry.attempts.tracking import tracking_of
+
+            tracking_of(invocation, self.handling.log).read([invocation.delivery(*item) for item in redelivered])
 
     def watched(self, steps: Callable[[], None]) -> None:
         """Call ``steps``, and interrupt a handler that it runs in this thread when its time is up."""

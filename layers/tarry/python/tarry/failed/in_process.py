@@ -125,7 +125,9 @@ class InProcessRun:
         """Return the consumer to run instead, wherever it is called: it records a failure and does nothing else."""
         if not self.is_tarry:
             self.is_tarry, self.steps, self.log = True, consumer.steps, consumer.log
-        return consumer.replace(on_failure=[self, RetryInPlace()], max_attempts=1, keepalive=None, ack="on_return")
+        return consumer.replace(
+            on_failure=[self, RetryInPlace()], max_attempts=1, keepalive=None, ack="on_return", attempts=None
+        )
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         """Record the failure, as a failure step, and release the message."""

@@ -16,13 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
-from tarry.idempotency.answers import TableAnswer, TableSilent, answer_to_task, answers_of
 from tarry.idempotency.records import Found, Records
 from tarry.idempotency.setting import LONGEST_RETENTION_SECONDS
 from tarry.message import delivery_of
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
+from tarry.support.answers import TableAnswer, TableSilent, answer_to_task, answers_of
 from tarry.support.causes import is_a, text_of
 from tarry.telemetry.logs import INFO, WARNING
 

@@ -33,7 +33,7 @@ def deferral(error: BaseException, delivery: Delivery, now: float) -> Outcome | 
     if kind is None or not (errors := _all_of(kind, error)):
         return None
     before = delivery.envelope.steps.get(COUNTER, 0) if delivery.envelope else 0
-    waits = before + (delivery.receive_count - 1 if delivery.source.is_fifo else 0)  # on FIFO no copy keeps the count
+    waits = before + delivery.waits_in_place  # in place, no copy keeps the count
     seconds = max(_seconds_closed(each, now) for each in errors)
     delay = min(MAX_SECONDS, seconds * 2 ** min(waits, 10))
     return Outcome("defer", delay, "circuit_open", note={COUNTER: min(before + 1, 1_000)})

@@ -110,6 +110,11 @@ class Failure(Value):
         """The delivery behind the message."""
         return delivery_of(self.message)
 
+    @property
+    def was_deferral(self) -> bool:
+        """Whether the handler deferred the message, which would expire while it waits (SPEC C10)."""
+        return self.reason == "expiring" and self.diagnosis is None and not self.was_requested
+
     def note(self, id: str) -> int | str:
         """Return the note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
 
@@ -123,8 +128,11 @@ class Failure(Value):
 
     @property
     def crashes(self) -> int | None:
-        """Reserved for the number of deliveries in which the process died; always None."""
-        return None
+        """How many earlier deliveries left no trace: the process died, or Lambda did not run the function.
+
+        None without an attempt store (``attempts=``).
+        """
+        return self.delivery.crashes
 
 
 class StepContext:

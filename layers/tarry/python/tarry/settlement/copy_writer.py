@@ -184,18 +184,25 @@ class CopyWriter:
         return {**record, "extra": extra}
 
     def _redacted(self, record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> Record:
-        if options.redact is None or "failure" not in record:  # without a failure, there is nothing to redact
-            return record
-        identity = {name: record[name] for name in ESSENTIAL if name in record}
-        try:
-            redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
-            Envelope(redacted, delivery.invocation.started_at)  # raises if a consumer could not read it
-        except BaseException as error:  # noqa: BLE001 a user's hook
-            what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
-            text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."
-            self.notices.append(Notice("redact_failed", text))
-            return smallest(record)
-        return redacted
+        record, notice = redacted(record, delivery, options)
+        if notice is not None:
+            self.notices.append(notice)
+        return record
+
+
+def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> tuple[dict[str, Any], Notice | None]:
+    """Return a `Tarry` attribute after `DeadLetter`'s ``redact``, and a log line if the hook failed."""
+    if options.redact is None or "failure" not in record:  # without a failure, there is nothing to redact
+        return record, None
+    identity = {name: record[name] for name in ESSENTIAL if name in record}
+    try:
+        changed: dict[str, Any] = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
+        Envelope(changed, delivery.invocation.started_at)  # raises if a consumer could not read it
+    except BaseException as error:  # noqa: BLE001 a user's hook
+        what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
+        text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."
+        return smallest(record), Notice("redact_failed", text)
+    return changed, None
 
 
 def _attempts_before(delivery: Delivery) -> int:

@@ -243,6 +243,7 @@ class Executor:
 
         A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
         """
+        self.trace(deliveries)
         changes: dict[QueueArn, list[VisibilityChange]] = {}
         now = self._invocation.now()
         for delivery in deliveries:
@@ -259,6 +260,29 @@ class Executor:
         for result in self._change(changes):
             if not result.change.delivery.is_settled and not (early and result.error is not None):
                 self._note_result(result)
+
+    def trace(self, deliveries: Iterable[Delivery]) -> None:
+        """Write messages that stay in their queue to the attempt store, before they are shown again."""
+        if self._invocation.attempt_store is None:
+            return
+        from tarry.attempts.tracking import tracking_of
+        from tarry.settlement.traces import trace_of
+
+        tracking, now, changes = tracking_of(self._invocation, self._log), self._invocation.now(), {}
+        for delivery in deliveries:
+            if not self.stays(delivery) or tracking.has(delivery):
+                continue
+            plan = self.plan_of(delivery)
+            retention = (
+                self._lookups.source(delivery.source).retention if self._lookups.knows(delivery.source) else None
+            )
+            next_try = self._planner.waits_until(plan, now)
+            options = self._planner.options_of(delivery)
+            change, notice = trace_of(plan, options, next_try=next_try, retention=retention, now=now)
+            changes[delivery.delivery_id] = change
+            if notice is not None:
+                self._log.notices(delivery, [notice])
+        tracking.write(changes)
 
     def _change(self, changes: dict[QueueArn, list[VisibilityChange]]) -> Iterable[ChangeResult]:
         for queue, of_queue in changes.items():
@@ -318,6 +342,8 @@ class Executor:
             self._log.problem("step_failed", text, delivery, error=decision.step_error)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
+        if outcome.kind == "dead_letter" and delivery.attempts_at_most:
+            more["text"] = f"at most {delivery.attempt} attempts"
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.diagnosis if failure is not None else None
         said = failure.said if failure is not None else None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import FailureSteps
+    from tarry.policy.steps import DeadLetter
     from tarry.settlement.copies import Copy
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way
@@ -127,6 +128,10 @@ class Planner:
         """Return the requested delay in seconds, from the verdict on, also if SQS cannot keep all of it."""
         return whole_seconds(seconds_to_wait(decision, self.longest_delay(decision.delivery)))
 
+    def options_of(self, delivery: Delivery) -> DeadLetter:
+        """Return the options of the failure records of a message's queue."""
+        return self._steps.of(delivery.queue).dead_letter
+
     def longest_delay(self, delivery: Delivery) -> float:
         """Return for how many seconds an unhandled message waits."""
         is_fifo = delivery.source.is_fifo
@@ -136,7 +141,7 @@ class Planner:
 
     def _restarted(self, plan: SettlementPlan, decision: Decision, situation: Situation) -> SettlementPlan:
         notices = plan.notices
-        if decision.outcome.kind == "defer" and not may_hop(decision.delivery):
+        if decision.outcome.kind == "defer" and not (decision.delivery.counts_runs or may_hop(decision.delivery)):
             text = (
                 f"The message was sent again {MANY_HOPS - 1} times, so it is deferred in place: Lambda stops "
                 "a function at about 16. See RecursiveLoop in docs/reference/permissions.md."

@@ -115,7 +115,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
     is_last = facts.is_last_delivery(delivery)
     expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
-    by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest)
+    by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest, is_last=is_last)
     ways: list[Way] = []
     if decision.outcome.reason == RUNS_ELSEWHERE and kind == "wait":
         return (Way("copy_waits"), IN_PLACE) if expires and may_hop(delivery) else (IN_PLACE,)
@@ -139,10 +139,14 @@ def _ways_of_delayed(delivery: Delivery, *, expires: bool, is_last: bool) -> lis
     return [Way("expiring")] if expires else []
 
 
-def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:
-    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place."""
+def _waits_by_copy(decision: Decision, seconds: float, longest: int, *, is_last: bool) -> bool:
+    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place.
+
+    With an attempt store, a deferral in place costs no attempt (SPEC J5).
+    """
     if decision.outcome.kind == "defer":
-        return may_hop(decision.delivery)
+        in_place = decision.delivery.counts_runs and seconds <= longest and not is_last
+        return not in_place and may_hop(decision.delivery)
     was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
     return was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
 

@@ -134,6 +134,7 @@ class Settlement:
         self._early.stop()
         todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
         free = self._early.take(todo)
+        self._executor.trace([*free, *self._releases][:SLICE])  # together, in few requests
         self._settle(free)
         self._in_slices(self._releases, self._executor.wait_in_place)
         if len(free) < len(todo):

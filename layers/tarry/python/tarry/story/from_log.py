@@ -78,11 +78,15 @@ def story_of_log(
     return Story(message_id, events, source, now, is_whole=False, notes=tuple(notes))
 
 
+UNCLEAR = ("not_sent", "not_settled", "said")
+"""The fields that say what else a person should know. The text of a dead letter's line is about its attempts."""
+
+
 def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
     group, state = line.entry.group, line.state
     if line.event == BEGINS:
         state = State.IN_FLIGHT
-    names = ("not_sent", "not_settled", "said") if line.event == BEGINS else ("text", "not_sent", "not_settled", "said")
+    names = UNCLEAR if line.event in {BEGINS, "dead_lettered"} else ("text", *UNCLEAR)
     unclear = [line.text(name) for name in names if line.text(name)]
     return StoryEvent(
         line.entry.at,

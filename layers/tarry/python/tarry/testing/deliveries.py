@@ -49,6 +49,10 @@ class HandlerRun:
     def attempt(self, delivery_id: str) -> int:
         return int(self.began.fields["attempts"][delivery_id])
 
+    def is_exact(self, delivery_id: str) -> bool:
+        """Whether the attempt was counted by an attempt store."""
+        return delivery_id in self.began.fields.get("exact", ())
+
     def limit(self, delivery_id: str) -> int | None:
         """The policy's ``max_attempts``; None where nothing is retried in place."""
         limit: int | None = self.began.fields["limits"][delivery_id]

@@ -141,6 +141,7 @@ class _Watch:
         ids: dict[str, str] = {}
         receives: dict[str, int] = {}
         attempts: dict[str, int] = {}
+        exact: list[str] = []
         limits: dict[str, int | None] = {}
         own_steps: dict[str, bool] = {}
         dead_letters: dict[str, bool] = {}
@@ -149,6 +150,8 @@ class _Watch:
             ids[delivery_id] = sys.intern(delivery.id)
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
+            if delivery.counts_runs:
+                exact.append(delivery_id)
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps
             dead_letters[delivery_id] = terms.dead_letters
@@ -160,6 +163,7 @@ class _Watch:
             delivery_ids=ids,
             receives=receives,
             attempts=receives if attempts == receives else attempts,
+            exact=tuple(exact),
             limits=limits,
             own_steps=own_steps,
             dead_letters=dead_letters,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
+from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent
+from tarry.story.from_log import UNCLEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +62,8 @@ class _CopyFacts:
 def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) -> StoryEvent:
     fields: Mapping[str, Any] = copy.lines.get((step.at, step.state), {}) if copy is not None else {}
     invocation = copy.invocation(step.at) if copy is not None else None
-    unclear = [str(fields[name]) for name in ("text", "not_sent", "not_settled", "said") if fields.get(name)]
+    names = UNCLEAR if step.state is State.DEAD_LETTERED else ("text", *UNCLEAR)
+    unclear = [str(fields[name]) for name in names if fields.get(name)]
     queue = str(fields.get("queue") or queue_before or step.queue)
     sent_to = fields.get("dead_letter_queue") or fields.get("sent_to")
     return StoryEvent(

@@ -21,10 +21,15 @@ def names_resource(template: Path, name: str) -> bool:
 
 def stack_queues(cloudformation: Any, stack: str) -> dict[str, str]:
     """Return the URLs of the queues of a deployed stack, by logical id. Raises the errors of boto3."""
+    return stack_resources(cloudformation, stack, "AWS::SQS::Queue")
+
+
+def stack_resources(cloudformation: Any, stack: str, kind: str) -> dict[str, str]:
+    """Return the physical ids of a deployed stack's resources of one type, by logical id."""
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
     return {
         each["LogicalResourceId"]: each["PhysicalResourceId"]
         for page in pages
         for each in page["StackResourceSummaries"]
-        if each["ResourceType"] == "AWS::SQS::Queue" and each.get("PhysicalResourceId")
+        if each["ResourceType"] == kind and each.get("PhysicalResourceId")
     }

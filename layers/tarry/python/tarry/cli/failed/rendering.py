@@ -63,7 +63,8 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
     origins = [printable(origin_name(each)) for each in dead_letters]
     errors = [brief(each) for each in dead_letters]
     needed = min(ERROR_WIDTH, max(map(len, errors)))
-    left = width - MINUTE_WIDTH - len("attempts") - COLUMN_GAP * 3
+    attempts = [attempts_of(each.failure) for each in dead_letters if each.failure]
+    left = width - MINUTE_WIDTH - _widest("attempts", attempts) - COLUMN_GAP * 3
     shows_origins = left - _widest("id", ids) - _widest("origin", origins) - COLUMN_GAP >= needed
     if not shows_origins and left - _widest("id", ids) < needed:
         ids = shortened_ids(ids)
@@ -80,10 +81,16 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
             Text(own_id),
             _text(minute(when(dead_letter))),
             Text(error, "" if failure else "dim"),
-            _text(str(failure.attempts) if failure and failure.attempts is not None else ""),
+            _text("" if failure is None else attempts_of(failure)),
         ]
         found.add_row(*row, *([Text(origin)] if shows_origins else []))
     return found
+
+
+def attempts_of(failure: FailureRecord) -> str:
+    """Return the number of attempts, after "at most" if it may be too high; empty if it is unknown."""
+    at_most = "at most " if failure.attempts_at_most else ""
+    return "" if failure.attempts is None else f"{at_most}{failure.attempts}"
 
 
 def _widest(title: str, texts: Sequence[str]) -> int:
@@ -154,7 +161,7 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
         facts += [("dead-lettered", NO_RECORD), ("log query", insights_query(dead_letter))]
     else:
         attempts = (
-            "" if failure.attempts is None else f", after {failure.attempts} attempt{'s'[: failure.attempts != 1]}"
+            "" if failure.attempts is None else f", after {attempts_of(failure)} attempt{'s'[: failure.attempts != 1]}"
         )
         ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
         facts += [
@@ -163,6 +170,7 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
                 "dead-lettered",
                 f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
             ),
+            ("crashes", failure.crashes),
             ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
             ("verdict", failure.said),
             ("fingerprint", failure.fingerprint),

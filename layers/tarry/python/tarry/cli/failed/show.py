@@ -11,6 +11,7 @@ from rich.text import Text
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.groups import show_groups
+from tarry.cli.failed.pending import show_pending
 from tarry.cli.failed.rendering import details, result_console, table
 from tarry.cli.failed.reporting import write_json
 from tarry.cli.failed.selections import report_no_match
@@ -48,7 +49,8 @@ EXAMPLE = """\
 tarry failed show --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq
 tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_1.py
-tarry failed show --queue orders-dlq --group-by fingerprint --since 2h"""
+tarry failed show --queue orders-dlq --group-by fingerprint --since 2h
+tarry failed show --pending --stack shop"""
 
 
 def show(  # noqa: PLR0913, PLR0917 the options of the command
@@ -73,6 +75,13 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     as_test: Annotated[
         bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
     ] = False,
+    is_pending: Annotated[
+        bool, typer.Option("--pending", help="Show the messages that wait for a retry, from the table of attempts=.")
+    ] = False,
+    attempts_table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
+    ] = None,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -87,16 +96,22 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
     """
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
+    )
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), group=group, since=since, until=until)
-        _check_form(selection, group_by, sample, {"--json": as_json, "--event": as_event, "--pytest": as_test})
-    with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile),
-        needs_handlers=as_test,
-    ) as run:
+        formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
+        form = _checked_form(selection, group_by, sample, [name for name, is_given in formats.items() if is_given])
+        if attempts_table and not is_pending:
+            raise UsageError("--table is the table of --pending: add --pending, or leave it out")
+        if is_pending:
+            if selection.ids or selection.is_filter or group_by or form not in {"", "--json"}:
+                raise UsageError("--pending takes only --table, --stack, --queue, --max and --json")
+            return show_pending(options, attempts_table, most, as_json=as_json)
+    with session(options, needs_handlers=as_test) as run:
         if selection.ids:
-            written = "json" if as_json else "event" if as_event else "test" if as_test else "text"
-            run.exit(_show_found(run, selection.ids, keepalive, written))
+            run.exit(_show_found(run, selection.ids, keepalive, form))
         if group_by is not None:
             count = show_groups(run, group_by.value, selection, keepalive, sample=sample, as_json=as_json)
             run.exit(report_no_match(run, selection, count))
@@ -114,33 +129,34 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         run.exit(report_no_match(run, selection, len(shown)))
 
 
-def _check_form(selection: Selection, group_by: Grouping | None, sample: int | None, formats: dict[str, bool]) -> None:
-    """Check that the options go together. Raises `UsageError`."""
-    given = [option for option, is_given in formats.items() if is_given]
+def _checked_form(selection: Selection, group_by: Grouping | None, sample: int | None, given: list[str]) -> str:
+    """Return the option for the form of the output, or an empty text. Raises `UsageError` for a wrong combination."""
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+    form = given[0] if given else ""
     if group_by is None and sample is not None:
         raise UsageError("--sample needs --group-by: --max limits a list")
     if group_by is not None and selection.ids:
         raise UsageError("--group-by counts dead letters: it cannot be combined with ids")
-    if group_by is not None and given and given != ["--json"]:
-        raise UsageError(f"--group-by counts dead letters: it cannot be combined with {given[0]}")
-    if "--pytest" in given and not selection.ids:
+    if group_by is not None and form not in {"", "--json"}:
+        raise UsageError(f"--group-by counts dead letters: it cannot be combined with {form}")
+    if form == "--pytest" and not selection.ids:
         raise UsageError("--pytest needs ids: name the dead letters that become tests")
+    return form
 
 
-def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, written: str) -> int:
+def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, form: str) -> int:
     """Show the dead letters with these ids; return the exit code."""
     with run.found(ids, keepalive) as found:
         dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
-    if written == "event":
+    if form == "--event":
         write_json(failed.as_event(dead_letters))
-    elif written == "test":
+    elif form == "--pytest":
         from tarry.cli.failed.pytest_file import test_file
 
         if dead_letters:
             sys.stdout.write(test_file(dead_letters, run.targets))
-    elif written == "json":
+    elif form == "--json":
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
     else:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def attempts_are_counted(history: RecordedHistory) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
-    failures so far and this run, and never more than the receives.
+    failures so far and this run, and never more than the receives. With an attempt store, it is this run and the
+    failures so far, or less if the store has failed.
     """
     for copy in history.copies.values():
         base = attempts_before(copy, history) if copy.deliveries else None
@@ -25,9 +26,13 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
             continue
         failed, early = 0, _early_receives(copy)
         for delivery in copy.deliveries:
-            most = base + delivery.count - early
-            least = base + failed + 1 if copy.is_fifo else most
+            most_by_receives = base + delivery.count - early
             for run in delivery.runs:
+                least, most = base + failed + 1 if copy.is_fifo else most_by_receives, most_by_receives
+                if run.is_exact(copy.delivery_id):
+                    carried = int((copy.record or {}).get("carried") or 0)
+                    others = sum(each is not delivery and _may_have_failed(each) for each in copy.deliveries)
+                    least, most = carried + 1, carried + others + 1
                 attempt = run.attempt(copy.delivery_id)
                 if not max(1, least) <= attempt <= max(1, most):
                     expected = str(most) if least == most else f"{least} to {most}"
@@ -47,6 +52,11 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
     if not invocation.ended_well or invocation.answered.at >= delivery.lease_ends_at:
         return False
     return not invocation.stays_before(delivery)
+
+
+def _may_have_failed(delivery: ObservedDelivery) -> bool:
+    """Whether the message failed, or its handler exceeded its time."""
+    return bool(delivery.runs) and delivery.verdict in (*FAILED, "left", None)
 
 
 def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:

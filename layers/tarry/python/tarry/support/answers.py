@@ -56,10 +56,14 @@ def patience(invocation: Invocation) -> float:
     return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE))
 
 
-def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> list[TableAnswer]:
+def answers_of(
+    works: Sequence[Callable[[], Any]],
+    invocation: Invocation,
+    patience: Callable[[Invocation], float] = patience,
+) -> list[TableAnswer]:
     """Make requests, several at once, in other threads; return their answers. Blocks.
 
-    When no answer comes for the time of `patience`, those that have not come are missing, and no more requests begin.
+    When no answer comes for the time of ``patience``, those that have not come are missing, and no more requests begin.
     """
     threads = invocation.world.threads
     answered = threads.event()

@@ -1,0 +1,170 @@
+"""The attempt store in a DynamoDB table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tarry.attempts.store import OF_OPEN_MESSAGES
+from tarry.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tarry.attempts.store import AttemptChange
+
+NUMBER_SETS = ("runs", "deliveries")
+AS_JSON = ("failure", "history")
+"""The keys whose values the table has as JSON."""
+NOT_ENDED_LATER = "(attribute_not_exists(closed) OR closed < :count)"
+REFUSED = "ConditionalCheckFailed"
+
+
+class DynamoDBAttempts:
+    """The attempts of a consumer's messages in a DynamoDB table, so that they are exact.
+
+    The table has the partition key ``id``, a string, and no sort key; its TTL attribute is ``expires``. Several
+    consumers can share it. The function needs ``dynamodb:BatchGetItem`` and ``dynamodb:UpdateItem``.
+
+    Args:
+        table: The name or the ARN of the table.
+        client: A boto3 client of DynamoDB; by default one is made at the first request.
+
+    Raises:
+        ConfigurationError: ``table`` is not a text, or empty.
+    """
+
+    def __init__(self, table: str, *, client: Any = None) -> None:
+        if type(table) is not str or not table:
+            raise ConfigurationError(f"DynamoDBAttempts takes the name of a table, got {table!r:.200}")
+        self.table = table
+        self._client = client
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"DynamoDBAttempts({self.table!r})"
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether requests need not make a client first, and import boto3, which is slow."""
+        return self._client is not None
+
+    def load(self) -> Any:
+        """Return the client; make it if there is none."""
+        with self._lock:
+            if self._client is None:
+                self._client = make_client()
+            return self._client
+
+    def read(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """See `AttemptStore.read`. One BatchGetItem; what it leaves out is asked for once more."""
+        keys, found = [{"id": {"S": key}} for key in ids], dict[str, dict[str, Any]]()
+        for _ in range(2):
+            asked = {self.table: {"Keys": keys, "ConsistentRead": True}}
+            answer = self.load().batch_get_item(RequestItems=asked)
+            found |= {item["id"]["S"]: record_of(item) for items in answer["Responses"].values() for item in items}
+            if not (left := answer.get("UnprocessedKeys")):
+                return found
+            [keys] = [of_table["Keys"] for of_table in left.values()]
+        raise TimeoutError(f"DynamoDB did not process {len(keys)} of {len(ids)} keys: the table is throttled")
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        """See `AttemptStore.write`.
+
+        Several changes are one transaction: the only request that makes conditional writes to several items. One
+        change is a plain update, at half the price.
+        """
+        from botocore.exceptions import ClientError
+
+        updates = [self._update(change) for change in changes]
+        for is_last in (False, True):
+            try:
+                if len(updates) == 1:
+                    self.load().update_item(**updates[0])
+                elif updates:
+                    self.load().transact_write_items(TransactItems=[{"Update": update} for update in updates])
+                return
+            except ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code == f"{REFUSED}Exception":
+                    return  # a later delivery has ended the message
+                if is_last or code != "TransactionCanceledException":
+                    raise
+                updates = [*not_refused(updates, error.response)]
+
+    def open_records(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the records of messages that have not ended. Scans the table, which needs ``dynamodb:Scan``."""
+        pages = (
+            self.load()
+            .get_paginator("scan")
+            .paginate(TableName=self.table, FilterExpression="attribute_exists(next_try)")
+        )
+        for page in pages:
+            yield from map(record_of, page["Items"])
+
+    def _update(self, change: AttemptChange) -> dict[str, Any]:
+        """Return the parameters of the UpdateItem for a change; see `AttemptChange.applied_to`."""
+        added: dict[str, Any] = {"deliveries": {"NS": [str(change.receive_count)]}}
+        if change.kind == "run":
+            added["runs"] = added["deliveries"]
+        values, condition, removed = {f":{name}": value for name, value in added.items()}, NOT_ENDED_LATER, ""
+        values[":count"] = {"N": str(change.receive_count)}
+        left_out = OF_OPEN_MESSAGES if change.kind == "end" else ()
+        fields = {name: value for name, value in change.fields.items() if value is not None and name not in left_out}
+        values |= {f":{name}": _typed(name, value) for name, value in fields.items()}
+        set_to = ", ".join(f"#{name} = :{name}" for name in fields)
+        names = {f"#{name}": name for name in fields}
+        if change.kind == "end":
+            condition = f"attribute_exists(id) AND {condition}"
+            set_to += ", closed = :count"
+            removed = f" REMOVE {', '.join(OF_OPEN_MESSAGES)}"
+        add = ", ".join(f"{name} :{name}" for name in added)
+        return {
+            "TableName": self.table,
+            "Key": {"id": {"S": change.id}},
+            "UpdateExpression": f"SET {set_to} ADD {add}{removed}",
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+
+
+def make_client() -> Any:
+    """Make a client with short timeouts: no message waits longer than a second for the table."""
+    import boto3
+    from botocore.config import Config
+
+    retries: Any = {"total_max_attempts": 2, "mode": "standard"}
+    config = Config(connect_timeout=1, read_timeout=1, retries=retries)
+    return boto3.session.Session().client("dynamodb", config=config)
+
+
+def not_refused(updates: Sequence[Any], response: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the updates of a cancelled transaction whose own conditions did not fail."""
+    reasons = response.get("CancellationReasons") or [{}] * len(updates)
+    for update, reason in zip(updates, reasons, strict=False):
+        if reason.get("Code") != REFUSED:
+            yield update
+
+
+def record_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item of the table as a record."""
+    return {name: _plain(name, *typed.items()) for name, typed in item.items()}
+
+
+def _typed(name: str, value: Any) -> dict[str, Any]:
+    if name in AS_JSON:
+        return {"S": json.dumps(value, separators=(",", ":"))}
+    return {"S": value} if isinstance(value, str) else {"N": repr(value)}
+
+
+def _plain(name: str, typed: tuple[str, Any]) -> Any:
+    kind, value = typed
+    match kind:
+        case "NS":
+            return sorted(map(int, value))
+        case "N":
+            return float(value) if "." in value else int(value)
+        case _:
+            return json.loads(value) if name in AS_JSON else value

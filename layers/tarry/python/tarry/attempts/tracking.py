@@ -1,0 +1,236 @@
+"""The attempt store in one invocation: it is read before handlers run, and written before messages are shown again.
+
+The store is an aid. All its answers together may take a second; without an answer, the receive count serves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.attempts.store import MAX_CHANGES, MAX_READS, AttemptChange
+from tarry.envelope.attribute import FailureRecord, history_of
+from tarry.outcome import State
+from tarry.sqs.refusals import error_code, is_denied
+from tarry.support.answers import answers_of
+from tarry.support.causes import text_of, type_name
+from tarry.support.forks import generation
+from tarry.telemetry.logs import WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from tarry.attempts.store import AttemptStore
+    from tarry.delivery import Delivery
+    from tarry.invocation import Invocation
+    from tarry.telemetry.logs import Log
+
+SECONDS = 1.0
+"""How long an invocation waits for the store in all."""
+READ_SECONDS = 0.5
+"""How long of that the messages wait to be read, so that there is time to write them."""
+SHARE = 0.25
+"""The share of the time left to wait at most."""
+LOADING_SECONDS = 4.0
+"""The additional wait for a store that must be loaded first: importing boto3 takes this long on a small function."""
+MARGIN_SECONDS = 86_400
+"""How long a record lives after SQS has deleted its message."""
+LONGEST_RETENTION_SECONDS = 1_209_600
+MAX_ERROR_CHARACTERS = 500
+ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
+"""The errors of a table that is missing, or has another key."""
+NOT_ATTEMPTS = frozenset({"defer", "wait", "release"})
+"""Outcomes of deliveries that are not attempts."""
+
+
+class Tracking:
+    """The records of one invocation's messages."""
+
+    def __init__(self, store: AttemptStore, invocation: Invocation, log: Log) -> None:
+        self._store = store
+        self._invocation = invocation
+        self._log = log
+        self._waited = 0.0
+        self._is_refused = False
+        """Whether the store refuses all requests, such as for a permission."""
+        self._written = set[str]()
+        """The delivery ids whose changes the store has confirmed."""
+        self._unconfirmed: dict[str, AttemptChange] = {}
+        """The changes that it has not confirmed, by delivery id; they are written once more at the end."""
+
+    def read(self, deliveries: Sequence[Delivery]) -> None:
+        """Read the records of redelivered messages. Blocks, half a second at most."""
+        by_id = {key_of(delivery): delivery for delivery in deliveries}
+        chunks = _chunks(list(by_id), MAX_READS)
+        works = [partial(self._store.read, chunk) for chunk in chunks]
+        for chunk, found in zip(chunks, self._answers(works, READ_SECONDS), strict=True):
+            if found is not None:
+                self._take({key: by_id[key] for key in chunk}, found)
+
+    def _take(self, deliveries: Mapping[str, Delivery], found: Any) -> None:
+        try:
+            records = {key: _checked(found[key]) if key in found else {} for key in deliveries}
+        except Exception as error:  # noqa: BLE001 a store of the user's, or a record that another program wrote
+            return self._note(error)
+        for key, delivery in deliveries.items():
+            delivery.stored = records[key]
+
+    def has(self, delivery: Delivery) -> bool:
+        """Return whether the change of a message was written, or is to be written once more at the end."""
+        return delivery.delivery_id in self._written or delivery.delivery_id in self._unconfirmed
+
+    def write(self, changes: Mapping[str, AttemptChange]) -> None:
+        """Write changes, by delivery id. Blocks, as long as is left of the second."""
+        chunks = _chunks(list(changes), MAX_CHANGES)
+        works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
+        self._unconfirmed.update(changes)
+        for chunk, is_written in zip(chunks, self._answers(works, SECONDS), strict=True):
+            if is_written:
+                self._written.update(chunk)
+                for delivery_id in chunk:
+                    self._unconfirmed.pop(delivery_id, None)
+
+    def _write(self, changes: Sequence[AttemptChange]) -> bool:
+        self._store.write(changes)
+        return True
+
+    def finish(self, pending: Container[str]) -> None:
+        """Close the records of messages that have ended, and write those of messages that are only reported as failed.
+
+        ``pending``: the delivery ids of the messages that have not ended.
+        """
+        changes, now = self._unconfirmed.copy(), self._invocation.now()
+        for delivery in tuple(self._invocation.deliveries.values()):
+            delivery_id, outcome = delivery.delivery_id, delivery.outcome
+            if delivery.is_done or delivery_id not in pending:
+                changes.pop(delivery_id, None)
+                if delivery.stored or self.has(delivery):
+                    state = State.COMMITTED if outcome is None else outcome.state
+                    changes[delivery_id] = change_of(delivery, "end", now, state=str(state))
+            elif outcome is not None and not self.has(delivery):  # its lease is lost
+                kind: Any = "seen" if outcome.kind in NOT_ATTEMPTS else "run"
+                changes[delivery_id] = change_of(delivery, kind, now, state=str(outcome.state))
+        if changes:
+            self.write(changes)
+
+    # the store's answers
+
+    def _answers(self, works: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
+        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most."""
+        invocation, results = self._invocation, list[Any]()
+        if self._is_refused or generation() != invocation.began_in:
+            return [None] * len(works)
+        self._load()
+        clock = invocation.world.clock
+        began, share = clock.monotonic(), max(0.0, invocation.time_left() * SHARE)
+        until = began + min(seconds, SECONDS - self._waited, share)
+        if until <= began:
+            return [None] * len(works)
+        answers = answers_of(works, invocation, lambda _: max(0.0, until - clock.monotonic()))
+        self._waited += clock.monotonic() - began
+        for answer in answers:
+            try:
+                results.append(answer.result())
+            except BaseException as error:  # noqa: BLE001 of a store of the user's, in another thread
+                results.append(None)
+                self._note(error)
+        return results
+
+    def _load(self) -> None:
+        """Load a store that needs it, before its first request. This time is not counted as that of its answers."""
+        store: Any = self._store
+        if getattr(store, "is_loaded", True):
+            return
+        invocation = self._invocation
+        seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
+        answers_of([store.load], invocation, lambda _: seconds)
+
+    def _note(self, error: BaseException) -> None:
+        """Note that the store fails; log why, once per cold start."""
+        invocation = self._invocation
+        invocation.attempt_store_fails = True
+        code = error_code(error) if isinstance(error, Exception) else ""
+        self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
+        if invocation.world.first_time("attempt_store_failed"):
+            text = (
+                f"{self._name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too "
+                "high. No message is lost."
+            )
+            self._log.problem("attempts_not_exact", text, level=WARNING)
+
+    @property
+    def _name(self) -> str:
+        table = getattr(self._store, "table", None)
+        return f"The attempts table {table}" if isinstance(table, str) else "The attempt store"
+
+
+def tracking_of(invocation: Invocation, log: Log) -> Tracking:
+    """Return the tracking of an invocation whose consumer has an attempt store; it is made at its first use."""
+    if invocation.tracking is None:
+        assert invocation.attempt_store is not None
+        invocation.tracking = Tracking(invocation.attempt_store, invocation, log)
+    return invocation.tracking
+
+
+def key_of(delivery: Delivery) -> str:
+    """Return the id of a delivery's record: a dead-letter queue's consumer counts for itself."""
+    return f"{delivery.queue}#{delivery.delivery_id}"
+
+
+def change_of(
+    delivery: Delivery, kind: Any, now: float, *, retention: float | None = None, **fields: Any
+) -> AttemptChange:
+    """Return the change of a delivery's record.
+
+    ``retention``: for how many seconds the queue keeps messages; the longest that SQS allows if that is unknown.
+    """
+    kept = LONGEST_RETENTION_SECONDS if retention is None else retention
+    base = {
+        "queue": delivery.queue,
+        "message": delivery.id,
+        "attempt": delivery.attempt,
+        "expires": int((delivery.sent_to_queue_at or now) + kept + MARGIN_SECONDS),
+    }
+    return AttemptChange(key_of(delivery), delivery.receive_count, kind, {**base, **fields})
+
+
+def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a record that decide; raise if they have the wrong type."""
+    counts = {name: frozenset(map(int, record.get(name) or ())) for name in ("runs", "deliveries")}
+    failure = record.get("failure")
+    if failure is not None:
+        FailureRecord(failure)
+    return {
+        "runs": counts["runs"],
+        "deliveries": counts["runs"] | counts["deliveries"],
+        "failure": failure,
+        "history": history_of(record.get("history")),
+    }
+
+
+def _what_to_do(error: BaseException) -> str:
+    """Return what is wrong with the store, and the line that corrects it."""
+    why = text_of(error, MAX_ERROR_CHARACTERS)
+    code = error_code(error) if isinstance(error, Exception) else ""
+    if code == "ResourceNotFoundException":
+        return (
+            f"does not exist ({why}). Correct the name in DynamoDBAttempts(...), or create the table in the function's "
+            "region and account, with AttributeDefinitions: [{AttributeName: id, AttributeType: S}] and "
+            "KeySchema: [{AttributeName: id, KeyType: HASH}]."
+        )
+    if code == "ValidationException":
+        return (
+            f"refuses its records ({why}). If it has another key, make a table with "
+            "AttributeDefinitions: [{AttributeName: id, AttributeType: S}] and "
+            "KeySchema: [{AttributeName: id, KeyType: HASH}]."
+        )
+    if is_denied(code):
+        return (
+            f"may not be used ({why}). Add to the function's role: "
+            "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem], with the ARN of the table as Resource."
+        )
+    return f"failed ({why or type_name(error)})."
+
+
+def _chunks(ids: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [ids[start : start + size] for start in range(0, len(ids), size)]

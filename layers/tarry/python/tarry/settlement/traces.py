@@ -1,0 +1,36 @@
+"""The trace that a message leaves in the attempt store before it is shown again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.attempts.tracking import NOT_ATTEMPTS, change_of
+from tarry.envelope.records import trace_record
+from tarry.settlement.copy_writer import redacted
+
+if TYPE_CHECKING:
+    from tarry.attempts.store import AttemptChange
+    from tarry.policy.steps import DeadLetter
+    from tarry.settlement.plans import SettlementPlan
+    from tarry.telemetry.notices import Notice
+
+
+def trace_of(
+    plan: SettlementPlan, options: DeadLetter, *, next_try: float, retention: float | None, now: float
+) -> tuple[AttemptChange, Notice | None]:
+    """Return the change of a message's record, and a log line if the hook ``redact`` of ``options`` failed.
+
+    ``next_try``: when the message is visible again. ``retention``: for how many seconds its queue keeps it, if known.
+    """
+    delivery, decision = plan.delivery, plan.decided
+    failure, outcome = decision.failure, decision.outcome
+    is_run = failure is not None and outcome.kind not in NOT_ATTEMPTS and not failure.was_deferral
+    fields: dict[str, Any] = {"state": str(outcome.state), "next_try": round(max(now, next_try), 3)}
+    notice = None
+    if failure is not None:
+        delay = max(0, round(next_try - decision.decided_at))
+        record, notice = redacted(trace_record(failure, decision.decided_at, delay), delivery, options)
+        fields["failure"] = record["failure"]
+        if delivery.counts_runs:  # else the earlier history is not known, and must not be overwritten
+            fields["history"] = record.get("history")
+    return change_of(delivery, "run" if is_run else "seen", now, retention=retention, **fields), notice

@@ -1,0 +1,400 @@
+"""Exact attempts: a table counts the runs of messages that failed (SPEC O)."""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from tarry import (
+    AttemptChange,
+    Batch,
+    ConfigurationError,
+    DeadLetter,
+    DynamoDBAttempts,
+    Failure,
+    Fixed,
+    MemoryAttempts,
+    Message,
+    Outcome,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.attempts import tracking
+from tarry.envelope.attribute import body_sum
+from tests.attempts import AttemptsTable, attempts_tables
+from tests.loglines import field, lines
+from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.wire import Queue, Wire, client_error
+
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[AttemptsTable]:
+    with attempts_tables() as made_later:
+        yield made_later
+
+
+@pytest.fixture
+def table(shared: AttemptsTable) -> Iterator[AttemptsTable]:
+    shared.make()
+    try:
+        yield shared
+    finally:
+        shared.delete()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    queue = Queue(dead_letter="orders-dlq", max_receive_count=30)
+    with Wire(queues={"orders": queue, "orders.fifo": queue, "orders-dlq": Queue()}) as sqs:
+        yield sqs
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for moto as long as it takes on a busy machine."""
+    monkeypatch.setattr(tracking, "SECONDS", 60.0)
+    monkeypatch.setattr(tracking, "READ_SECONDS", 30.0)
+    monkeypatch.setattr(tracking, "SHARE", 2.0)
+
+
+class Handler:
+    """A handler that behaves by body, and notes the attempts that it saw."""
+
+    def __init__(self, store: Any, **settings: Any) -> None:
+        self.attempts: list[tuple[str, int]] = []
+        self.failures: list[Failure] = []
+        settings = {"max_attempts": 3, "backoff": Fixed(60), "attempts": store, **settings}
+        settings.setdefault("on_failure", [self.note, RetryInPlace(), DeadLetter()])
+        self.consumer = consumer(**settings)(self.handle)
+
+    def note(self, failure: Failure, next_step: Any) -> Outcome:
+        self.failures.append(failure)
+        outcome: Outcome = next_step(failure)
+        return outcome
+
+    def handle(self, message: Message) -> None:
+        self.attempts.append((message.delivery_id, message.attempt))
+        match message.body:
+            case "fails":
+                raise ValueError("no")
+            case "defers":
+                message.defer(60)
+
+    def deliver(self, body: str = "fails", receives: int = 1, ids: tuple[str, ...] = ("m1",), **more: Any) -> list[str]:
+        records = (record(body, each, receives=receives, **more) for each in ids)
+        return failed(self.consumer(event(*records), Context()))
+
+
+# counting
+
+
+@pytest.mark.parametrize("kind", ["DynamoDB", "memory"])
+def test_only_runs_that_failed_are_attempts_and_other_deliveries_are_counted_as_crashes(
+    kind: str, table: AttemptsTable, wire: Wire
+) -> None:  # SPEC O2
+    """The deliveries 2 and 3 left no trace: the process died, or Lambda throttled the function."""
+    handler = Handler(table.store if kind == "DynamoDB" else MemoryAttempts())
+    for receives, body in [(1, "fails"), (4, "defers"), (5, "fails"), (7, "fails")]:
+        handler.deliver(body, receives)
+    assert [attempt for _, attempt in handler.attempts] == [1, 2, 2, 3]
+    assert [(failure.attempt, failure.crashes) for failure in handler.failures] == [(1, 0), (2, 2), (3, 3)]
+    [dead_letter] = wire.envelopes()
+    assert dead_letter["failure"]["attempts"] == 3
+    assert dead_letter["failure"]["crashes"] == 3
+    assert "attempts_at_most" not in dead_letter["failure"]
+    assert [(entry["attempt"], entry.get("delay")) for entry in dead_letter["history"]] == [(1, 60), (2, 60), (3, None)]
+
+
+def test_a_failed_message_has_a_record_that_says_why_and_when_it_is_tried_again(
+    table: AttemptsTable, wire: Wire
+) -> None:
+    Handler(table.store).deliver()
+    found = table.record("orders#m1")
+    failure = found.pop("failure")
+    assert failure["message"] == "no"
+    assert failure["type"].endswith("ValueError")
+    assert failure["fingerprint"]
+    assert "traceback" not in failure
+    [entry] = found.pop("history")
+    assert entry["error"] == "ValueError: no"
+    assert found == {
+        "id": "orders#m1",
+        "queue": "orders",
+        "message": "m1",
+        "state": "WAITING_RETRY",
+        "attempt": 1,
+        "runs": [1],
+        "deliveries": [1],
+        "next_try": int(RECEIVED_AT) + 60,
+        "expires": int(RECEIVED_AT) + 4 * DAY + DAY,
+    }
+
+
+@pytest.mark.parametrize("end", ["succeeds", "dead-letters", "sends again", "discards"])
+def test_a_record_is_closed_when_its_message_ends(end: str, table: AttemptsTable, wire: Wire) -> None:
+    Handler(table.store).deliver()
+    steps: Any = {"sends again": [SendAgain("again")], "discards": [lambda failure, next_step: Outcome.discard()]}
+    last = Handler(table.store, max_attempts=2) if end not in steps else Handler(table.store, on_failure=[])
+    if end in steps:
+        last = Handler(table.store, on_failure=[*steps[end], RetryInPlace(), DeadLetter()])
+    last.deliver("works" if end == "succeeds" else "fails", receives=2)
+    states = {
+        "succeeds": "COMMITTED",
+        "dead-letters": "DEAD_LETTERED",
+        "sends again": "RESENT",
+        "discards": "DISCARDED",
+    }
+    found = table.record("orders#m1")
+    assert found["state"] == states[end]
+    assert found["closed"] == 2
+    assert not {"next_try", "failure", "history"} & set(found)
+
+
+def test_a_copy_carries_the_attempts_and_the_history_of_its_message(table: AttemptsTable, wire: Wire) -> None:
+    """At the last delivery a deferred message is sent again (SPEC C8); its copy has a record of its own."""
+    handler = Handler(table.store)
+    handler.deliver()
+    handler.deliver(receives=3)
+    wire.queues["orders"].max_receive_count = 9
+    with Wire(queues=wire.queues) as later:  # another cold start: the attributes of queues are cached
+        handler.deliver("defers", receives=9)
+        [copy] = later.envelopes()
+        assert copy["carried"] == 2
+        assert [entry["attempt"] for entry in copy["history"]] == [1, 2]
+        attribute = {"Tarry": {"stringValue": json.dumps({**copy, "sum": body_sum("fails")}), "dataType": "String"}}
+        handler.deliver(ids=("m2",), attributes=attribute)
+        assert handler.attempts[-1] == ("m2", 3)
+        dead_letter = later.envelopes()[-1]
+        assert [entry["attempt"] for entry in dead_letter["history"]] == [1, 2, 3]
+        assert dead_letter["failure"]["attempts"] == 3
+        assert "attempts_at_most" not in dead_letter["failure"]
+
+
+def test_a_deferral_waits_in_place_and_costs_no_attempt(table: AttemptsTable, wire: Wire) -> None:  # SPEC J5
+    handler = Handler(table.store)
+    assert handler.deliver("defers") == ["m1"]
+    assert wire.sent_entries() == []
+    assert wire.visibilities() == {"handle-m1": 60}
+    handler.deliver("defers", receives=2)
+    handler.deliver(receives=3)
+    assert [attempt for _, attempt in handler.attempts] == [1, 1, 1]
+
+
+def test_the_same_change_written_twice_counts_once_and_a_late_one_does_not_reopen_a_record(
+    table: AttemptsTable,
+) -> None:
+    """As a redelivery that runs beside the first delivery, and a request whose answer was lost."""
+    table.store.write([AttemptChange("a", 1, "run", {"state": "WAITING_RETRY"})])
+    table.store.write([AttemptChange("a", 1, "run", {"state": "WAITING_RETRY"})])
+    table.store.write([AttemptChange("a", 3, "end", {"state": "COMMITTED"})])
+    late, other = AttemptChange("a", 2, "run", {"state": "WAITING_RETRY"}), AttemptChange("b", 1, "run", {"queue": "q"})
+    table.store.write([late])
+    table.store.write([late, other])
+    assert table.record("a") == {"id": "a", "state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "closed": 3}
+    assert table.record("b")["runs"] == [1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_table_holds_what_the_changes_say_in_any_order(seed: int, table: AttemptsTable) -> None:
+    """`AttemptChange.applied_to`, which stores of users build on, beside the expressions of DynamoDB."""
+    random, memory = Random(seed), MemoryAttempts()
+    for _ in range(20):
+        changes = []
+        for key in random.sample("abcd", random.randint(1, 4)):
+            kind: Any = random.choice(["run", "run", "seen", "end"])
+            fields: dict[str, Any] = {"state": random.choice("xyz"), "attempt": random.randint(1, 9)}
+            if kind == "run":
+                fields |= {"failure": {"reason": "error"}, "history": [{"attempt": 1}], "next_try": 1.5}
+            changes.append(AttemptChange(key, random.randint(1, 6), kind, fields))
+        memory.write(changes)
+        table.store.write(changes)
+    assert {key: {**found, "id": key} for key, found in memory.records.items()} == {
+        key: table.record(key) for key in memory.records
+    }
+
+
+# requests
+
+
+def test_a_clean_batch_of_fresh_messages_makes_no_request(table: AttemptsTable, wire: Wire) -> None:  # SPEC O1
+    handler = Handler(table.store)
+    assert handler.deliver("works", ids=tuple(f"m{number}" for number in range(10))) == []
+    assert table.operations == []
+
+
+@pytest.mark.parametrize(
+    ("count", "reads", "writes"),
+    [(1, 1, ["UpdateItem"]), (25, 1, ["TransactWriteItems"]), (101, 2, ["TransactWriteItems"] * 4 + ["UpdateItem"])],
+)
+def test_the_requests_of_a_batch(
+    count: int, reads: int, writes: list[str], table: AttemptsTable, wire: Wire
+) -> None:  # SPEC O1
+    """A hundred records are read in one request, and 25 written; messages that failed are written once."""
+    ids = tuple(f"m{number}" for number in range(count))
+    handler = Handler(table.store)
+    assert len(handler.deliver(ids=ids)) == count
+    assert sorted(table.operations) == writes
+    table.operations.clear()
+    handler.deliver(ids=ids, receives=2)
+    assert sorted(table.operations) == sorted(["BatchGetItem"] * reads + writes)
+    assert {attempt for _, attempt in handler.attempts[count:]} == {2}
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_message_is_written_before_it_is_shown_again(queue: str, table: AttemptsTable, wire: Wire) -> None:
+    written: list[list[str]] = []
+    wire.fails["ChangeMessageVisibilityBatch"] = lambda request: written.append([*table.operations])  # type: ignore[func-returns-value]
+    Handler(table.store).deliver(queue=queue, ids=("m1", "m2"))  # on FIFO, the second is released
+    assert {*map(tuple, written)} == {("TransactWriteItems",)}
+    assert table.record(f"{queue}#m2")["deliveries"] == [1]
+    assert ("runs" in table.record(f"{queue}#m2")) == (queue == "orders")
+
+
+def test_a_batch_handlers_messages_are_counted_too(table: AttemptsTable, wire: Wire) -> None:
+    attempts: list[int] = []
+
+    @batch_consumer(max_attempts=3, backoff=Fixed(60), attempts=table.store)
+    def handler(batch: Batch) -> None:
+        attempts.extend(message.attempt for message in batch)
+        batch[0].fail(ValueError("no"))
+
+    for receives in (1, 4):
+        handler(event(record(1, "m1", receives=receives), record(2, "m2", receives=receives)), Context())
+    assert attempts == [1, 1, 2, 1]
+
+
+# a store that fails
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (client_error("ResourceNotFoundException", "no table"), "attempts does not exist (An error"),
+        (
+            client_error("ValidationException", "The provided key element"),
+            "KeySchema: [{AttributeName: id, KeyType: HASH}]",
+        ),
+        (client_error("AccessDeniedException", "no"), "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem]"),
+        (client_error("ThrottlingException", "slow down"), "failed (An error occurred (ThrottlingException)"),
+        (OSError("no network"), "failed (no network)"),
+    ],
+    ids=["no table", "another key", "no permission", "throttled", "no network"],
+)
+def test_a_table_that_cannot_be_used_is_logged_once_and_receives_are_counted(
+    error: Exception, says: str, table: AttemptsTable, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC O4
+    table.refuses(error)
+    handler = Handler(table.store)
+    assert handler.deliver() == ["m1"]
+    assert handler.deliver(receives=2) == ["m1"]
+    assert handler.deliver(receives=3) == []
+    assert [attempt for _, attempt in handler.attempts] == [1, 2, 3]
+    assert wire.envelopes()[0]["failure"]["attempts_at_most"] is True
+    [line] = lines(caplog, "attempts_not_exact")
+    assert line.levelname == "WARNING"
+    assert says in field(line, "text")
+    assert "The attempts table attempts " in field(line, "text")
+    assert "attempts are counted by receives" in field(line, "text")
+
+
+def test_a_missing_table_and_one_with_another_key_are_named_in_the_log(
+    shared: AttemptsTable, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler(shared.store)
+    handler.deliver()
+    shared.make(key="order_id")
+    try:
+        with Wire(queues=wire.queues):  # another cold start
+            handler.deliver()
+    finally:
+        shared.delete()
+    texts = [field(line, "text") for line in lines(caplog, "attempts_not_exact")]
+    assert "does not exist" in texts[0]
+    assert "refuses its records" in texts[1]
+
+
+def test_a_write_whose_answer_is_lost_counts_once(table: AttemptsTable, wire: Wire) -> None:
+    table.fault = lambda operation, is_applied: client_error("InternalServerError") if is_applied else None
+    handler = Handler(table.store)
+    handler.deliver()
+    assert table.operations == ["UpdateItem", "UpdateItem"]  # written once more at the end
+    table.fault = lambda operation, is_applied: None
+    handler.deliver(receives=2)
+    assert handler.attempts[-1] == ("m1", 2)
+
+
+@pytest.mark.parametrize("garbage", [{"runs": 7}, {"runs": ["x"]}, {"failure": {"message": 7}}, "text", None])
+def test_a_store_that_returns_garbage_is_not_used(garbage: Any, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd:
+        def read(self, ids: Any) -> Any:
+            return dict.fromkeys(ids, garbage)
+
+        def write(self, changes: Any) -> None: ...
+
+    handler = Handler(Odd())
+    assert handler.deliver(receives=2) == ["m1"]
+    assert handler.attempts == [("m1", 2)]
+    assert len(lines(caplog, "attempts_not_exact")) == 1
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError])
+def test_a_store_that_raises_anything_fails_no_message(raised: type[BaseException], wire: Wire) -> None:
+    class Broken:
+        def read(self, ids: Any) -> Any:
+            raise raised
+
+        write = read
+
+    handler = Handler(Broken())
+    assert handler.deliver("works", receives=2) == []
+    assert handler.deliver(receives=2) == ["m1"]
+
+
+def test_redact_changes_the_record_before_it_is_written(table: AttemptsTable, wire: Wire) -> None:  # SPEC F3
+    def redact(found: dict[str, Any]) -> dict[str, Any]:
+        failure = {**found["failure"], "message": "-"}
+        return {**found, "failure": failure, "history": [{**each, "error": "-"} for each in found["history"]]}
+
+    Handler(table.store, on_failure=[RetryInPlace(), DeadLetter(redact=redact)]).deliver()
+    found = table.record("orders#m1")
+    assert found["failure"]["message"] == "-"
+    assert found["history"][0]["error"] == "-"
+
+
+# without a store
+
+
+def test_without_a_store_a_dead_letter_says_that_its_attempts_may_be_too_many(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler(None, max_attempts=3)
+    handler.deliver(receives=3)
+    assert wire.envelopes()[0]["failure"]["attempts_at_most"] is True
+    assert handler.failures[0].crashes is None
+    [line] = lines(caplog, "dead_lettered")
+    assert "text='at most 3 attempts'" in line.getMessage()
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_the_attempts_of_a_first_delivery_are_exact_without_a_store(fatal: bool, wire: Wire) -> None:
+    handler = Handler(None, max_attempts=5 if fatal else 1, fatal=ValueError if fatal else ())
+    handler.deliver()
+    assert "attempts_at_most" not in wire.envelopes()[0]["failure"]
+
+
+@pytest.mark.parametrize("store", ["attempts", 5, MemoryAttempts, object()])
+def test_a_store_without_the_two_methods_is_refused(store: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r'attempts takes a store, such as DynamoDBAttempts\("table"\), got'):
+        consumer(attempts=store)
+
+
+@pytest.mark.parametrize("table_name", ["", None, 5])
+def test_a_table_without_a_name_is_refused(table_name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="DynamoDBAttempts takes the name of a table, got"):
+        DynamoDBAttempts(table_name)

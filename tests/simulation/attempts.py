@@ -1,0 +1,127 @@
+"""The campaign with an attempt store that fails: the scenarios and checkers of `tests.simulation.campaign`, and more.
+
+python -m tests.simulation.attempts --seeds 1000
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from tarry import AttemptChange, MemoryAttempts, world
+from tarry.testing.checkers import check
+from tarry.testing.deliveries import FAILED, MessageCopy
+from tarry.testing.recorded_history import RecordedHistory
+from tests.simulation.campaign import SeedResult, play
+from tests.simulation.scenario import draw
+from tests.simulation.workers import judge_each
+
+MOODS = ["well", "well", "throttled", "lost answers", "slow", "down", "mixed"]
+STAYS = ("waiting_retry", "unhandled")
+"""Log events of a failed message that stays in its queue."""
+
+
+class FailingStore(MemoryAttempts):
+    """A store that fails as its mood says, and remembers the runs that it counted and returned."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = Random(f"store {seed}")
+        self.mood = self._random.choice(MOODS)
+        self.returned: dict[str, set[int]] = {}
+        """The numbers of runs that were read, by record."""
+
+    def read(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        self._trouble()
+        found = super().read(ids)
+        for key in ids:
+            self.returned.setdefault(key, set()).add(len(found.get(key, {}).get("runs", ())))
+        self._lost()
+        return found
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        assert len({change.id for change in changes}) == len(changes) <= 25
+        self._trouble()
+        super().write(changes)
+        self._lost()
+
+    def _is(self, mood: str, chance: float) -> bool:
+        return self.mood in (mood, "mixed") and self._random.random() < chance
+
+    def _trouble(self) -> None:
+        if self.mood == "down" or self._is("throttled", 0.4):
+            raise RuntimeError("throttled")
+        if self._is("slow", 0.5):
+            world.current().clock.sleep(self._random.choice([0.1, 0.4, 0.7, 3, 20]))
+
+    def _lost(self) -> None:
+        if self._is("lost answers", 0.4):
+            raise ConnectionError("the answer was lost")
+
+
+def judge(seed: int) -> SeedResult:
+    """Run a seed with a store; return the defects."""
+    scenario, store = draw(seed), FailingStore(seed)
+    scenario = replace(scenario, settings={**scenario.settings, "attempts": store})
+    try:
+        report = play(scenario)
+        history = RecordedHistory(report.events, settled=report.settled)
+        found = [str(violation) for violation in check(history)]
+        found += [] if report.settled else ["the messages did not settle"]
+        found += [text for copy in history.copies.values() for text in miscounted(copy, store)]
+    except Exception as error:  # noqa: BLE001 any error is a result of the seed
+        found = [f"{type(error).__name__}: {error}"]
+    return SeedResult(seed, f"seed {seed} ({store.mood}): " + "\n".join(found[:3]) if found else "")
+
+
+def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
+    """Yield what is wrong with the counted runs of a message in one queue."""
+    key = f"{copy.sent_to}#{copy.delivery_id}"
+    counted = set(store.records.get(key, {}).get("runs", ()))
+    carried = int((copy.record or {}).get("carried") or 0)
+    failed = 0
+    for delivery in copy.deliveries:
+        for run in delivery.runs:
+            runs = run.attempt(copy.delivery_id) - carried - 1
+            if not run.is_exact(copy.delivery_id):
+                continue
+            if delivery.count > 1 and runs not in store.returned[key]:
+                yield f"{key}: attempt {runs + 1} of {sorted(store.returned[key])}"
+            if store.mood == "well" and runs < failed:
+                yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {failed} failures"
+        stays = any(event.fields["event"] in STAYS for event in delivery.log_lines)
+        is_over = delivery.following is not None and delivery.decided_at <= delivery.following.at
+        failed += stays and is_over and delivery.ended_well and delivery.verdict in FAILED
+        if delivery.count in counted and delivery.verdict in ("ack", "discard", "defer"):
+            own = any(run.has_own_steps(copy.delivery_id) for run in delivery.runs)
+            if not (own or copy.is_fifo):
+                yield f"{key}: delivery {delivery.count} is counted, though it ended with {delivery.verdict}"
+
+
+def judge_alone(seed: int) -> SeedResult:
+    logging.getLogger("tarry").propagate = False
+    return judge(seed)
+
+
+def lost(seed: int) -> SeedResult:
+    return SeedResult(seed, f"seed {seed}: its process crashed or hung")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    options = parser.parse_args()
+    if options.seed is not None:
+        print(judge_alone(options.seed).text or "no defect")
+        return 0
+    bad = [result.text for result in judge_each(range(options.seeds), judge_alone, lost, 2) if result.text]
+    print(*bad, f"{options.seeds} seeds, {len(bad)} bad", sep="\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
