@@ -77,20 +77,16 @@ def redrive(request: RedriveRequest, context: Any, done: "Report") -> None:
         done.is_cut_short = done.is_cut_short or context.get_remaining_time_in_millis() < RESERVE_MS
         return done.is_cut_short
 
-    clock, queue = world.current().clock, failed.find(request.queue)
-    today = datetime.fromtimestamp(clock.time(), UTC)
+    queue, today = failed.find(request.queue), datetime.fromtimestamp(world.current().clock.time(), UTC)
     with failed.opened(queue, stop=is_late) as inspection:
         failed.check_may_delete(inspection)
         routes = failed.Routes(queue, request.to) if request.action == "retry" else None
         archive = failed.ArchiveBucket(s3, BUCKET, f"removed/{today:%Y/%m/%d}/{queue.name}/{context.aws_request_id}")
-        due = clock.monotonic()
+        pace = failed.Pace(request.rate, is_late)
         for chosen in batches(inspection, request):
-            wait = due - clock.monotonic()
-            if wait > (context.get_remaining_time_in_millis() - RESERVE_MS) / 1000:
+            if not pace.wait(len(chosen), (context.get_remaining_time_in_millis() - RESERVE_MS) / 1000):
                 done.is_cut_short = True
                 return
-            clock.sleep(max(0.0, wait))
-            due = clock.monotonic() + len(chosen) / request.rate
             if routes is not None:
                 results = failed.retry_dead_letters(inspection, chosen, routes, by_id=False)
             else:

@@ -51,6 +51,13 @@ class ServedShop:
     def bodies(self, queue: str) -> list[int]:
         return self.sqs.on_the_loop(lambda: [json.loads(each.body)["id"] for each in self.sqs.sqs.peek(queue)])
 
+    def at_one_moment(self) -> tuple[list[int], list[int]]:
+        """Return the bodies in orders-dlq and in orders; each look at a queue lets a move task go on, so look again."""
+        while True:
+            left, sent = self.bodies("orders-dlq"), self.bodies("orders")
+            if self.bodies("orders-dlq") == left:
+                return left, sent
+
     def in_flight(self) -> int:
         return self.sqs.on_the_loop(lambda: self.sqs.sqs.depth("orders-dlq").in_flight)
 

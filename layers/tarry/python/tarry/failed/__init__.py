@@ -22,7 +22,7 @@ from tarry.failed.groups import Group, groups
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
 from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, start_move
-from tarry.failed.pacing import Limits, TooManyReturned
+from tarry.failed.pacing import Limits, Pace, TooManyReturned
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.restoring import restore
@@ -50,6 +50,7 @@ __all__ = [
     "MessageMoveTask",
     "NotAllowed",
     "NowhereToGo",
+    "Pace",
     "Result",
     "Routes",
     "Selection",

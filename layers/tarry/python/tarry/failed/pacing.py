@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from typing import TYPE_CHECKING
@@ -89,7 +90,12 @@ class TooManyReturned(TarryError):
 
 
 class Pace:
-    """The times at which messages may be sent, shared by the threads of a retry."""
+    """The times at which messages may be sent or deleted, shared by the threads of an operation.
+
+    Args:
+        rate: Messages a second; None for no limit.
+        stop: Called during a wait; if it returns True, the wait ends.
+    """
 
     def __init__(self, rate: float | None, stop: Callable[[], bool]) -> None:
         self._rate = rate
@@ -98,12 +104,20 @@ class Pace:
         self._lock = threading.Lock()
         self._next = self._clock.monotonic()
 
-    def wait(self, count: int) -> bool:
-        """Wait until ``count`` messages may be sent; return False if the wait was stopped."""
+    def wait(self, count: int, most: float = math.inf) -> bool:
+        """Wait until ``count`` messages may be sent; return False if the wait was stopped.
+
+        Args:
+            count: The number of messages.
+            most: The seconds that the wait may take; if it would take longer, it does not begin.
+        """
         if self._rate is None:
             return True
         with self._lock:
-            at = max(self._next, self._clock.monotonic())
+            now = self._clock.monotonic()
+            at = max(self._next, now)
+            if at - now > most:
+                return False
             self._next = at + count / self._rate
         while (left := at - self._clock.monotonic()) > 0:
             if self._stop():
