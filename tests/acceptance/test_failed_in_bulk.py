@@ -103,7 +103,7 @@ def test_two_operators_on_one_queue_send_each_message_once(shop: ServedShop) -> 
 def test_one_key_decides_for_all_of_a_fingerprint_after_their_number_is_shown(
     shop: ServedShop, tmp_path: Path
 ) -> None:  # SPEC M3
-    """Those that it deletes are in an archive, and all that was done is in the audit."""
+    """The archive has those that it deletes, and the audit all that was done."""
     shop.put(20)
     shop.put(30, 20, type="app.Timeout", fingerprint="timeout00000")
     terminal = Terminal(shop, "retry", "--audit", str(tmp_path / "audit.jsonl"))

@@ -1,14 +1,20 @@
-"""docs/guides/operating-dlqs.md: every command of the runbook, in order, against the served model of SQS."""
+"""docs/guides/operating-dlqs.md: every command of the runbook, in order, against the served model of SQS.
+
+The event source mappings of ``tarry pause`` are those of moto.
+"""
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto import mock_aws
 from typer.testing import CliRunner
 
 from tarry.cli.app import app
+from tests.integration.test_pause import Shop as Mappings
 from tests.pages import ROOT, Page
 from tests.served import served
 from tests.unit.failed.dead_letters import envelope_of
@@ -23,6 +29,13 @@ Resources:
       QueueName: orders
       RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 15}
   Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
+  OrdersFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      Runtime: python3.13
+      CodeUri: code
+      Handler: app.handler
+      Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
 """
 KINDS = {
     "636e0ad2": ("app.GatewayTimeout", "9f2c61d0a4be", 24),
@@ -46,25 +59,45 @@ def test_every_command_of_the_runbook_does_what_the_page_says(
 ) -> None:  # SPEC M1, M2, M3
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setattr("tarry.failed.canary.WAIT_SECONDS", 1)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_PROFILE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     (tmp_path / "template.yaml").write_text(TEMPLATE)
-    with served() as sqs:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/app.py").touch()
+    blocks = [block for block in PAGE.blocks if block.language == "sh"]
+    assert [block for block in blocks if block.comment not in {"runbook", "not run: needs a terminal"}] == []
+    outputs = {}
+    with mock_aws(), served() as sqs:
+        mappings = Mappings()
         monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         sqs.queue("orders-dlq")
         policy = json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15})
         sqs.queue("orders", RedrivePolicy=policy, VisibilityTimeout="1")  # a canary is watched for that long
         sqs.on_the_loop(lambda: [put(sqs.sqs, prefix, *kind) for prefix, kind in KINDS.items()])
-        blocks = [block for block in PAGE.blocks if block.language == "sh"]
-        unchecked = [block for block in blocks if block.comment not in {"runbook", "not run: needs a terminal"}]
-        assert unchecked == []
-        outputs = {}
         for words in (words for block in blocks if block.comment == "runbook" for _, words in block.commands()):
-            if words[0] == "tarry":  # the other is a file for the output
+            command = shlex.join(words)
+            if words[0] == "tarry":
                 result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words[1:])
-                assert result.exit_code == 0, (shlex.join(words), result.stdout, result.stderr)
-                outputs[shlex.join(words[1:])] = result.stdout
+                assert result.exit_code == 0, (command, result.stdout, result.stderr)
+                outputs[command] = result.stdout
+            elif words[0] == "tail":
+                paths = [str(Path(word).expanduser()) for word in words]
+                outputs[command] = subprocess.run(paths, capture_output=True, text=True, check=True).stdout
+            else:
+                assert words in (["test_636e0ad2.py"], ["failure.json"])  # the file for the output
+        assert set(mappings.states().values()) == {"Enabled"}
         moved = sqs.on_the_loop(lambda: (len(sqs.sqs.peek("orders")), len(sqs.sqs.peek("orders-dlq"))))
-    assert outputs["failed"]
-    assert "retried 24, failed 0" in outputs["failed retry --queue orders-dlq --group 9f2c61d0a4be --canary 10"]
-    assert moved == (24 + 5 + 4, 0)  # the declined cards are removed, the others moved by SQS
+    assert outputs["tarry pause --queue orders"].startswith("orders -> handler: Enabled -> Disabled\n")
+    assert outputs["tarry failed"]
+    test = outputs["tarry failed show --queue orders-dlq 636e0ad2 --template template.yaml --pytest"]
+    assert "def test_dead_letter_636e0ad2(" in test
+    canaries = outputs["tarry failed retry --queue orders-dlq --group 9f2c61d0a4be --canary 10"]
+    assert canaries == "retried 24, failed 0, skipped 0, deleted 0\n"
+    audit = outputs["tail -n 5 '~/.local/state/tarry/audit.jsonl'"].splitlines()
+    assert [json.loads(line)["command"] for line in audit] == [
+        "tarry resume", "tarry failed retry", "tarry failed retry", "tarry failed remove", "tarry failed restore",
+    ]  # fmt: skip
+    assert moved == (sum(count for *_, count in KINDS.values()), 0)  # restored ones too are moved by SQS at the end
