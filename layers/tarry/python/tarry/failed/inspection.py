@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry import world
@@ -39,8 +40,10 @@ WAIT_SECONDS = 1
 """The wait of a poll; a long poll asks all servers of SQS."""
 MAX_EMPTY_POLLS = 2
 """The number of polls in a row without a new message that end an inspection."""
-ROUNDS = 10
-"""The polls for each thread of `Inspection.in_threads` before the results of all are yielded."""
+ROUNDS = 25
+"""The polls for each thread of `Inspection.in_threads` before the results of all are yielded. In between the threads
+wait for the slowest of them.
+"""
 MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
@@ -110,28 +113,28 @@ class Inspection:
         time; in between no thread runs. An error is raised once the results before it are yielded. ``goes_on``: asked
         by each thread before it receives.
         """
-        empty = 0
+        empty, lock = 0, Lock()
         while empty < MAX_EMPTY_POLLS and goes_on() and not self.is_stopped and not self.is_full:
             results: list[T] = []
-            received: list[int] = []
             left = math.ceil((self.queue.about - len(self.leases)) / size)
-            threads = 1 if empty else max(1, min(number, left))  # after an empty round, one asks whether there are more
+            threads = 1 if empty else max(1, min(number, left))  # after an empty poll, one asks whether there are more
             polls = iter(range(threads * rounds if number > 1 else 1))
 
-            def work_on(
-                results: list[T] = results, received: list[int] = received, polls: Iterator[int] = polls
-            ) -> None:
+            def work_on(results: list[T] = results, polls: Iterator[int] = polls) -> None:
+                nonlocal empty
                 for _ in polls:
                     if self.is_stopped or self.is_full or not goes_on():
                         return
                     dead_letters = self.poll(size)
+                    with lock:
+                        empty = 0 if dead_letters else empty + 1
                     if not dead_letters:
                         return
-                    received.append(len(dead_letters))
                     results.extend(work(dead_letters))
+                    if self.queue.arn.is_fifo:
+                        empty = 0  # only now does SQS deliver the next messages of the groups that were worked on
 
             ended = self.lookups.requests.all([work_on] * threads)
-            empty = 0 if received else empty + 1
             yield results
             for error in ended:
                 if isinstance(error, Exception):

@@ -57,7 +57,7 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
 ) -> None:
-    """Inspect dead letters, send them back to their queues, or remove them.
+    """Inspect dead letters, send them back to their queues, remove and restore them.
 
     Without a command: what died, how many, since when, and how often, for all
     dead-letter queues of the template or the stack.
