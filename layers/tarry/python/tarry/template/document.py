@@ -188,10 +188,13 @@ def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
     return node.value if isinstance(node, yaml.MappingNode) else []
 
 
-def translate(document: dict[str, Any], region: str, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def translate(
+    document: dict[str, Any], region: str, parameters: Mapping[str, Any], *, tolerant: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """Translate a SAM template to CloudFormation: Globals are merged, SQS events become event source mappings.
 
-    Return the translation, and why SAM refuses resources that consume no queue: they are left out.
+    Return the translation, and why SAM refuses resources that are left out: those that consume no queue, or if
+    ``tolerant`` any.
 
     Raises:
         TemplateError: SAM refuses the template.
@@ -200,12 +203,16 @@ def translate(document: dict[str, Any], region: str, parameters: Mapping[str, An
         return document, []
     document = _without_local_paths(document)
     refused: list[str] = []
+
+    def may_miss(name: str) -> bool:
+        return tolerant or not _consumes(document, name)
+
     while True:
         try:
             return _translated(document, region, parameters), refused
         except InvalidDocumentException as error:
             causes = {str(getattr(cause, "_logical_id", "")): cause.message for cause in error.causes}
-            needless = [name for name in causes if name in document["Resources"] and not _consumes(document, name)]
+            needless = [name for name in causes if name in document["Resources"] and may_miss(name)]
             if len(needless) < max(len(causes), 1) or len(needless) == len(document["Resources"]):
                 texts = "; ".join(causes.values()) or error.message
                 raise TemplateError(f"SAM refuses the template: {texts}") from error
