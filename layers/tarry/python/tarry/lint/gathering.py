@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tarry.lint.consumers import is_consumer
 from tarry.lint.facts import (
@@ -39,20 +39,20 @@ class Gatherer:
     """The facts of a template."""
 
     def __init__(self, template: Template, places: Places) -> None:
-        self._template = template
+        self.template = template
         self._places = places
         self.code = TemplateCode(template, list(template.mappings))
 
     def facts(self) -> Facts:
         """Return the facts."""
-        functions = {each.function: None for each in self._template.mappings}
-        known = {name: self.function(each) for name in functions if (each := self._template.functions.get(name))}
+        functions = {each.function: None for each in self.template.mappings}
+        known = {name: self.function(each) for name in functions if (each := self.template.functions.get(name))}
         return Facts(
-            queues={name: self._queue(each) for name, each in self._template.queues.items()},
-            mappings=tuple(self._mapping(each, known.get(each.function)) for each in self._template.mappings),
-            alarms=self._template.checked.alarms,
-            are_alarms_known=self._template.checked.are_alarms_known,
-            wide_sends=tuple(send for each in self._template.functions.values() for send in self._wide_sends(each)),
+            queues={name: self._queue(each) for name, each in self.template.queues.items()},
+            mappings=tuple(self._mapping(each, known.get(each.function)) for each in self.template.mappings),
+            alarms=self.template.checked.alarms,
+            are_alarms_known=self.template.checked.are_alarms_known,
+            wide_sends=tuple(send for each in self.template.functions.values() for send in self._wide_sends(each)),
         )
 
     def unread(self) -> Iterator[str]:
@@ -86,8 +86,8 @@ class Gatherer:
         )
 
     def _consumers(self) -> list[TemplateFunction]:
-        names = dict.fromkeys(each.function for each in self._template.mappings)
-        return [self._template.functions[name] for name in names if name in self._template.functions]
+        names = dict.fromkeys(each.function for each in self.template.mappings)
+        return [self.template.functions[name] for name in names if name in self.template.functions]
 
     def _words(self, function: TemplateFunction) -> frozenset[str]:
         """Return the names, attributes and short texts in the own files that a handler loads."""
@@ -114,7 +114,7 @@ class Gatherer:
         name = queue.logical_id or queue.name
         known, attributes = partial(self._known, name), queue.attributes
         has_redrive = known("RedrivePolicy", queue.dead_letter_arn is not None)
-        hides_count = self._template.checked.hides(f"{name}.RedrivePolicy.maxReceiveCount")
+        hides_count = self.template.checked.hides(f"{name}.RedrivePolicy.maxReceiveCount")
         retention = attributes.get("MessageRetentionPeriod", DEFAULT_RETENTION_SECONDS)
         return QueueFacts(
             name=queue.name,
@@ -126,13 +126,13 @@ class Gatherer:
             has_redrive=has_redrive if has_redrive is not None else (True if hides_count else None),
             dead_letters=name_of(queue.dead_letter_arn),
             max_receive_count=None if hides_count else queue.max_receive_count,
-            key=self._template.checked.keys.get(name),
+            key=self.template.checked.keys.get(name),
         )
 
     def _mapping(self, mapping: TemplateMapping, function: FunctionFacts | None) -> MappingFacts:
         known = partial(self._known, mapping.logical_id)
         return MappingFacts(
-            name=self._template.named(mapping),
+            name=self.template.named(mapping),
             at=self._at(mapping),
             queue=mapping.queue,
             function=function,
@@ -142,8 +142,8 @@ class Gatherer:
             most_invocations=self._most_invocations(mapping, known),
         )
 
-    def _most_invocations(self, mapping: TemplateMapping, known: Callable[[str, Any], Any]) -> int | None:
-        pollers = self._template.checked.pollers
+    def _most_invocations(self, mapping: TemplateMapping, known: Callable[[str, int], int | None]) -> int | None:
+        pollers = self.template.checked.pollers
         if mapping.logical_id in pollers:
             most = pollers[mapping.logical_id]
             return None if most is None else most * INVOCATIONS_OF_POLLER
@@ -152,11 +152,11 @@ class Gatherer:
         return known("ScalingConfig", mapping.maximum_concurrency)
 
     def _known(self, name: str, key: str, value: T) -> T | None:
-        return None if self._template.checked.hides(f"{name}.{key}") else value
+        return None if self.template.checked.hides(f"{name}.{key}") else value
 
     def _at(self, mapping: TemplateMapping) -> At:
         """Return the place of a mapping: a resource, or the event of a function from which SAM makes it."""
-        function = self._template.functions.get(mapping.function)
+        function = self.template.functions.get(mapping.function)
         if function is None or self._places.has(mapping.logical_id):
             return At(mapping.logical_id, (PROPERTIES,))
         event = mapping.logical_id.removeprefix(function.logical_id)
@@ -169,11 +169,10 @@ def _is_consumer(function: TemplateFunction) -> bool:
     return False
 
 
-def wide_sends(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+def wide_sends(tree: ast.Module) -> Iterator[tuple[ast.Call, int]]:
     """Yield the places of sends with as many attributes as SQS allows, or more, and how many each has."""
     for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="send_message"), keywords=keywords):
-                found = next((each.value for each in keywords if each.arg == "MessageAttributes"), None)
-                if isinstance(found, ast.Dict) and None not in found.keys and len(found.keys) >= MAX_ATTRIBUTES:
-                    yield node, len(found.keys)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "send_message":
+            found = next((each.value for each in node.keywords if each.arg == "MessageAttributes"), None)
+            if isinstance(found, ast.Dict) and None not in found.keys and len(found.keys) >= MAX_ATTRIBUTES:
+                yield node, len(found.keys)

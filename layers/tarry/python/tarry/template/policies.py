@@ -56,7 +56,7 @@ def permissions_of(role: Any, resources: Resources, written: Container[str], sco
         name = reference.name
         if resources[name]["Type"] != "AWS::IAM::Role":
             return None
-        found = [each for document in _documents(name, resources, scope) for each in _statements(document)]
+        found = [each for document in _documents(name, resources, scope) for each in statements_of(document)]
         found += _of_queues(resources, scope)
     except (TemplateError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -96,11 +96,12 @@ def _of_queues(resources: Resources, scope: Intrinsics) -> Iterator[Statement]:
             for statement in _listed(_document(resource, scope)["Statement"]):
                 principal = statement.get("Principal")
                 if not isinstance(principal, dict) or "AWS" in principal:
-                    found = _statements({"Statement": statement})
+                    found = statements_of({"Statement": statement})
                     yield from (replace(each, is_certain=False) for each in found)
 
 
-def _statements(document: Mapping[str, Any]) -> Iterator[Statement]:
+def statements_of(document: Mapping[str, Any]) -> Iterator[Statement]:
+    """Yield the statements of a policy document that allow actions."""
     for each in _listed(document["Statement"]):
         if each["Effect"] == "Allow":
             parts = each.get("Action", "*"), each.get("Resource", "*")

@@ -21,11 +21,6 @@ def unseen_dead_letters(queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
     alarms = [each for each in facts.alarms if each.queue == dead_letters.name]
     if any(each.metric in TELLING for each in alarms) or not facts.are_alarms_known:
         return
-    snippet = (
-        f"{{Namespace: AWS/SQS, MetricName: {VISIBLE}, Dimensions: [{{Name: QueueName, Value: "
-        f"{dead_letters.name_in_template}}}], Statistic: Maximum, Period: 60, EvaluationPeriods: 1, "
-        "Threshold: 0, ComparisonOperator: GreaterThanThreshold, TreatMissingData: notBreaching}"
-    )
     if alarms:
         at = dead_letters.at._replace(resource=alarms[0].logical_id).below("MetricName")
         misses = "misses the dead letters that SQS moves" if alarms[0].metric == "NumberOfMessagesSent" else ""
@@ -35,5 +30,9 @@ def unseen_dead_letters(queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
         )
         yield Finding(WRONG_METRIC, functions, text, f"MetricName: {VISIBLE}", at=at)
     else:
-        text = f"No alarm tells that {dead_letters.name} has dead letters. Add an AWS::CloudWatch::Alarm with:"
+        text = (
+            f"No alarm tells that {dead_letters.name} has dead letters. Add an AWS::CloudWatch::Alarm that fires when "
+            f"the Maximum of {VISIBLE} (AWS/SQS) is above 0, with:"
+        )
+        snippet = f"Dimensions: [{{Name: QueueName, Value: {dead_letters.name_in_template}}}]"
         yield Finding(NO_ALARM, functions, text, snippet, at=dead_letters.at)

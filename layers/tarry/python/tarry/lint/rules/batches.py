@@ -16,30 +16,31 @@ def refused_batches(mapping: MappingFacts) -> Iterator[Finding]:
     """Compare the batch size and the window of a mapping with Lambda's limits."""
     size, window = mapping.batch_size, mapping.window_seconds
     functions = (mapping.function.name,) if mapping.function else ()
+    start = f"{mapping.name[:1].upper()}{mapping.name[1:]}"
     large, waits = mapping.at.below("BatchSize"), mapping.at.below("MaximumBatchingWindowInSeconds")
     if mapping.is_fifo:
         if size is not None and size > MOST_WITHOUT_WINDOW:
-            text = f"{mapping.name} has a BatchSize of {size}; on a FIFO queue Lambda accepts at most 10. Set:"
+            text = f"{start} has a BatchSize of {size}; on a FIFO queue Lambda accepts at most 10. Set:"
             yield Finding(FIFO_BATCH, functions, text, "BatchSize: 10", at=large, change=Change(large, "10"))
         if window:
             text = (
-                f"{mapping.name} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts none on a FIFO "
+                f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts none on a FIFO "
                 "queue. Remove it."
             )
             yield Finding(FIFO_BATCH, functions, text, at=waits)
         return
     if size is not None and size > MOST:
-        text = f"{mapping.name} has a BatchSize of {size}; Lambda accepts at most 10000. Set:"
+        text = f"{start} has a BatchSize of {size}; Lambda accepts at most 10000. Set:"
         yield Finding(BATCH_WITHOUT_WINDOW, functions, text, "BatchSize: 10000", at=large)
     elif size is not None and size > MOST_WITHOUT_WINDOW and window == 0:
         text = (
-            f"{mapping.name} has a BatchSize of {size}; Lambda accepts more than 10 only with a batching window of at "
+            f"{start} has a BatchSize of {size}; Lambda accepts more than 10 only with a batching window of at "
             "least 1 s. Set:"
         )
         change = Change(waits, "1")
         snippet = "MaximumBatchingWindowInSeconds: 1"
         yield Finding(BATCH_WITHOUT_WINDOW, functions, text, snippet, at=large, change=change)
     if window is not None and window > LONGEST_WINDOW:
-        text = f"{mapping.name} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts at most 300. Set:"
+        text = f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts at most 300. Set:"
         snippet = "MaximumBatchingWindowInSeconds: 300"
         yield Finding(BATCH_WITHOUT_WINDOW, functions, text, snippet, at=waits)

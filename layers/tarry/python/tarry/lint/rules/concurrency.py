@@ -18,8 +18,8 @@ def low_reserved_concurrency(function: FunctionFacts, mappings: Sequence[Mapping
         return  # 0 switches a function off
     share = reserved // len(mappings)
     text = (
-        f"{function.name} reserves a concurrency of {reserved}, and its queues make up to {sum(known):,} invocations at "
-        "once: Lambda throttles the others, and each uses up a receive of its messages. "
+        f"{function.name} reserves a concurrency of {reserved}, and its queues make up to {sum(known):,} invocations "
+        "at once: Lambda throttles the others, and each uses up a receive of its messages. "
     )
     if share >= FEWEST_LIMIT:
         text, snippet = f"{text}Set for each queue:", f"ScalingConfig: {{MaximumConcurrency: {share}}}"

@@ -22,8 +22,8 @@ def no_dead_letters(mapping: MappingFacts, queue: QueueFacts, facts: Facts) -> I
     if function is not None and function.has_dead_letter_config:
         other = f" The one that {function.name} has is for asynchronous invocations, not for queues."
     text = (
-        f"{queue.name} has no dead-letter queue: a message that always fails is delivered until its retention ends, and "
-        f"then lost.{other} Add a queue, and to {queue.name}:"
+        f"{queue.name} has no dead-letter queue: a message that always fails is delivered until its retention ends, "
+        f"and then lost.{other} Add a queue, and to {queue.name}:"
     )
     target = f"!GetAtt {queue.logical_id}DeadLetters.Arn" if queue.logical_id else "the ARN of the new queue"
     snippet = f"RedrivePolicy: {{deadLetterTargetArn: {target}, maxReceiveCount: 15}}"

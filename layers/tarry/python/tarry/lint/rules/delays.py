@@ -23,8 +23,8 @@ def long_delays(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
     kept = queue.retention_seconds
     if kept is not None and total >= kept:
         text = (
-            f"The retries of {function.name} take up to {total:,.0f} s, and {queue.name} keeps messages for {kept:,} s: "
-            "a message expires before its last attempt. Lower max_attempts or the delays, or set:"
+            f"The retries of {function.name} take up to {total:,.0f} s, and {queue.name} keeps messages for {kept:,} "
+            "s: a message expires before its last attempt. Lower max_attempts or the delays, or set:"
         )
         needed = next((days for days in range(1, 15) if days * DAYS > total), 14)
         yield Finding(BEYOND_RETENTION, (function.name,), text, f"MessageRetentionPeriod: {needed * DAYS}", at=at)

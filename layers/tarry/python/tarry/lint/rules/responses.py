@@ -14,8 +14,8 @@ def ignored_response(mapping: MappingFacts) -> Iterator[Finding]:
     if function is None or mapping.reports_failures is not False or not function.lists_failures:
         return
     text = (
-        f"Lambda ignores which messages {function.name} reports as failed, and deletes the whole batch: failed messages "
-        f"are lost. {mapping.name} needs:"
+        f"Lambda ignores which messages {function.name} reports as failed, and deletes the whole batch: failed "
+        f"messages are lost. Set in {mapping.name}:"
     )
     value = "[ReportBatchItemFailures]"
     at = mapping.at.below("FunctionResponseTypes")
