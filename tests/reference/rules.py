@@ -145,7 +145,7 @@ def _section(rule: str) -> Iterator[str]:
 def _without_null(text: str) -> str:
     """Return an example as it is written in a template, in which a missing property has no line."""
     lines = [line for line in text.splitlines() if not line.endswith(": null")]
-    if not any(line.startswith("  ") for line in lines) or len(lines) < len(text.splitlines()):
-        removed = [line.strip().removesuffix(": null") for line in text.splitlines() if line.endswith(": null")]
+    removed = [line.strip().removesuffix(": null") for line in text.splitlines() if line.endswith(": null")]
+    if removed:
         lines.append(f"# without {', '.join(removed)}")
     return "\n".join(lines)

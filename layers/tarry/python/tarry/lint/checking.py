@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tarry.lint.facts import Facts, FunctionFacts, MappingFacts
+from tarry.lint.facts import CheckedFunction, CheckedMapping, Facts
 from tarry.lint.finding import Finding
 from tarry.lint.gathering import Gatherer
 from tarry.lint.places import Places
@@ -76,8 +76,8 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
     yield from no_room(facts)
 
 
-def _by_function(facts: Facts) -> Iterable[tuple[FunctionFacts, list[MappingFacts]]]:
-    found: dict[str, tuple[FunctionFacts, list[MappingFacts]]] = {}
+def _by_function(facts: Facts) -> Iterable[tuple[CheckedFunction, list[CheckedMapping]]]:
+    found: dict[str, tuple[CheckedFunction, list[CheckedMapping]]] = {}
     for mapping in facts.mappings:
         if mapping.function is not None:
             found.setdefault(mapping.function.name, (mapping.function, []))[1].append(mapping)

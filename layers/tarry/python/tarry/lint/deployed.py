@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from botocore.exceptions import ClientError
 
 from tarry.lint.checking import CheckReport, findings_of
-from tarry.lint.facts import DEFAULT_RETENTION_SECONDS, Facts, FunctionFacts, MappingFacts, QueueFacts
+from tarry.lint.facts import DEFAULT_RETENTION_SECONDS, CheckedFunction, CheckedMapping, CheckedQueue, Facts
 from tarry.lint.finding import At, Finding
 from tarry.lint.gathering import INVOCATIONS_OF_POLLER, MOST_INVOCATIONS, Gatherer
 from tarry.lint.places import Places
@@ -29,7 +29,7 @@ from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.arn import queue_arn
 from tarry.template import Template, TemplateFunction, TemplateQueue, read_template
 from tarry.template.finding import find_template
-from tarry.template.model import DEFAULT_MAX_RECEIVE_COUNT, DEFAULT_VISIBILITY_SECONDS, Alarm, TemplateError
+from tarry.template.model import DEFAULT_MAX_RECEIVE_COUNT, DEFAULT_VISIBILITY_SECONDS, TemplateAlarm, TemplateError
 from tarry.template.permissions import Permissions
 from tarry.template.policies import statements_of
 from tarry.tooling.errors import UsageError
@@ -85,9 +85,9 @@ class _Deployed:
         self._code = code
         self._ids: dict[str, str] = {}
         """The logical ids by the name of the queue or function."""
-        self._queues: dict[str, tuple[QueueFacts, TemplateQueue]] = {}
-        self._functions: dict[str, tuple[FunctionFacts, TemplateFunction]] = {}
-        self._mappings: dict[str, MappingFacts] = {}
+        self._queues: dict[str, tuple[CheckedQueue, TemplateQueue]] = {}
+        self._functions: dict[str, tuple[CheckedFunction, TemplateFunction]] = {}
+        self._mappings: dict[str, CheckedMapping] = {}
         self._skipped: dict[str, None] = {}
 
     def add_stack(self, stack: str) -> None:
@@ -174,7 +174,7 @@ class _Deployed:
         redrive = redrive_of(attributes)
         logical_id = self._ids.get(name)
         count = redrive.max_receive_count if redrive else None
-        facts = QueueFacts(
+        facts = CheckedQueue(
             name=name,
             at=At(logical_id or name),
             logical_id=logical_id,
@@ -207,7 +207,7 @@ class _Deployed:
                 continue
             self._read_queue(arn.name)
             function = self._function(each["FunctionArn"])
-            self._mappings[each["UUID"]] = MappingFacts(
+            self._mappings[each["UUID"]] = CheckedMapping(
                 name=f"the mapping of {arn.name} to {function.name}",
                 at=At(self._ids.get(each["UUID"], function.name)),
                 queue=arn.name,
@@ -220,13 +220,13 @@ class _Deployed:
 
     # functions
 
-    def _function(self, arn: str) -> FunctionFacts:
+    def _function(self, arn: str) -> CheckedFunction:
         name = arn.rsplit(":function:", maxsplit=1)[-1].partition(":")[0]
         if name not in self._functions:
             self._functions[name] = self._read_function(name, arn)
         return self._functions[name][0]
 
-    def _read_function(self, name: str, arn: str) -> tuple[FunctionFacts, TemplateFunction]:
+    def _read_function(self, name: str, arn: str) -> tuple[CheckedFunction, TemplateFunction]:
         client = self._clients.client("lambda")
         config = client.get_function_configuration(FunctionName=arn)
         logical_id = self._ids.get(name)
@@ -238,7 +238,7 @@ class _Deployed:
             lambda: client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
         )
         variables = (config.get("Environment") or {}).get("Variables") or {}
-        facts = FunctionFacts(
+        facts = CheckedFunction(
             name=logical_id or name,
             at=At(logical_id or name),
             timeout_seconds=config.get("Timeout"),
@@ -292,16 +292,16 @@ class _Deployed:
                 yield _document(version["PolicyVersion"]["Document"])
 
     @cached_property
-    def _alarms(self) -> list[Alarm] | None:
+    def _alarms(self) -> list[TemplateAlarm] | None:
         """The alarms on queues; None if they cannot be read."""
 
-        def read() -> list[Alarm]:
+        def read() -> list[TemplateAlarm]:
             pages = (
                 self._clients.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
             )
             return [found for page in pages for each in page.get("MetricAlarms", []) for found in _alarms_of(each)]
 
-        found: list[Alarm] | None = self._allowed(read)
+        found: list[TemplateAlarm] | None = self._allowed(read)
         return found
 
 
@@ -333,10 +333,10 @@ def _document(given: Any) -> Mapping[str, Any]:
     return found
 
 
-def _alarms_of(alarm: Mapping[str, Any]) -> Iterator[Alarm]:
+def _alarms_of(alarm: Mapping[str, Any]) -> Iterator[TemplateAlarm]:
     metrics = [alarm, *((each.get("MetricStat") or {}).get("Metric") or {} for each in alarm.get("Metrics") or [])]
     for each in metrics:
         if each.get("Namespace") == "AWS/SQS":
             dimensions = each.get("Dimensions") or []
             queue = next((one["Value"] for one in dimensions if one["Name"] == "QueueName"), None)
-            yield Alarm(alarm["AlarmName"], each["MetricName"], queue)
+            yield TemplateAlarm(alarm["AlarmName"], each["MetricName"], queue)

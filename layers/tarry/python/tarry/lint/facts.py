@@ -7,7 +7,7 @@ from pathlib import Path
 from tarry.lint.consumers import ConsumerCode
 from tarry.lint.finding import At
 from tarry.support.arn import queue_arn
-from tarry.template.model import Alarm
+from tarry.template.model import TemplateAlarm
 from tarry.template.permissions import Permissions
 
 DAYS = 86_400
@@ -16,7 +16,7 @@ LONGEST_RETENTION_SECONDS = 14 * DAYS
 
 
 @dataclass(frozen=True)
-class QueueFacts:
+class CheckedQueue:
     """A queue."""
 
     name: str
@@ -45,7 +45,7 @@ class QueueFacts:
 
 
 @dataclass(frozen=True)
-class FunctionFacts:
+class CheckedFunction:
     """A function that consumes a queue."""
 
     name: str
@@ -71,13 +71,13 @@ class FunctionFacts:
 
 
 @dataclass(frozen=True)
-class MappingFacts:
+class CheckedMapping:
     """An event source mapping from a queue to a function."""
 
     name: str
     at: At
     queue: str
-    function: FunctionFacts | None
+    function: CheckedFunction | None
     batch_size: int | None = None
     window_seconds: int | None = None
     reports_failures: bool | None = None
@@ -109,13 +109,13 @@ class WideSend:
 class Facts:
     """All facts: queues by name, mappings, alarms."""
 
-    queues: Mapping[str, QueueFacts]
-    mappings: tuple[MappingFacts, ...]
-    alarms: tuple[Alarm, ...] = ()
+    queues: Mapping[str, CheckedQueue]
+    mappings: tuple[CheckedMapping, ...]
+    alarms: tuple[TemplateAlarm, ...] = ()
     are_alarms_known: bool = True
     wide_sends: tuple[WideSend, ...] = field(default=())
 
-    def consumers_of(self, queue: str) -> tuple[MappingFacts, ...]:
+    def consumers_of(self, queue: str) -> tuple[CheckedMapping, ...]:
         """Return the mappings from a queue."""
         return tuple(each for each in self.mappings if each.queue == queue)
 

@@ -60,7 +60,7 @@ def _replaced(text: str, node: yaml.Node, value: yaml.Node, change: Change) -> E
 def _inserted(text: str, node: yaml.MappingNode, key: str, change: Change) -> Edit | None:
     first = node.value[0][0].start_mark if node.value else None
     comma = "," if node.flow_style else ""
-    if first is None or first.line == node.start_mark.line and node.flow_style:
+    if first is None or (first.line == node.start_mark.line and node.flow_style):
         at = text.index("{", node.start_mark.index) + 1
         return Edit(at, at, f"{key}: {change.value}{', ' if first else ''}")
     return Edit(first.index, first.index, f"{key}: {change.value}{comma}\n{' ' * first.column}")

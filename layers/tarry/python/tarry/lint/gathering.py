@@ -9,10 +9,10 @@ from typing import TypeVar
 from tarry.lint.consumers import is_consumer
 from tarry.lint.facts import (
     DEFAULT_RETENTION_SECONDS,
+    CheckedFunction,
+    CheckedMapping,
+    CheckedQueue,
     Facts,
-    FunctionFacts,
-    MappingFacts,
-    QueueFacts,
     WideSend,
     name_of,
 )
@@ -63,14 +63,14 @@ class Gatherer:
                 if why := sources.why_not_read(module):
                     yield f"{why}. The rules that need the code of {each.logical_id} are skipped."
 
-    def function(self, function: TemplateFunction) -> FunctionFacts:
+    def function(self, function: TemplateFunction) -> CheckedFunction:
         """Return the facts of a function."""
         name = function.logical_id
         known = partial(self._known, name)
         is_here = function.code is not None and version_of(function.runtime) is not None
         words = self._words(function) if is_here else None
         variable = function.environment.get(RECURSIVE_LOOP_VARIABLE)
-        return FunctionFacts(
+        return CheckedFunction(
             name=name,
             at=At(name, (PROPERTIES,)),
             timeout_seconds=known("Timeout", function.timeout_seconds),
@@ -110,28 +110,28 @@ class Gatherer:
                 for node, number in wide_sends(file.tree):
                     yield WideSend(function.logical_id, file.path, node.lineno, number)
 
-    def _queue(self, queue: TemplateQueue) -> QueueFacts:
+    def _queue(self, queue: TemplateQueue) -> CheckedQueue:
         name = queue.logical_id or queue.name
         known, attributes = partial(self._known, name), queue.attributes
         has_redrive = known("RedrivePolicy", queue.dead_letter_arn is not None)
-        hides_count = self.template.checked.hides(f"{name}.RedrivePolicy.maxReceiveCount")
+        is_count_unknown = self.template.checked.is_unknown(f"{name}.RedrivePolicy.maxReceiveCount")
         retention = attributes.get("MessageRetentionPeriod", DEFAULT_RETENTION_SECONDS)
-        return QueueFacts(
+        return CheckedQueue(
             name=queue.name,
             at=At(name, (PROPERTIES,)),
             logical_id=queue.logical_id,
             visibility_seconds=known("VisibilityTimeout", queue.visibility_timeout_seconds),
             retention_seconds=known("MessageRetentionPeriod", int(retention)),
             maximum_bytes=known("MaximumMessageSize", int(attributes.get("MaximumMessageSize", MAX_REQUEST_BYTES))),
-            has_redrive=has_redrive if has_redrive is not None else (True if hides_count else None),
+            has_redrive=has_redrive if has_redrive is not None else (True if is_count_unknown else None),
             dead_letters=name_of(queue.dead_letter_arn),
-            max_receive_count=None if hides_count else queue.max_receive_count,
+            max_receive_count=None if is_count_unknown else queue.max_receive_count,
             key=self.template.checked.keys.get(name),
         )
 
-    def _mapping(self, mapping: TemplateMapping, function: FunctionFacts | None) -> MappingFacts:
+    def _mapping(self, mapping: TemplateMapping, function: CheckedFunction | None) -> CheckedMapping:
         known = partial(self._known, mapping.logical_id)
-        return MappingFacts(
+        return CheckedMapping(
             name=self.template.named(mapping),
             at=self._at(mapping),
             queue=mapping.queue,
@@ -152,7 +152,7 @@ class Gatherer:
         return known("ScalingConfig", mapping.maximum_concurrency)
 
     def _known(self, name: str, key: str, value: T) -> T | None:
-        return None if self.template.checked.hides(f"{name}.{key}") else value
+        return None if self.template.checked.is_unknown(f"{name}.{key}") else value
 
     def _at(self, mapping: TemplateMapping) -> At:
         """Return the place of a mapping: a resource, or the event of a function from which SAM makes it."""

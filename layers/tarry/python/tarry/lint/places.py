@@ -31,14 +31,20 @@ class Places:
         return _entry(self._resources, resource) is not None
 
     def line_of(self, at: At) -> int:
-        """Return the line of a place, or of the nearest one around it."""
+        """Return the line of a place, or of the nearest one around it; of what SAM makes, that of its resource."""
         found, line = self._resources, 1
-        for key in (at.resource, *at.keys):
+        for key in (self._written(at.resource), *at.keys):
             entry = _entry(found, key)
             if entry is None:
                 break
             line, found = entry[0].start_mark.line + 1, entry[1]
         return line
+
+    def _written(self, resource: str) -> str:
+        """Return the resource, or the one with the longest name that its name begins with."""
+        pairs = self._resources.value if isinstance(self._resources, yaml.MappingNode) else []
+        names = [str(key.value) for key, _ in pairs if resource.startswith(str(key.value))]
+        return max(names, key=len, default=resource)
 
     def ignores(self, rule: str, resources: Iterable[str]) -> bool:
         """Whether the metadata of the template, or of one of the resources, names the rule as cfn-lint reads it."""

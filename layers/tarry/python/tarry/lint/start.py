@@ -139,7 +139,7 @@ class TemplateCode:
                 yield from unfit_decorators(self._template.functions[name].logical_id, consumer.above)
         for mapping in self._mappings:
             consumer, queue = consumers.get(mapping.function), self._template.queues.get(mapping.queue)
-            is_known = queue is not None and not self._template.checked.hides(f"{queue.logical_id}.RedrivePolicy")
+            is_known = queue is not None and not self._template.checked.is_unknown(f"{queue.logical_id}.RedrivePolicy")
             if consumer is not None and queue is not None and is_known:
                 function = self._template.functions[mapping.function].logical_id
                 place = partial(_place, self._template.path, lines, queue.logical_id or "")

@@ -148,7 +148,7 @@ class TemplateMapping:
 
 
 @dataclass(frozen=True)
-class Alarm:
+class TemplateAlarm:
     """A CloudWatch alarm on a metric. ``queue`` is the name of the queue; None for another kind of metric."""
 
     logical_id: str
@@ -160,7 +160,7 @@ class Alarm:
 class Checked:
     """The parts of a template that no run plays, and that only `tarry check` looks at."""
 
-    alarms: tuple[Alarm, ...] = ()
+    alarms: tuple[TemplateAlarm, ...] = ()
     are_alarms_known: bool = True
     """Whether these are certainly all alarms: each is resolved, and no nested stack or macro can make others."""
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Checked:
     unknown: frozenset[str] = frozenset()
     """The properties that are set to a value that is not known, such as ``Queue.VisibilityTimeout``."""
 
-    def hides(self, place: str) -> bool:
+    def is_unknown(self, place: str) -> bool:
         """Whether the value of a property, or of a part of it, is not known."""
         return any(each == place or each.startswith(f"{place}.") for each in self.unknown)
 

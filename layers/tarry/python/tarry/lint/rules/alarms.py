@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import Facts, QueueFacts
+from tarry.lint.facts import CheckedQueue, Facts
 from tarry.lint.finding import Finding
 
 NO_ALARM = "W9020"
@@ -12,7 +12,7 @@ TELLING = frozenset({VISIBLE, "ApproximateAgeOfOldestMessage"})
 """The metrics that tell of messages in a queue."""
 
 
-def unseen_dead_letters(queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
+def unseen_dead_letters(queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     """Find a dead-letter queue whose messages no alarm tells of; ``queue`` is its source queue, with a function."""
     dead_letters = facts.queues.get(queue.dead_letters or "")
     if dead_letters is None or dead_letters.name == queue.name or facts.consumers_of(dead_letters.name):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts
+from tarry.lint.facts import CheckedMapping
 from tarry.lint.finding import Change, Finding
 
 FIFO_BATCH = "E9024"
@@ -12,7 +12,7 @@ MOST = 10_000
 LONGEST_WINDOW = 300
 
 
-def refused_batches(mapping: MappingFacts) -> Iterator[Finding]:
+def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
     """Compare the batch size and the window of a mapping with Lambda's limits."""
     size, window = mapping.batch_size, mapping.window_seconds
     functions = (mapping.function.name,) if mapping.function else ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tarry.lint.facts import FunctionFacts, MappingFacts
+from tarry.lint.facts import CheckedFunction, CheckedMapping
 from tarry.lint.finding import Finding
 
 LOW_RESERVED = "W9031"
@@ -10,7 +10,7 @@ FEWEST_LIMIT = 2
 """The lowest ``MaximumConcurrency`` that Lambda accepts."""
 
 
-def low_reserved_concurrency(function: FunctionFacts, mappings: Sequence[MappingFacts]) -> Iterator[Finding]:
+def low_reserved_concurrency(function: CheckedFunction, mappings: Sequence[CheckedMapping]) -> Iterator[Finding]:
     """Compare the reserved concurrency of a function with the invocations that all its mappings make at once."""
     reserved = function.reserved_concurrency
     known = [each.most_invocations for each in mappings if each.most_invocations is not None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import DAYS, LONGEST_RETENTION_SECONDS, Facts, MappingFacts, QueueFacts
+from tarry.lint.facts import DAYS, LONGEST_RETENTION_SECONDS, CheckedMapping, CheckedQueue, Facts
 from tarry.lint.finding import Change, Finding
 
 NO_DEAD_LETTERS = "W9014"
@@ -13,7 +13,7 @@ DEAD_LETTERS_OF_DEAD_LETTERS = "W9018"
 SMALL_DEAD_LETTERS = "W9019"
 
 
-def no_dead_letters(mapping: MappingFacts, queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
+def no_dead_letters(mapping: CheckedMapping, queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     """Find a queue with a function and without a dead-letter queue; dead-letter queues need none."""
     if queue.has_redrive is not False or any(each.dead_letters == queue.name for each in facts.queues.values()):
         return
@@ -30,7 +30,7 @@ def no_dead_letters(mapping: MappingFacts, queue: QueueFacts, facts: Facts) -> I
     yield Finding(NO_DEAD_LETTERS, (mapping.consumer,), text, snippet, at=queue.at)
 
 
-def unfit_dead_letters(queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
+def unfit_dead_letters(queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     """Compare a queue with its dead-letter queue."""
     if queue.dead_letters is None:
         return
@@ -57,7 +57,7 @@ def unfit_dead_letters(queue: QueueFacts, facts: Facts) -> Iterator[Finding]:
         yield from _own_redrive(queue, dead_letters, facts)
 
 
-def _retention(queue: QueueFacts, dead_letters: QueueFacts, functions: tuple[str, ...]) -> Iterator[Finding]:
+def _retention(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple[str, ...]) -> Iterator[Finding]:
     kept, kept_dead = queue.retention_seconds, dead_letters.retention_seconds
     if queue.is_fifo or kept is None or kept_dead is None or kept_dead > kept:
         return
@@ -72,7 +72,7 @@ def _retention(queue: QueueFacts, dead_letters: QueueFacts, functions: tuple[str
     yield Finding(SHORT_RETENTION, functions, text, f"MessageRetentionPeriod: {value}", at=at, change=Change(at, value))
 
 
-def _size(queue: QueueFacts, dead_letters: QueueFacts, functions: tuple[str, ...]) -> Iterator[Finding]:
+def _size(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple[str, ...]) -> Iterator[Finding]:
     most, most_dead = queue.maximum_bytes, dead_letters.maximum_bytes
     if most is None or most_dead is None or most_dead >= most:
         return
@@ -86,7 +86,7 @@ def _size(queue: QueueFacts, dead_letters: QueueFacts, functions: tuple[str, ...
     )
 
 
-def _own_redrive(queue: QueueFacts, dead_letters: QueueFacts, facts: Facts) -> Iterator[Finding]:
+def _own_redrive(queue: CheckedQueue, dead_letters: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     """Find the redrive policy of a dead-letter queue without a function."""
     if dead_letters.dead_letters in (None, dead_letters.name) or facts.consumers_of(dead_letters.name):
         return

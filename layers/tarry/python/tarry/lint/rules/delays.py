@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import DAYS, MappingFacts, QueueFacts
+from tarry.lint.facts import DAYS, CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding
 from tarry.policy.backoff import BadDelay, bounds_of
 from tarry.policy.retry_policy import FIFO_BACKOFF, STANDARD_BACKOFF
@@ -13,7 +13,7 @@ IN_FLIGHT_PLACES = 120_000
 """The most messages of a queue that can be invisible at once."""
 
 
-def long_delays(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def long_delays(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Compare the sum of the delays of a retry policy with the retention of its queue and its places in flight."""
     function = mapping.function
     total = longest_wait(mapping, queue)
@@ -39,7 +39,7 @@ def long_delays(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
         yield Finding(FILLS_IN_FLIGHT, (function.name,), text, at=mapping.at)
 
 
-def longest_wait(mapping: MappingFacts, queue: QueueFacts) -> float | None:
+def longest_wait(mapping: CheckedMapping, queue: CheckedQueue) -> float | None:
     """Return the most seconds that the retries in place of a message take; None if it is not certain."""
     code = mapping.function.code if mapping.function else None
     if code is None or code.attempts is None or not code.is_backoff_known:

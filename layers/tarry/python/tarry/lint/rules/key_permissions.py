@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts, QueueFacts
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding
 
 NO_KEY_PERMISSION = "E9023"
 
 
-def key_permissions(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def key_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Find a function whose role allows no use of the key that encrypts its queue."""
     function = mapping.function
     if queue.key is None or function is None or function.permissions is None:

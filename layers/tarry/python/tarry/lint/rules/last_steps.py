@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts, QueueFacts
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding
 
 NO_LAST_STEP = "W9030"
@@ -10,7 +10,7 @@ PASSING_ON = frozenset({"LocalRetry", "RetryInPlace", "SendAgain"})
 """The built-in steps that do not take every failure."""
 
 
-def no_last_step(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def no_last_step(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Find a list of failure steps whose last one passes failures on."""
     function = mapping.function
     steps = function.code.steps_for(queue.name) if function and function.code else ()

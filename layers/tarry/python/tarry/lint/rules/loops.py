@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts, QueueFacts
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding
 from tarry.settlement.plans import MANY_HOPS, RECURSIVE_LOOP_VARIABLE
 from tarry.tooling.queues import queue_name
@@ -10,7 +10,7 @@ from tarry.tooling.queues import queue_name
 ENDED_LOOP = "W9029"
 
 
-def ended_loop(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def ended_loop(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Find a consumer that sends a message to its own queue so often that Lambda stops it."""
     function = mapping.function
     if function is None or function.code is None or function.allows_loops is None:

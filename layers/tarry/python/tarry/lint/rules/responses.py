@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts
+from tarry.lint.facts import CheckedMapping
 from tarry.lint.finding import Change, Finding
 
 IGNORED_RESPONSE = "E9010"
 
 
-def ignored_response(mapping: MappingFacts) -> Iterator[Finding]:
+def ignored_response(mapping: CheckedMapping) -> Iterator[Finding]:
     """Find a mapping without partial responses to a function that lists the messages that failed."""
     function = mapping.function
     if function is None or mapping.reports_failures is not False or not function.lists_failures:

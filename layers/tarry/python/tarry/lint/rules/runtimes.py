@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import FunctionFacts
+from tarry.lint.facts import CheckedFunction
 from tarry.lint.finding import Finding
 from tarry.lint.runtimes import text_of, version_of
 
@@ -10,7 +10,7 @@ OLD_RUNTIME = "E9032"
 OLDEST = (3, 11)
 
 
-def old_runtime(function: FunctionFacts) -> Iterator[Finding]:
+def old_runtime(function: CheckedFunction) -> Iterator[Finding]:
     """Find a consumer of tarry with a version of Python that tarry does not support."""
     version = version_of(function.runtime)
     if function.code is None or version is None or version >= OLDEST:

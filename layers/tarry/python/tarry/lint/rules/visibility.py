@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts, QueueFacts
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Change, Finding
 
 BELOW_TIMEOUT = "E9011"
@@ -12,7 +12,7 @@ TIMES = 6
 LONGEST = 43_200
 
 
-def short_visibility(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def short_visibility(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Compare the visibility timeout of a queue with the timeout of a function and the window of its mapping."""
     function = mapping.function
     if function is None or function.timeout_seconds is None or queue.visibility_seconds is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import MappingFacts, QueueFacts
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding, listed
 
 WIDE_PERMISSIONS = "W9022"
@@ -14,7 +14,7 @@ DESTRUCTIVE = {
 """The actions that lose messages, and the methods of boto3 that need them."""
 
 
-def wide_permissions(mapping: MappingFacts, queue: QueueFacts) -> Iterator[Finding]:
+def wide_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Find destructive actions that a role allows on a queue, and that the code of the function does not call."""
     function = mapping.function
     if function is None or function.permissions is None or function.calls is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics, references
-from tarry.template.model import Alarm, Checked, TemplateError
+from tarry.template.model import Checked, TemplateAlarm, TemplateError
 from tarry.template.reading.values import Resources, of_type, optional_integer
 
 NESTED = ("AWS::CloudFormation::Stack", "AWS::Serverless::Application")
@@ -20,7 +20,7 @@ def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intr
         translated: All resources of its translation, also those whose condition does not hold.
         scope: The resolver of intrinsics.
     """
-    alarms: list[Alarm] = []
+    alarms: list[TemplateAlarm] = []
     are_known = not any(each.get("Type") in NESTED for each in document["Resources"].values() if isinstance(each, dict))
     for logical_id, properties in of_type(translated, "AWS::CloudWatch::Alarm"):
         for metric in _metrics(properties):
@@ -54,15 +54,17 @@ def _metrics(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield metric
 
 
-def _alarm(logical_id: str, metric: Mapping[str, Any], scope: Intrinsics) -> Alarm | None:
+def _alarm(logical_id: str, metric: Mapping[str, Any], scope: Intrinsics) -> TemplateAlarm | None:
     """Return an alarm with one of its metrics; None if it cannot be told which metric that is."""
     try:
         namespace = scope.resolve(metric.get("Namespace"), logical_id)
         if namespace != "AWS/SQS":
-            return Alarm(logical_id, str(metric.get("MetricName")), None) if isinstance(namespace, str) else None
+            return (
+                TemplateAlarm(logical_id, str(metric.get("MetricName")), None) if isinstance(namespace, str) else None
+            )
         name = scope.settled(metric.get("MetricName"), logical_id)
         dimensions = scope.settled(metric.get("Dimensions") or [], logical_id)
-        return Alarm(
+        return TemplateAlarm(
             logical_id, name, next((each["Value"] for each in dimensions if each["Name"] == "QueueName"), None)
         )
     except (TemplateError, LookupError, TypeError, AttributeError):
