@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -144,8 +145,4 @@ def _section(rule: str) -> Iterator[str]:
 
 def _without_null(text: str) -> str:
     """Return an example as it is written in a template, in which a missing property has no line."""
-    lines = [line for line in text.splitlines() if not line.endswith(": null")]
-    removed = [line.strip().removesuffix(": null") for line in text.splitlines() if line.endswith(": null")]
-    if removed:
-        lines.append(f"# without {', '.join(removed)}")
-    return "\n".join(lines)
+    return re.sub(r"^( *)([^ ].*): null$", r"\1# without \2", text, flags=re.MULTILINE)

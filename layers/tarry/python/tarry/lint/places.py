@@ -3,13 +3,11 @@
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tarry.lint.finding import At
-
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from tarry.template.document import NODES
 
 
 class Places:
@@ -22,9 +20,10 @@ class Places:
     def root(self) -> yaml.Node | None:
         """The document as a node."""
         try:
-            return yaml.compose(self._path.read_text(encoding="utf-8-sig"), LOADER)
+            found: yaml.Node | None = yaml.compose(self._path.read_text(encoding="utf-8-sig"), NODES)
         except (OSError, ValueError, yaml.YAMLError):
             return None
+        return found
 
     def has(self, resource: str) -> bool:
         """Whether the file has a resource with this logical id."""
