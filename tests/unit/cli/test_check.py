@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+from tarry.template.document import load_document, translate
 from tests.reference.rules import write_example
 
 ROOT = Path(__file__).parents[3]
@@ -70,11 +71,11 @@ def test_a_finding_has_its_place_its_reason_and_what_to_write() -> None:
     result = check()
     assert result.exit_code == 1
     assert result.stdout == (
-        "template.yaml:15: E9010 Lambda ignores which messages Consumer reports as failed, and deletes the whole batch: "
-        "failed messages are lost. Set in the event Messages of Consumer:\n"
+        "template.yaml:15: E9010 Lambda ignores which messages Consumer reports as failed, and deletes the whole "
+        "batch: failed messages are lost. Set in the event Messages of Consumer:\n"
         "    FunctionResponseTypes: [ReportBatchItemFailures]\n\n"
-        "template.yaml:20: W9012 Queue has a VisibilityTimeout of 20 s, below six times the Timeout of 10 s of Consumer: "
-        "a batch that is throttled or waits for its invocation is delivered again while it runs. Set:\n"
+        "template.yaml:20: W9012 Queue has a VisibilityTimeout of 20 s, below six times the Timeout of 10 s of "
+        "Consumer: a batch that is throttled or waits for its invocation is delivered again while it runs. Set:\n"
         "    VisibilityTimeout: 60\n\n"
         "template.yaml: 1 error and 1 warning. To fix 2: tarry check --fix\n"
     )
@@ -133,7 +134,8 @@ def test_fix_keeps_the_lines_of_json() -> None:
     before = template.read_text().splitlines()
     assert check(str(template), "--fix", "--force").exit_code == 0
     after = template.read_text().splitlines()
-    assert [each.strip() for each in after if each not in before] == ['"FunctionResponseTypes": ["ReportBatchItemFailures"],']  # fmt: skip
+    added = [each.strip() for each in after if each not in before]
+    assert added == ['"FunctionResponseTypes": ["ReportBatchItemFailures"],']
     json.loads(template.read_text())
 
 
@@ -183,6 +185,33 @@ def test_what_cannot_be_read_is_named_and_the_others_are_checked() -> None:
         assert f"{part}" in result.stderr, result.stderr
     assert "The transform Company::Macro is not known" in result.stderr
     assert "The transform AWS::Include is not known" in result.stderr
+
+
+def test_functions_whose_code_is_not_here_are_named() -> None:
+    write()
+    Path("src/app.py").unlink()
+    assert "Skipped: The handler app.handler of Consumer is not in src. The rules that need the" in check().stderr
+    write(TEMPLATE.replace("CodeUri: src", "CodeUri: s3://bucket/code.zip"))
+    result = check()
+    assert "Skipped: The code of Consumer is not on this machine. The rules that need the code" in result.stderr
+    assert (result.exit_code, result.stdout.count("W9012"), result.stdout.count("E9010")) == (1, 1, 0)
+
+
+def test_a_translated_template_and_one_of_the_cdk_have_the_same_findings() -> None:
+    write()
+    translated, _ = translate(load_document(Path("template.yaml")), "us-east-1", {})
+    Path("translated.json").write_text(json.dumps(translated))
+    assert "W9012 Queue has a VisibilityTimeout of 20 s" in check("translated.json").stdout
+    Path("cdk.out/asset.1").mkdir(parents=True)
+    Path("cdk.out/asset.1/app.py").write_text(HANDLER)
+    function = translated["Resources"]["Consumer"]
+    function["Properties"]["Code"] = {"S3Bucket": {"Fn::Sub": "cdk-${AWS::AccountId}"}, "S3Key": "1.zip"}
+    function["Metadata"] = {"aws:cdk:path": "Shop/Consumer", "aws:asset:path": "asset.1"}
+    translated["Parameters"] = {"BootstrapVersion": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/cdk"}}
+    Path("cdk.out/Shop.template.json").write_text(json.dumps(translated, indent=1))
+    result = check("cdk.out")
+    found = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("cdk.out/Shop.template.json:")]
+    assert sorted(found[:-1]) == ["E9010", "W9012"]
 
 
 def test_all_stacks_of_the_cdk_are_checked() -> None:

@@ -23,6 +23,8 @@ from tarry.lint.start import TemplateCode
 from tarry.settlement.plans import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES
 from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
+from tarry.template.code import import_path
+from tarry.template.runtimes import has_handler
 
 T = TypeVar("T")
 
@@ -58,10 +60,16 @@ class Gatherer:
     def unread(self) -> Iterator[str]:
         """Yield why the code of functions cannot be read."""
         for each in self._consumers():
-            if each.code is not None and version_of(each.runtime) is not None:
-                sources, module = self.code.code(each)
-                if why := sources.why_not_read(module):
-                    yield f"{why}. The rules that need the code of {each.logical_id} are skipped."
+            if version_of(each.runtime) is not None and (why := self._why_not_read(each)):
+                yield f"{why}. The rules that need the code of {each.logical_id} are skipped."
+
+    def _why_not_read(self, function: TemplateFunction) -> str:
+        if function.code is None:
+            return f"The code of {function.logical_id} is not on this machine"
+        if not any(has_handler(each, function.handler, function.runtime) for each in import_path(function)):
+            return f"The handler {function.handler} of {function.logical_id} is not in {function.code}"
+        sources, module = self.code.code(function)
+        return sources.why_not_read(module)
 
     def function(self, function: TemplateFunction) -> CheckedFunction:
         """Return the facts of a function."""

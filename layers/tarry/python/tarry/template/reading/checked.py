@@ -49,9 +49,9 @@ def _metrics(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield properties
     several = properties.get("Metrics")
     for each in several if isinstance(several, list) else []:
-        metric = (each.get("MetricStat") or {}).get("Metric") if isinstance(each, dict) else None
-        if isinstance(metric, dict):
-            yield metric
+        match each:
+            case {"MetricStat": {"Metric": dict(metric)}}:
+                yield metric
 
 
 def _alarm(logical_id: str, metric: Mapping[str, Any], scope: Intrinsics) -> TemplateAlarm | None:
