@@ -17,7 +17,7 @@ class At(NamedTuple):
         return At(self.resource, (*self.keys, *keys))
 
 
-class Change(NamedTuple):
+class SafeChange(NamedTuple):
     """The one safe answer to a finding: the place of a property, and its value as YAML that is JSON too."""
 
     at: At
@@ -40,7 +40,7 @@ class Finding:
     line: int | None = None
     at: At | None = None
     """The place in the template, if it is of a resource there."""
-    change: Change | None = None
+    change: SafeChange | None = None
 
     @property
     def is_error(self) -> bool:

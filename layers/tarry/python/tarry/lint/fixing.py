@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import yaml
 
-from tarry.lint.finding import Change, Finding
+from tarry.lint.finding import Finding, SafeChange
 
 
 class Edit(NamedTuple):
@@ -35,7 +35,7 @@ def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
     return text, answered
 
 
-def _edit(text: str, root: yaml.Node | None, change: Change, *, is_json: bool) -> Edit | None:
+def _edit(text: str, root: yaml.Node | None, change: SafeChange, *, is_json: bool) -> Edit | None:
     node = root
     last = change.at.keys[-1]
     for key in ("Resources", change.at.resource, *change.at.keys[:-1]):
@@ -49,7 +49,7 @@ def _edit(text: str, root: yaml.Node | None, change: Change, *, is_json: bool) -
     return _inserted(text, node, json.dumps(last) if is_json else last, change)
 
 
-def _replaced(text: str, node: yaml.Node, value: yaml.Node, change: Change) -> Edit | None:
+def _replaced(text: str, node: yaml.Node, value: yaml.Node, change: SafeChange) -> Edit | None:
     start, end = value.start_mark.index, value.end_mark.index
     is_plain = isinstance(value, yaml.ScalarNode) and value.style in (None, '"', "'") and value.tag.startswith("tag:")
     if not is_plain or not _is_within(value, node) or text[start : start + 1] in ("&", "!"):
@@ -57,7 +57,7 @@ def _replaced(text: str, node: yaml.Node, value: yaml.Node, change: Change) -> E
     return Edit(start, end, change.value)
 
 
-def _inserted(text: str, node: yaml.MappingNode, key: str, change: Change) -> Edit | None:
+def _inserted(text: str, node: yaml.MappingNode, key: str, change: SafeChange) -> Edit | None:
     first = node.value[0][0].start_mark if node.value else None
     comma = "," if node.flow_style else ""
     if first is None or (first.line == node.start_mark.line and node.flow_style):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tarry.lint.facts import CheckedMapping
-from tarry.lint.finding import Change, Finding
+from tarry.lint.finding import Finding, SafeChange
 
 FIFO_BATCH = "E9024"
 BATCH_WITHOUT_WINDOW = "E9025"
@@ -21,7 +21,7 @@ def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
     if mapping.is_fifo:
         if size is not None and size > MOST_WITHOUT_WINDOW:
             text = f"{start} has a BatchSize of {size}; on a FIFO queue Lambda accepts at most 10. Set:"
-            yield Finding(FIFO_BATCH, functions, text, "BatchSize: 10", at=large, change=Change(large, "10"))
+            yield Finding(FIFO_BATCH, functions, text, "BatchSize: 10", at=large, change=SafeChange(large, "10"))
         if window:
             text = (
                 f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts none on a FIFO "
@@ -37,7 +37,7 @@ def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
             f"{start} has a BatchSize of {size}; Lambda accepts more than 10 only with a batching window of at "
             "least 1 s. Set:"
         )
-        change = Change(waits, "1")
+        change = SafeChange(waits, "1")
         snippet = "MaximumBatchingWindowInSeconds: 1"
         yield Finding(BATCH_WITHOUT_WINDOW, functions, text, snippet, at=large, change=change)
     if window is not None and window > LONGEST_WINDOW:

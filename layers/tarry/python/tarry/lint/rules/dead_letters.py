@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tarry.lint.facts import DAYS, LONGEST_RETENTION_SECONDS, CheckedMapping, CheckedQueue, Facts
-from tarry.lint.finding import Change, Finding
+from tarry.lint.finding import Finding, SafeChange
 
 NO_DEAD_LETTERS = "W9014"
 OTHER_TYPE = "E9015"
@@ -69,7 +69,9 @@ def _retention(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple
     )
     at = dead_letters.at.below("MessageRetentionPeriod")
     value = str(LONGEST_RETENTION_SECONDS)
-    yield Finding(SHORT_RETENTION, functions, text, f"MessageRetentionPeriod: {value}", at=at, change=Change(at, value))
+    yield Finding(
+        SHORT_RETENTION, functions, text, f"MessageRetentionPeriod: {value}", at=at, change=SafeChange(at, value)
+    )
 
 
 def _size(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple[str, ...]) -> Iterator[Finding]:
@@ -82,7 +84,7 @@ def _size(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple[str,
     )
     at = dead_letters.at.below("MaximumMessageSize")
     yield Finding(
-        SMALL_DEAD_LETTERS, functions, text, f"MaximumMessageSize: {most}", at=at, change=Change(at, str(most))
+        SMALL_DEAD_LETTERS, functions, text, f"MaximumMessageSize: {most}", at=at, change=SafeChange(at, str(most))
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tarry.lint.consumers import ConsumerCode
-from tarry.lint.finding import At, Change, Finding
+from tarry.lint.finding import At, Finding, SafeChange
 from tarry.template import TemplateQueue
 
 RULE = "W9004"
@@ -49,7 +49,7 @@ def receive_counts(
                 f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message "
                 "behind a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
             )
-            snippet, change = f"maxReceiveCount: {wanted}", Change(at, str(wanted))
+            snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
             yield Finding(RULE, (function,), text, snippet, file, line, at, change)
     elif count < attempts.number:
         wanted = min(2 * attempts.number + 5, HIGHEST)
@@ -57,5 +57,5 @@ def receive_counts(
             f"{low}, below the max_attempts of {attempts.number} of {function}: a message has only {count} attempts. "
             "Set in its RedrivePolicy (2 * max_attempts + 5):"
         )
-        snippet, change = f"maxReceiveCount: {wanted}", Change(at, str(wanted))
+        snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
         yield Finding(RULE, (function,), text, snippet, file, line, at, change)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tarry.lint.facts import CheckedMapping
-from tarry.lint.finding import Change, Finding
+from tarry.lint.finding import Finding, SafeChange
 
 IGNORED_RESPONSE = "E9010"
 
@@ -25,5 +25,5 @@ def ignored_response(mapping: CheckedMapping) -> Iterator[Finding]:
         text,
         f"FunctionResponseTypes: {value}",
         at=at,
-        change=Change(at, '["ReportBatchItemFailures"]'),
+        change=SafeChange(at, '["ReportBatchItemFailures"]'),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tarry.lint.facts import CheckedMapping, CheckedQueue
-from tarry.lint.finding import Change, Finding
+from tarry.lint.finding import Finding, SafeChange
 
 BELOW_TIMEOUT = "E9011"
 BELOW_RECOMMENDATION = "W9012"
@@ -20,7 +20,7 @@ def short_visibility(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[F
     timeout, visibility, window = function.timeout_seconds, queue.visibility_seconds, mapping.window_seconds
     wanted = min(TIMES * timeout + (window or 0), LONGEST)
     at = queue.at.below("VisibilityTimeout")
-    change = Change(at, str(wanted)) if window is not None else None
+    change = SafeChange(at, str(wanted)) if window is not None else None
     snippet = f"VisibilityTimeout: {wanted}"
     has = f"{queue.name} has a VisibilityTimeout of {visibility} s"
     if visibility < timeout:
