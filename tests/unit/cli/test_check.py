@@ -227,3 +227,5 @@ def test_all_stacks_of_the_cdk_are_checked() -> None:
         "cdk.out/Two.template.json",
     ]
     assert "Skipped: cdk.out/Bad.template.json is not JSON" in result.stderr
+    refused = check("cdk.out", "--fix", "--force")
+    assert (refused.exit_code, "is generated, and the next build would undo" in refused.stderr) == (2, True)

@@ -100,6 +100,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         import tarry.lint.checking  # noqa: F401 it needs the libraries
     with refusals():
         paths = _templates(template)
+        if fix:
+            _refuse_generated(paths)
         values = pairs(parameter or [], "--parameter")
         reports = _reports(paths, values, config_env)
         if fix:
@@ -165,6 +167,14 @@ def _joined(reports: Sequence[CheckReport]) -> CheckReport:
 
 
 # fixing
+
+
+def _refuse_generated(paths: Sequence[Path]) -> None:
+    from tarry.template.finding import CDK_OUTPUT, is_built
+
+    for path in paths:
+        if is_built(path.resolve()) or CDK_OUTPUT in path.resolve().parts:
+            refuse(f"{path} is generated, and the next build would undo the changes: fix its source")
 
 
 def _fix(reports: dict[Path, CheckReport], *, force: bool, is_shown: bool) -> None:
