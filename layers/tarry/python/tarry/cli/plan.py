@@ -84,10 +84,12 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 2 wrong usage, or code that cannot be imported.
     """
     with libraries("tarry plan", "local"):
+        from tarry.planning.drawing import check_directory
         from tarry.planning.request import check_load, load_of, subjects_of
 
     try:
         with refusals():
+            check_directory(svg)
             load = load_of(rate, failing, outage, handler_time)
             subjects = subjects_of(
                 function,

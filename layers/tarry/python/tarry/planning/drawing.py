@@ -17,7 +17,7 @@ from tarry.planning.text import (
     scale_of,
     then_text,
 )
-from tarry.planning.units import range_text, time_text
+from tarry.planning.units import range_text, rough, time_text
 from tarry.testing.drawing import DARK, FONT, LIGHT, fit
 from tarry.tooling.errors import UsageError
 from tarry.tooling.text import duration, printable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tarry.planning.timeline import PlannedAttempt, PolicyTimeline
 
 WIDTH, MARGIN = 960, 24
-LEFT, RIGHT = 120, 700
+LEFT, RIGHT = 120, 660
 """The ends of the time axis of the attempts."""
 TOP, ROW, BAR = 116, 28, 14
 CHART_LEFT, CHART_RIGHT, CHART_HEIGHT = 88, 936, 200
@@ -46,6 +46,12 @@ STYLE = f"""
   .grid {{ stroke-dasharray: 2 4 }}
   .dead-line {{ fill: none; stroke-width: 2 }}
   .outage {{ fill-opacity: 0.35 }}"""
+
+
+def check_directory(path: Path | None) -> None:
+    """Raise `UsageError` if the directory of a picture does not exist, before it is simulated."""
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"--svg {path} cannot be written: there is no directory {path.parent}")
 
 
 def write_picture(path: Path, timeline: PolicyTimeline, result: LoadResult | None) -> None:
@@ -74,7 +80,7 @@ class _PlanDrawing:
         height = self._bottom + 44
         if self._result is not None:
             parts += self._load(self._result, height + 16)
-            height += CHART_HEIGHT + 196
+            height += CHART_HEIGHT + 184
         body = "\n".join(f"  {part}" for part in parts)
         title = escape(printable(f"{self._timeline.policy.name}: {end_text(self._timeline)}"))
         return (
@@ -121,7 +127,7 @@ class _PlanDrawing:
             )
             yield text_at(MARGIN, y + 4, f"attempt {row.number}")
             ends = row.follows not in WAITS_DRAWN
-            text = f"{range_text(*row.begins)}: {then_text(row)}"
+            text = f"{range_text(*row.begins, rough)}: {then_text(row)}"
             if ends:
                 yield f'<rect class="end-{row.follows}" x="{end + 8:.1f}" y="{y - 5}" width="10" height="10" rx="2"/>'
             x = RIGHT + 24
@@ -143,7 +149,7 @@ class _PlanDrawing:
             "not drained" if drained is None else f"drained after {duration(drained.mean)}",
         ]
         yield text_at(MARGIN, top + 70, fit(", ".join(facts), width, 13))
-        yield from self._chart(result, top + 92)
+        yield from self._chart(result, top + 100)
 
     def _chart(self, result: LoadResult, top: int) -> Iterator[str]:
         end = max(run.ended_at for run in result.runs)
@@ -176,7 +182,7 @@ class _PlanDrawing:
             if x(at) - last >= TICK_SPACE:
                 last = x(at)
                 yield text_at(last, bottom + 18, label, "quiet middle")
-        yield text_at(CHART_LEFT + 6, top + 16, f"outage, {duration(result.load.outage)}", "quiet")
+        yield text_at(CHART_LEFT, top - 6, f"outage, {duration(result.load.outage)}", "quiet")
         place = float(CHART_LEFT)
         for kind, text in LEGEND.items():
             yield f'<rect class="{kind}" x="{place:g}" y="{bottom + 34}" width="20" height="12"/>'

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 SEEDS = 5
 MANY_MESSAGES = 100_000
 """A run of more messages is scaled down: each simulated message stands for several."""
-MOST_MESSAGES = 1_000_000
-"""Where a run ends that is not drained."""
+MOST_MESSAGES = 300_000
+"""The most simulated messages of a run."""
+LONGEST = 3
+"""A run that is not drained ends after so many times the outage and the longest retries."""
 PER_REQUEST = 10
 """Messages of a request to SQS."""
 MOST_SAMPLES = 480
@@ -215,12 +217,15 @@ class _Model:
         self._run = LoadRun(seed, self._scale)
         self._sample_every = max(load.outage / 120, 0.001)
         self._next_sample = 0.0
+        expected = load.outage + timeline.ends.latest
+        is_enough = load.rate < consuming.messages_per_second(load.handler_time)
+        self._horizon = expected * (LONGEST if is_enough else 1)
 
     def run(self) -> LoadRun:
         load, run, events = self._load, self._run, self._events
         arrival = self._random.expovariate(self._rate)
         self._at(load.outage, self._outage_ends)
-        while run.messages < MOST_MESSAGES:
+        while run.messages < MOST_MESSAGES and self.now <= self._horizon:
             if events and events[0][0] <= arrival:
                 self.now, _, action, arguments = heappop(events)
                 if self.now >= self._next_sample:

@@ -125,7 +125,7 @@ def _policies(wanted: WantedPolicies, handler: Any) -> dict[str, PlannedPolicy] 
 
     consumer = _consumer(handler)
     if consumer is None:
-        kind = type(handler).__name__
+        kind = "class" if isinstance(handler, type) else type(handler).__name__
         return NotLoaded(f"{wanted.name} is not a consumer of tarry, but a {kind}: is its @consumer missing?")
     return {
         queue: policy_of(

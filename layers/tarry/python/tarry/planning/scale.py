@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log1p
 
-from tarry.planning.units import time_text
+from tarry.planning.units import rough, time_text
 
 TICKS = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 4 * 86_400, 14 * 86_400)
 
@@ -32,4 +32,4 @@ class LogScale:
             x = self.x(seconds)
             if seconds < self._longest and x - found[-1][0] >= space and end - x >= space:
                 found.append((x, time_text(seconds)))
-        return [*found, (end, time_text(self._longest))]
+        return [*found, (end, rough(self._longest))]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarry.planning.timeline import PlannedAttempt, PlannedQueue, PolicyTimeline
 
 WIDTH = 80
-FIRST_ROWS, LAST_ROWS = 20, 5
+FIRST_ROWS, LAST_ROWS = 12, 3
 """The attempts that are shown of a long timeline."""
 HEIGHT = 8
 """The lines of the picture of a load."""
@@ -282,13 +282,10 @@ def chart(result: LoadResult) -> Iterator[str]:
         cells = (value / highest * HEIGHT * PER_CELL - (line - 1) * PER_CELL for value in values)
         label = f"{highest:,.0f}" if line == HEIGHT else "0" if line == 1 else ""
         yield f"{label:>{CHART_LEFT - 2}}  " + "".join(BLOCKS[max(0, min(PER_CELL, round(each)))] for each in cells)
-    marks = [(0.0, "0 s"), (result.load.outage, f"outage ends, {duration(result.load.outage)}"), (end, duration(end))]
-    axis = ""
-    for at, label in marks:
-        place = min(CHART_LEFT + round(at / end * (columns - 1)), WIDTH - len(label))
-        if place > len(axis):
-            axis = f"{axis:<{place}}{label}"
-    yield axis
+    last, label = duration(end), f"outage ends, {duration(result.load.outage)}"
+    place = CHART_LEFT + round(result.load.outage / end * (columns - 1))
+    place = max(CHART_LEFT + 5, min(place, WIDTH - len(last) - 2 - len(label)))
+    yield f"{'0 s':>{CHART_LEFT + 3}}{label:>{place + len(label) - CHART_LEFT - 3}}".ljust(WIDTH - len(last)) + last
 
 
 def resampled(runs: Sequence[LoadRun], count: int, end: float) -> list[LoadSample]:
