@@ -51,7 +51,16 @@ def _bounds(bounds: tuple[float, float]) -> dict[str, float]:
 
 
 def _load(result: LoadResult) -> dict[str, Any]:
-    numbers = ("failed", "waiting_at_end", "peak_waiting", "peak_ready", "peak_in_flight", "attempts", "invocations")
+    numbers = (
+        "failed",
+        "waiting_at_end",
+        "peak_waiting",
+        "peak_ready",
+        "peak_in_flight",
+        "messages",
+        "runs",
+        "invocations",
+    )
     costs = costs_of(result)
     return {
         **asdict(result.load),

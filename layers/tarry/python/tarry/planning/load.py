@@ -99,7 +99,8 @@ class LoadRun:
     messages: int = 0
     failed: int = 0
     """The messages that failed at least once."""
-    attempts: int = 0
+    runs: int = 0
+    """The runs of the handler."""
     drained_at: float | None = None
     """When no message of the outage was left, and none was ready; None if that did not happen."""
     ended_at: float = 0
@@ -329,8 +330,9 @@ class _Model:
                 failed.append((message, begins + load.handler_time))
                 again = (stage.runs - 1) * load.handler_time + self._between(stage.local_wait)
                 local_time = max(local_time, again)
+                run.runs += stage.runs - 1
         seconds = ceil(len(batch) / at_once) * load.handler_time + local_time
-        run.attempts += len(batch)
+        run.runs += len(batch)
         run.invocations += 1
         run.busy_seconds += seconds
         self._running += 1
@@ -425,7 +427,7 @@ def _multiplied(run: LoadRun) -> LoadRun:
 
 
 COUNTED = (
-    *("messages", "failed", "attempts", "waiting_at_end", "peak_waiting", "peak_ready", "peak_in_flight"),
+    *("messages", "failed", "runs", "waiting_at_end", "peak_waiting", "peak_ready", "peak_in_flight"),
     *("invocations", "busy_seconds"),
 )
 SENDS = frozenset({"copy", "dead_letter", "sent_on"})

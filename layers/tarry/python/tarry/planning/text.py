@@ -253,9 +253,7 @@ def numbers(result: LoadResult) -> Iterator[str]:
 def _drained(result: LoadResult) -> list[tuple[str, str]]:
     found, outage = result.drained, result.load.outage
     if found is None:
-        return [
-            ("drained", f"not after {duration(min(run.ended_at for run in result.runs))}, the end of the simulation")
-        ]
+        return [("drained", f"not within {duration(min(run.ended_at for run in result.runs))}")]
     limits = f"{duration(found.mean)} ({duration(found.least)} to {duration(found.most)})"
     return [("drained after", limits), ("  after the outage", duration(found.mean - outage))]
 

@@ -195,7 +195,7 @@ class _Walk:
 
     def _in_place(self, step: PlannedStep, wait: DelayBounds) -> PlannedAttempt:
         queue = self.queue
-        longest = MAX_VISIBILITY_SECONDS - 1 - (UNKNOWN_RECEIVE_SECONDS if self.receives > 1 else 0)
+        longest = MAX_VISIBILITY_SECONDS - 2 - (UNKNOWN_RECEIVE_SECONDS if self.receives > 1 else 0)
         margin = min(MARGIN_SECONDS, queue.retention * MARGIN_SHARE)
         if self.age.plus(self.local_wait).latest + min(wait.latest, longest) + margin > queue.retention:
             self.notes.append(
