@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 from tarry.planning.scale import TICKS
 from tarry.planning.text import (
@@ -17,10 +16,11 @@ from tarry.planning.text import (
     scale_of,
     then_text,
 )
+from tarry.planning.timeline import WAITS
 from tarry.planning.units import range_text, rough, time_text
-from tarry.testing.drawing import DARK, FONT, LIGHT, fit
+from tarry.story.svg import NORMAL, fit, group, picture, text_at, width_of
 from tarry.tooling.errors import UsageError
-from tarry.tooling.text import duration, printable
+from tarry.tooling.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +37,8 @@ CHART_LEFT, CHART_RIGHT, CHART_HEIGHT = 88, 936, 200
 COLUMNS = 240
 """The times at which the lines of a load have a point."""
 TICK_SPACE = 72
-STYLE = f"""
-  text {{ font: 13px {FONT} }}
-  .title {{ font-size: 16px; font-weight: 600 }}
-  .quiet {{ font-size: 12px }}
-  .middle {{ text-anchor: middle }}
-  .end {{ text-anchor: end }}
-  .grid {{ stroke-dasharray: 2 4 }}
-  .dead-line {{ fill: none; stroke-width: 2 }}
-  .outage {{ fill-opacity: 0.35 }}"""
+TEXT = RIGHT + 24
+"""Where the text of an attempt begins."""
 
 
 def check_directory(path: Path | None) -> None:
@@ -81,14 +74,7 @@ class _PlanDrawing:
         if self._result is not None:
             parts += self._load(self._result, height + 16)
             height += CHART_HEIGHT + 184
-        body = "\n".join(f"  {part}" for part in parts)
-        title = escape(printable(f"{self._timeline.policy.name}: {end_text(self._timeline)}"))
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-            f' role="img">\n<title>{title}</title>\n<style>{style()}\n</style>\n'
-            f'  <rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
-            f"{body}\n</svg>\n"
-        )
+        return picture(f"{self._timeline.policy.name}: {end_text(self._timeline)}", parts, WIDTH, height)
 
     # the timeline
 
@@ -96,7 +82,7 @@ class _PlanDrawing:
         timeline, width = self._timeline, WIDTH - 2 * MARGIN
         name = timeline.policy.name + (f" on {timeline.queue.name}" if timeline.queue.is_known else "")
         yield text_at(MARGIN, 34, fit(name, width, 16), "title")
-        yield text_at(MARGIN, 56, fit(policy_text(timeline), width, 13))
+        yield text_at(MARGIN, 56, fit(policy_text(timeline), width, NORMAL))
         yield text_at(MARGIN, 75, fit(facts_text(timeline.queue), width, 12), "quiet")
         yield text_at(MARGIN, 94, fit(end_text(timeline), width, 12), "quiet")
 
@@ -116,39 +102,32 @@ class _PlanDrawing:
                 yield text_at(MARGIN, y + 4, f"... {row:,} more", "quiet")
                 continue
             begin, end = (self._scale.x(each) for each in row.begins)
-            if before is not None and before.number == row.number - 1 and before.follows in WAITS_DRAWN:
-                middle = self._scale.x(before.begins.latest)
-                yield f'<line class="wait" x1="{middle:.1f}" y1="{y}" x2="{begin:.1f}" y2="{y}"/>'
-            title = _words(row)
-            yield (
-                f"<g><title>{escape(printable(title, keep=chr(10)))}</title>"
-                f'<rect class="attempt" x="{begin - 3:.1f}" y="{y - BAR / 2:g}" width="{end - begin + 6:.1f}"'
-                f' height="{BAR}" rx="3"/></g>'
-            )
+            if before is not None:
+                waits = self._scale.x(before.begins.latest)
+                yield _bar("WAITING_RETRY", waits, begin, y, 2)
+            yield group(_words(row), _bar("attempt", begin - 3, end + 3, y, BAR))
             yield text_at(MARGIN, y + 4, f"attempt {row.number}")
-            ends = row.follows not in WAITS_DRAWN
+            if row.follows in END_COLOURS:
+                yield _bar(END_COLOURS[row.follows], end + 9, end + 19, y, 10)
             text = f"{range_text(*row.begins, rough)}: {then_text(row)}"
-            if ends:
-                yield f'<rect class="end-{row.follows}" x="{end + 8:.1f}" y="{y - 5}" width="10" height="10" rx="2"/>'
-            x = RIGHT + 24
-            yield text_at(x, y + 4, fit(text, WIDTH - MARGIN - x, 12), "quiet")
+            yield text_at(TEXT, y + 4, fit(text, WIDTH - MARGIN - TEXT, 12), "quiet")
             before = row
 
     # the load
 
     def _load(self, result: LoadResult, top: int) -> Iterator[str]:
         width = WIDTH - 2 * MARGIN
-        yield f'<line class="rule" x1="{MARGIN}" y1="{top - 14}" x2="{WIDTH - MARGIN}" y2="{top - 14}"/>'
+        yield f'<line class="grid" x1="{MARGIN}" y1="{top - 14}" x2="{WIDTH - MARGIN}" y2="{top - 14}"/>'
         for place, line in enumerate(assumptions(result)):
             kind = "" if place == 0 else "quiet"
-            yield text_at(MARGIN, top + 10 + 20 * place, fit(line, width, 13 if place == 0 else 12), kind)
+            yield text_at(MARGIN, top + 10 + 20 * place, fit(line, width, NORMAL if place == 0 else 12), kind)
         drained = result.drained
         facts = [
             f"waiting at most {count_text(result.of(lambda run: run.peak_waiting))}",
             f"dead letters {count_text(result.of(lambda run: run.dead))}",
             "not drained" if drained is None else f"drained after {duration(drained.mean)}",
         ]
-        yield text_at(MARGIN, top + 70, fit(", ".join(facts), width, 13))
+        yield text_at(MARGIN, top + 70, fit(", ".join(facts), width, NORMAL))
         yield from self._chart(result, top + 100)
 
     def _chart(self, result: LoadResult, top: int) -> Iterator[str]:
@@ -164,19 +143,17 @@ class _PlanDrawing:
             return round(bottom - CHART_HEIGHT * value / highest, 1)
 
         outage = x(result.load.outage)
-        yield (
-            f'<rect class="outage" x="{CHART_LEFT}" y="{top}" width="{outage - CHART_LEFT:.1f}"'
-            f' height="{CHART_HEIGHT}"/>'
-        )
+        size = f'width="{outage - CHART_LEFT:.1f}" height="{CHART_HEIGHT}"'
+        yield f'<rect class="READY" fill-opacity="0.35" x="{CHART_LEFT}" y="{top}" {size}/>'
         for value in (highest, highest / 2, 0):
             yield f'<line class="grid" x1="{CHART_LEFT}" y1="{y(value)}" x2="{CHART_RIGHT}" y2="{y(value)}"/>'
             yield text_at(CHART_LEFT - 8, y(value) + 4, f"{value:,.0f}", "quiet end")
         below = [(x(each.at), y(0)) for each in samples]
         waiting = [(x(each.at), y(each.waiting)) for each in samples]
         ready = [(x(each.at), y(each.waiting + each.ready)) for each in samples]
-        yield _area("waiting", waiting, below)
-        yield _area("ready", ready, waiting)
-        yield _line("dead-line", [(x(each.at), y(each.dead)) for each in samples])
+        yield _area("WAITING_RETRY", waiting, below)
+        yield _area("IN_FLIGHT", ready, waiting)
+        yield _line("broken", [(x(each.at), y(each.dead)) for each in samples])
         last = -1e9
         for at, label in _chart_ticks(end):
             if x(at) - last >= TICK_SPACE:
@@ -185,13 +162,13 @@ class _PlanDrawing:
         yield text_at(CHART_LEFT, top - 6, f"outage, {duration(result.load.outage)}", "quiet")
         place = float(CHART_LEFT)
         for kind, text in LEGEND.items():
-            yield f'<rect class="{kind}" x="{place:g}" y="{bottom + 34}" width="20" height="12"/>'
+            yield _bar(kind, place, place + 20, bottom + 40, 12)
             yield text_at(place + 26, bottom + 44, text, "quiet")
-            place += 48 + 7 * len(text)
+            place += 26 + width_of(text, 12) + 16
 
 
-WAITS_DRAWN = frozenset({"retry", "copy", "unhandled"})
-LEGEND = {"waiting": "waiting for a retry", "ready": "ready", "end-dead_letter": "dead letters so far"}
+END_COLOURS = {"dead_letter": "DEAD_LETTERED", "stays": "DEAD_LETTERED", "drop": "DISCARDED", "sent_on": "RESENT"}
+LEGEND = {"WAITING_RETRY": "waiting for a retry", "IN_FLIGHT": "ready", "DEAD_LETTERED": "dead letters so far"}
 
 
 def _chart_ticks(end: float) -> Iterator[tuple[float, str]]:
@@ -207,9 +184,15 @@ def _chart_ticks(end: float) -> Iterator[tuple[float, str]]:
 def _words(attempt: PlannedAttempt) -> str:
     """Return an attempt in words, to be read while the pointer is over it."""
     lines = [f"attempt {attempt.number}: {range_text(*attempt.begins)} after the first, then {then_text(attempt)}"]
-    if attempt.follows in WAITS_DRAWN:
+    if attempt.follows in WAITS:
         lines.append(f"the next one after {range_text(*attempt.wait)}")
     return "\n".join([*lines, *attempt.notes])
+
+
+def _bar(kind: str, begin: float, end: float, y: float, height: float) -> str:
+    """Return a rectangle around the line ``y``."""
+    size = f'width="{max(0.0, end - begin):.1f}" height="{height:g}"'
+    return f'<rect class="{kind}" x="{begin:.1f}" y="{y - height / 2:g}" {size} rx="{min(3, height / 4):g}"/>'
 
 
 def _area(kind: str, upper: list[tuple[float, float]], lower: list[tuple[float, float]]) -> str:
@@ -219,34 +202,3 @@ def _area(kind: str, upper: list[tuple[float, float]], lower: list[tuple[float, 
 
 def _line(kind: str, points: list[tuple[float, float]]) -> str:
     return f'<polyline class="{kind}" points="{" ".join(f"{x:g},{y:g}" for x, y in points)}"/>'
-
-
-def text_at(x: float, y: float, text: str, kind: str = "") -> str:
-    """Return a text of a picture."""
-    classes = f' class="{kind}"' if kind else ""
-    return f'<text x="{round(x, 1):g}" y="{y:g}"{classes}>{escape(printable(text))}</text>'
-
-
-def style() -> str:
-    """Return the style sheet, for light and dark mode."""
-    dark = "\n".join(f"  {line}" for line in _colours(DARK).splitlines())
-    return f"{STYLE}\n{_colours(LIGHT)}\n  @media (prefers-color-scheme: dark) {{\n{dark}\n  }}"
-
-
-def _colours(colours: dict[str, str]) -> str:
-    rules = [
-        f"text {{ fill: {colours['text']} }}",
-        f".quiet {{ fill: {colours['quiet']} }}",
-        f".paper {{ fill: {colours['paper']}; stroke: {colours['line']} }}",
-        f".grid, .rule {{ stroke: {colours['line']} }}",
-        f".wait {{ stroke: {colours['WAITING_RETRY']}; stroke-width: 2 }}",
-        f".attempt {{ fill: {colours['attempt']} }}",
-        f".waiting {{ fill: {colours['WAITING_RETRY']} }}",
-        f".ready {{ fill: {colours['IN_FLIGHT']} }}",
-        f".dead-line {{ stroke: {colours['DEAD_LETTERED']} }}",
-        f".outage {{ fill: {colours['READY']} }}",
-        f".end-dead_letter, .end-stays {{ fill: {colours['DEAD_LETTERED']} }}",
-        f".end-drop {{ fill: {colours['DISCARDED']} }}",
-        f".end-sent_on {{ fill: {colours['RESENT']} }}",
-    ]
-    return "\n".join(f"  {rule}" for rule in rules)
