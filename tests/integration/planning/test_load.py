@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, consumer
-from tarry.planning import load as model
-from tarry.planning.load import Consuming, Load, LoadResult, simulate
+from tarry.planning import simulation
+from tarry.planning.load import Consuming, Load, LoadResult
 from tarry.planning.policy import policy_of
+from tarry.planning.simulation import simulate
 from tarry.planning.text import load_text
 from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
 from tarry.planning.warnings import load_warnings
@@ -42,7 +43,7 @@ def result(load: Load, planned: PolicyTimeline, consuming: Consuming | None = No
 def test_the_waiting_messages_are_rate_times_share_times_mean_delay(
     monkeypatch: pytest.MonkeyPatch, simulated: int
 ) -> None:
-    monkeypatch.setattr(model, "MANY_MESSAGES", simulated)
+    monkeypatch.setattr(simulation, "MANY_MESSAGES", simulated)
     planned = made(max_attempts=3, backoff=Fixed(60, jitter="equal"))  # two delays of 45 s on average
     found = result(Load(rate=20, failing=0.5, outage=300, handler_time=0.01), planned, seeds=5)
     assert (found.runs[0].scale > 1) == (simulated == 1_000)

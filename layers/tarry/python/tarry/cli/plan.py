@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 tarry plan OrdersFunction
-tarry plan --backoff 'Exponential(30, 3, 900, jitter="equal")' --max-attempts 5
-tarry plan OrdersFunction --rate 50/s --failing 20% --outage 15m --svg plan.svg"""
+tarry plan --backoff 'Exponential(30, 3, 900, jitter="equal")'
+tarry plan OrdersFunction --rate 50/s --failing 20% --outage 15m
+tarry plan OrdersFunction --svg plan.svg"""
 
 
 def plan(  # noqa: PLR0913, PLR0917 the options of the command
@@ -136,7 +137,8 @@ def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from tarry.planning.load import SEEDS, LoadResult, simulate
+    from tarry.planning.load import LoadResult
+    from tarry.planning.simulation import SEEDS, simulate
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))

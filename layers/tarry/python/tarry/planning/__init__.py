@@ -1,1 +1,1 @@
-"""What a retry policy does before it does it: the times of its attempts, and the queue during an outage."""
+"""Plans for `tarry plan`: the timeline of a retry policy, and a queue during an outage."""

@@ -35,7 +35,7 @@ class WantedPolicies:
     function: TemplateFunction | None = None
     """The function; None for ``module.attribute``, imported from the current directory."""
     variables: Mapping[str, str] | None = None
-    """The environment variables of the function."""
+    """All environment variables of the process; None for those of this one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def load_policies(wanted: WantedPolicies) -> dict[str, PlannedPolicy]:
     """
     root = str(Path(tarry.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-c", "from tarry.planning.loading import answer; answer()"]
+    command = [sys.executable, "-P", "-c", "from tarry.planning.loading import answer; answer()"]
     try:
         done = subprocess.run(
             command,
@@ -62,7 +62,7 @@ def load_policies(wanted: WantedPolicies) -> dict[str, PlannedPolicy]:
             capture_output=True,
             timeout=IMPORT_SECONDS,
             check=False,
-            env={**os.environ, **(wanted.variables or {}), "PYTHONPATH": path},
+            env={**(os.environ if wanted.variables is None else wanted.variables), "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         raise UsageError(f"{wanted.name}: importing its code takes more than {IMPORT_SECONDS} seconds") from None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import ConfigurationError
 from tarry.planning.expression import EXAMPLE, backoff_from
-from tarry.planning.load import MOST_MESSAGES, Consuming, Load, scale_of
+from tarry.planning.load import Consuming, Load
 from tarry.planning.loading import WantedPolicies, load_policies
 from tarry.planning.policy import policy_of
+from tarry.planning.simulation import MOST_MESSAGES, scale_of
 from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
 from tarry.planning.units import duration_of, rate_of, share_of
 from tarry.planning.warnings import load_warnings
@@ -141,6 +142,7 @@ def _of_backoff(text: str, max_attempts: int | None) -> PlanSubject:
 def _of_module(name: str, queue: str | None) -> PlanSubject:
     queue = queue or "default"
     planned = load_policies(WantedPolicies(name, {queue: queue.endswith(".fifo")}))[queue]
+    planned = replace(planned, name=name)
     return PlanSubject(
         timeline_of(planned, PlannedQueue(queue, is_fifo=queue.endswith(".fifo"), is_known=False)),
         Consuming(per_invocation=planned.concurrency),

@@ -163,7 +163,8 @@ def notes(timeline: PolicyTimeline) -> Iterator[str]:
     for attempt in timeline.attempts:
         texts = list(attempt.notes)
         if attempt.runs > 1:
-            texts.insert(0, f"up to {attempt.runs} runs of the handler, {range_text(*attempt.local_wait)} in all")
+            waits = range_text(*attempt.local_wait)
+            texts.insert(0, f"up to {attempt.runs} runs of the handler, with waits of {waits} in all")
         for text in texts:
             found.setdefault(text, []).append(attempt.number)
     for text, numbers in found.items():
@@ -279,7 +280,8 @@ def chart(result: LoadResult) -> Iterator[str]:
     for line in range(HEIGHT, 0, -1):
         cells = (value / highest * HEIGHT * PER_CELL - (line - 1) * PER_CELL for value in values)
         label = f"{highest:,.0f}" if line == HEIGHT else "0" if line == 1 else ""
-        yield f"{label:>{CHART_LEFT - 2}}  " + "".join(BLOCKS[max(0, min(PER_CELL, round(each)))] for each in cells)
+        blocks = "".join(BLOCKS[max(0, min(PER_CELL, round(each)))] for each in cells)
+        yield f"{label:>{CHART_LEFT - 2}}  {blocks}".rstrip()
     last, label = duration(end), f"outage ends, {duration(result.load.outage)}"
     place = CHART_LEFT + round(result.load.outage / end * (columns - 1))
     place = max(CHART_LEFT + 5, min(place, WIDTH - len(last) - 2 - len(label)))
