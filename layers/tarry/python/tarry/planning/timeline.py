@@ -134,6 +134,8 @@ class _Walk:
     begins: DelayBounds = NOW
     age: DelayBounds = NOW
     """The time since this copy of the message was sent."""
+    limits: set[Literal["cut", "retention", "timeout"]] = field(default_factory=set)
+    """The limits that have changed a delay so far."""
     # of the current attempt
     runs: int = 1
     local_wait: DelayBounds = NOW
@@ -189,6 +191,7 @@ class _Walk:
         for delay in step.delays or ():
             waited = self.local_wait.plus(delay)
             if self.timeout is not None and waited.latest + RESERVE_SECONDS >= self.timeout:
+                self.limits.add("timeout")
                 self.notes.append(f"no time for run {self.runs + 1}: the function's timeout is {self.timeout:g} s")
                 return
             self.runs, self.local_wait = self.runs + 1, waited
@@ -205,6 +208,8 @@ class _Walk:
                 return self._end(next((each for each in self.policy.steps if each.kind in ENDS), DEAD_LETTER))
             return self._made("copy", step.name, wait=wait.at_most(MAX_VISIBILITY_SECONDS))
         if wait.latest > longest:
+            if wait.latest > MAX_VISIBILITY_SECONDS:  # the default maximum of a backoff is cut by minutes only
+                self.limits.add("cut")
             self.notes.append(f"cut from {duration(wait.latest)} to what SQS allows")
         return self._made("retry", step.name, wait=wait.at_most(longest))
 
@@ -278,17 +283,17 @@ class _Walk:
                 f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): attempt {limit} is the last. "
                 f"Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
             )
-        if any("cut from" in note for attempt in attempts for note in attempt.notes):
+        if "cut" in self.limits:
             yield (
                 "A delay is longer than SQS keeps a message invisible (12 hours from its receive), and is cut. "
                 "For longer waits: docs/guides/long-delays.md."
             )
-        if any("retention" in note for attempt in attempts for note in attempt.notes) or ended > queue.retention:
+        if "retention" in self.limits:
             yield (
                 f"The attempts take up to {duration(ended)}, and the retention of the queue is "
                 f"{duration(queue.retention)}. Set MessageRetentionPeriod above the time of all attempts."
             )
-        if any("no time for run" in note for attempt in attempts for note in attempt.notes):
+        if "timeout" in self.limits:
             yield "LocalRetry waits longer than the function's timeout allows. Shorten its delay or raise the timeout."
         if queue.is_known and not queue.dead_letter_queue and last.follows == "stays":
             yield (
