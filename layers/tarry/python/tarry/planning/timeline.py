@@ -201,6 +201,7 @@ class _Walk:
         longest = MAX_VISIBILITY_SECONDS - 2 - (UNKNOWN_RECEIVE_SECONDS if self.receives > 1 else 0)
         margin = min(MARGIN_SECONDS, queue.retention * MARGIN_SHARE)
         if self.age.plus(self.local_wait).latest + min(wait.latest, longest) + margin > queue.retention:
+            self.limits.add("retention")
             self.notes.append(
                 f"its retention of {duration(queue.retention)} would end before, or soon after, its retry"
             )
@@ -280,7 +281,7 @@ class _Walk:
         limit = queue.max_receive_count
         if limit is not None and policy.retries_in_place and limit < policy.max_attempts:
             yield (
-                f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): attempt {limit} is the last. "
+                f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery {limit}. "
                 f"Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
             )
         if "cut" in self.limits:
