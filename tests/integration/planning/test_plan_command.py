@@ -163,7 +163,10 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
         ("Orders --rate 5/s --outage 1m", "--rate takes one queue, and the function has several: add --queue"),
         ("Orders -q ordered.fifo --rate 5/s --outage 1m", "cannot be simulated on the FIFO queue ordered.fifo"),
         ("Orders -q jobs --rate 5/s --outage 1d", "--outage of 1 d is not shorter than the retention of jobs, 1 d"),
-        ("--backoff Fixed(3) --rate 9999/s --outage 3d", "messages until the last retry, too many to simulate"),
+        (
+            "--backoff Fixed(3) --rate 9999/s --outage 3d",
+            "messages until the last retry of the outage, too many to simulate",
+        ),
         ("--backoff Fixed(3) --rate 0/s --outage 1m", "--rate must be messages in a time, above 0, such as 50/s"),
         ("--backoff Fixed(3) --rate 5/s", "--rate and --outage belong together: add --outage 15m"),
         ("--backoff Fixed(3) --outage 5m", "--rate and --outage belong together: add --rate 50/s"),

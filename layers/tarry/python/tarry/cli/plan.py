@@ -138,11 +138,11 @@ def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
     from rich.progress import BarColumn, Progress, TextColumn
 
     from tarry.planning.load import LoadResult
-    from tarry.planning.simulation import SEEDS, simulate
+    from tarry.planning.simulation import SEEDS, longest_recovery, simulate
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    expected = load.outage + subject.timeline.ends.latest
+    expected = longest_recovery(load, subject.timeline)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Simulating", total=SEEDS * expected)
 

@@ -10,7 +10,7 @@ from tarry.planning.expression import EXAMPLE, backoff_from
 from tarry.planning.load import Consuming, Load
 from tarry.planning.loading import WantedPolicies, load_policies
 from tarry.planning.policy import policy_of
-from tarry.planning.simulation import MOST_MESSAGES, scale_of
+from tarry.planning.simulation import MOST_MESSAGES, longest_recovery, scale_of
 from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
 from tarry.planning.units import duration_of, rate_of, share_of
 from tarry.planning.warnings import load_warnings
@@ -82,10 +82,10 @@ def check_load(load: Load | None, subjects: Sequence[PlanSubject], *, has_svg: b
                 f"--outage of {duration(load.outage)} is not shorter than the retention of {queue.name}, "
                 f"{duration(queue.retention)}: SQS deletes messages before it is over"
             )
-        expected = load.rate * (load.outage + subject.timeline.ends.latest)
+        expected = load.rate * longest_recovery(load, subject.timeline)
         if expected / scale_of(load, subject.timeline, subject.consuming) > MOST_MESSAGES:
             raise UsageError(
-                f"the load is about {expected:,.0f} messages until the last retry, too many to simulate: give a lower "
+                f"the load is about {expected:,.0f} messages until the last retry of the outage, too many to simulate: give a lower "
                 "--rate, or a shorter --outage"
             )
 

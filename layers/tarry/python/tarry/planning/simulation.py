@@ -32,15 +32,21 @@ MANY_MESSAGES = 100_000
 MOST_MESSAGES = 300_000
 """The most simulated messages of a run."""
 LONGEST = 3
-"""A run that is not drained ends after so many times the outage and the longest retries."""
+"""A run that is not drained ends after so many times the outage and the longest retry."""
 PER_REQUEST = 10
 """Messages of a request to SQS."""
 MOST_SAMPLES = 480
 
 
+def longest_recovery(load: Load, timeline: PolicyTimeline) -> float:
+    """Return when the last message of the outage is tried again at the latest, if it need not wait in the queue."""
+    begun = (each for each in timeline.attempts if each.begins.earliest <= load.outage)
+    return load.outage + max(each.local_wait.latest + each.wait.latest for each in begun)
+
+
 def scale_of(load: Load, timeline: PolicyTimeline, consuming: Consuming) -> int:
     """Return how many messages each simulated message stands for: 1, or more for a high load or a long outage."""
-    expected = load.rate * (load.outage + timeline.ends.latest)
+    expected = load.rate * longest_recovery(load, timeline)
     return max(1, min(ceil(expected / MANY_MESSAGES), consuming.invocations))
 
 
@@ -100,7 +106,7 @@ class _Model:
         self._run = LoadRun(seed, self._scale)
         self._sample_every = max(load.outage / 120, 0.001)
         self._next_sample = 0.0
-        expected = load.outage + timeline.ends.latest
+        expected = longest_recovery(load, timeline)
         is_enough = load.rate < consuming.messages_per_second(load.handler_time)
         self._horizon = expected * (LONGEST if is_enough else 1)
 
