@@ -292,7 +292,7 @@ class _Walk:
         if "retention" in self.limits:
             yield (
                 f"The attempts take up to {duration(ended)}, and the retention of the queue is "
-                f"{duration(queue.retention)}. Raise MessageRetentionPeriod (at most 14 d), or give up after fewer attempts."
+                f"{duration(queue.retention)}. Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts."
             )
         if "timeout" in self.limits:
             yield "LocalRetry waits longer than the function's timeout allows. Shorten its delay or raise the timeout."
