@@ -281,8 +281,8 @@ class _Walk:
         limit = queue.max_receive_count
         if limit is not None and policy.retries_in_place and limit < policy.max_attempts:
             yield (
-                f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery {limit}. "
-                f"Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
+                f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery "
+                f"{limit}. Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
             )
         if "cut" in self.limits:
             yield (
