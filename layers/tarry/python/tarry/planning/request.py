@@ -85,8 +85,8 @@ def check_load(load: Load | None, subjects: Sequence[PlanSubject], *, has_svg: b
         expected = load.rate * longest_recovery(load, subject.timeline)
         if expected / scale_of(load, subject.timeline, subject.consuming) > MOST_MESSAGES:
             raise UsageError(
-                f"the load is about {expected:,.0f} messages until the last retry of the outage, too many to simulate: give a lower "
-                "--rate, or a shorter --outage"
+                f"the load is about {expected:,.0f} messages until the last retry of the outage, too many to simulate: "
+                "give a lower --rate, or a shorter --outage"
             )
 
 
