@@ -74,6 +74,7 @@ def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machi
         "scaffold",
         "cli",
         "failed",
+        "planning",
         "story",
         "tooling",
         "received.py",

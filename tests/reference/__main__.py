@@ -12,6 +12,7 @@ PICTURES = {
     IMAGES / "run.svg": picture.sample_run,
     IMAGES / "sandbox.svg": picture.sandbox_run,
     IMAGES / "story.svg": picture.story,
+    IMAGES / "plan.svg": picture.plan,
 }
 
 
