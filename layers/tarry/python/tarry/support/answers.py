@@ -26,7 +26,7 @@ class TableSilent(Exception):
 
 
 class TableFailed(Exception):
-    """The layer raised something that is not an `Exception`."""
+    """The request raised an error that is not an `Exception`, such as a `SystemExit`."""
 
 
 class TableAnswer:
