@@ -74,6 +74,7 @@ def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machi
         "scaffold",
         "cli",
         "failed",
+        "planning",
         "story",
         "tooling",
         "received.py",
@@ -96,10 +97,10 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
     assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
 
-    too_large = {"TarryLayer": Counter(execution=400_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
+    too_large = {"TarryLayer": Counter(execution=430_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
     assert list(excesses(too_large)) == [
         "PowertoolsLayer has 15,000,001 bytes; the limit is 15,000,000",
-        "the runtime in TarryLayer has 400,001 bytes; the limit is 400,000",
+        "the runtime in TarryLayer has 430,001 bytes; the limit is 430,000",
     ]
 
 

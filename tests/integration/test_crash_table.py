@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tarry import Fixed, Message, consumer
-from tarry.execution.timeouts import Interrupted
 from tarry.testing import Report, Sandbox
-from tarry.world import current
+from tarry.world import Interrupted, current
 
 VISIBILITY = 180
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tarry import Message, consumer
-from tarry.execution.timeouts import Interrupted
 from tarry.testing import Realism, Sandbox
-from tarry.world import current
+from tarry.world import Interrupted, current
 
 RECEIVES = 15
 A_FEW = 3

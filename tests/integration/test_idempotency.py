@@ -638,6 +638,32 @@ def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
     }
 
 
+class BrokenError(Exception):
+    """An error that cannot even be read."""
+
+    @property
+    def response(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "batch", "async batch"])
+@pytest.mark.parametrize("method", ["_put_record", "_get_record", "_update_record", "_delete_record"])
+@pytest.mark.parametrize("error", [SystemExit(1), BrokenError()], ids=["SystemExit", "BrokenError"])
+def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
+    error: BaseException, method: str, kind: str, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise error
+
+    layer, handler = Memory(), Handler()
+    setattr(layer, method, broken)
+    batch = event(*(record({}, name) for name in ("a", "fails", "rejects", "b")))
+    with caplog.at_level("INFO", "tarry"):
+        assert failed(handler.consumer(kind, idempotency=layer)(batch, Context())) == ["fails"]
+    assert sorted(handler.ran) == ["a", "b", "fails", "rejects"]
+    assert not lines(caplog, "runtime_failed")
+
+
 def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run(wire: Wire) -> None:
     finish, layer = threading.Event(), Memory()
 

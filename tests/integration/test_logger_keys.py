@@ -162,3 +162,48 @@ def test_the_keys_have_the_names_of_the_fields_in_the_lines_of_tarry(caplog: pyt
         handler(event(record(receives=2)), Context())
     assert keys == {"message_id": "m1", "delivery_id": "m1", "queue": "orders", "attempt": 2}
     assert {name: getattr(caplog.records[-1], name) for name in keys} == keys
+
+
+class HasNoFormatter:
+    """A handler as another library may add it: not one of `logging`."""
+
+    level = logging.NOTSET
+
+
+def test_a_log_handler_that_is_not_one_of_logging_fails_no_batch(logger: Logger, output: Lines) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        logger.info("works", extra={"own": message.delivery_id})
+
+    odd: Any = HasNoFormatter()
+    odd_logger = logging.getLogger("test_logger_keys.odd")
+    odd_logger.handlers.append(odd)
+    try:
+        assert failed(handler(batch_of(2), Context())) == []
+    finally:
+        logging.root.manager.loggerDict.pop(odd_logger.name)
+        logger_keys._loggers = 0
+    assert [own(line) for line in output.read_all()] == [True, True]
+
+
+class BreaksLogger(logging.Logger):
+    @property
+    def handlers(self) -> Any:
+        raise KeyError("handlers")
+
+    @handlers.setter
+    def handlers(self, value: Any) -> None: ...
+
+
+def test_a_logger_that_raises_fails_no_batch(logger: Logger, output: Lines) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        logger.info("works", extra={"own": message.delivery_id})
+
+    logging.root.manager.loggerDict["test_logger_keys.breaks"] = BreaksLogger("breaks")
+    try:
+        assert failed(handler(batch_of(2), Context())) == []
+    finally:
+        logging.root.manager.loggerDict.pop("test_logger_keys.breaks")
+        logger_keys._loggers = 0
+    assert [own(line) for line in output.read_all()] == [True, True]

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 
 from tarry import (
     Batch,
+    Consumer,
     DeadLetter,
     Defer,
     Discard,
@@ -618,6 +619,73 @@ def test_tracing_that_raises_changes_nothing_and_is_logged_once(
     else:
         [line] = logged
         assert (line.levelno, field(line, "error")) == (logging.WARNING, "RuntimeError: the collector is away")
+
+
+def consumer_of(kind: str, work: Callable[[Message], None], **settings: Any) -> Consumer[Any]:
+    async def work_async(message: Message) -> None:
+        work(message)
+
+    def work_all(batch: Batch) -> None:
+        for message in batch:
+            work(message)
+
+    if kind == "batch":
+        return batch_consumer(**settings)(work_all)
+    concurrency = 1 if kind == "sync" else 2
+    return consumer(concurrency=concurrency, **settings)(work_async if kind == "tasks" else work)
+
+
+@pytest.mark.parametrize("kind", ["sync", "threads", "tasks", "batch"])
+@pytest.mark.parametrize("what", ["on_start", "on_end", "inject"])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()], ids=["SystemExit", "CancelledError"])
+def test_tracing_that_raises_no_exception_but_a_system_exit_changes_nothing_either(
+    error: BaseException, what: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ends(Raises):
+        def _raise(self, *_: Any, **__: Any) -> Any:
+            raise error
+
+    ends = Ends(what)
+    with_provider(monkeypatch, ends)
+    if what == "inject":
+        monkeypatch.setattr(propagate, "inject", ends._raise)
+    handled: list[str] = []
+
+    def work(message: Message) -> None:
+        handled.append(message.id)
+        if message.id == "m1":
+            message.retry(60)
+        if message.id == "m2":
+            message.reject("no")
+
+    with orders() as sqs:
+        assert failed(consumer_of(kind, work)(batch_of(4), Context())) == ["m1"]
+    assert sorted(handled) == ["m0", "m1", "m2", "m3"]
+    assert len(sqs.sent_entries()) == 1
+
+
+@pytest.mark.parametrize("kind", ["sync", "tasks", "batch"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_exporter_that_blocks_is_interrupted_and_fails_no_message(
+    fails: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    class Blocks(Raises):
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.name == "process orders":
+                released.wait(60)
+
+    with_provider(monkeypatch, Blocks())
+
+    def work(message: Message) -> None:
+        if fails:
+            raise ValueError
+
+    handler = consumer_of(kind, work, timeout=0.3, backoff=Fixed(60))
+    with orders(clock=RunningClock()) as sqs:
+        assert failed(handler(batch_of(1), Context(2))) == (["m0"] if fails else [])
+    assert list(sqs.visibilities()) == (["handle-m0"] if fails else [])
 
 
 def test_spans_that_are_not_sampled_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

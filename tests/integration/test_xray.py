@@ -11,6 +11,7 @@ from aws_lambda_powertools import Tracer
 from aws_xray_sdk import global_sdk_config
 from aws_xray_sdk.core import xray_recorder
 from aws_xray_sdk.core.lambda_launcher import LambdaContext
+from pydantic import BaseModel
 
 from tarry import Batch, Consumer, Defer, LogOptions, Message, batch_consumer, consumer
 from tests.loglines import field, lines
@@ -122,6 +123,23 @@ def test_a_batch_is_one_subsegment_and_with_redact_its_error_has_no_text(emitter
     assert run.annotations == {"queue": "orders", "message_count": 2}
     assert run.fault
     assert not run.cause
+
+
+class Order(BaseModel):
+    number: int
+
+
+def test_the_error_of_a_pydantic_model_is_recorded_without_its_input(emitter: Emitter) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        Order.model_validate_json(message.body)
+
+    assert traced(handler, event(record({"number": "card 4111"}))) == ["m1"]
+    [run] = emitter.named("## process orders")
+    [cause] = run.cause["exceptions"]
+    assert cause.type == "ValidationError"
+    assert cause.message.startswith("1 validation error for Order: number: Input should be a valid integer")
+    assert "4111" not in cause.message
 
 
 def test_an_sdk_that_raises_changes_nothing_and_is_logged_once(

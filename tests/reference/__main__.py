@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.reference import command, messages, metrics, picture, resources, sqs_api
+from tests.reference import command, messages, metrics, picture, resources, rules, sqs_api
 from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -12,6 +12,7 @@ PICTURES = {
     IMAGES / "run.svg": picture.sample_run,
     IMAGES / "sandbox.svg": picture.sandbox_run,
     IMAGES / "story.svg": picture.story,
+    IMAGES / "plan.svg": picture.plan,
 }
 
 
@@ -19,6 +20,7 @@ def pages(found: messages.Messages) -> dict[Path, str]:
     """Return the text of each page, with its generated parts replaced, by path."""
     parts = {
         DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
+        DOCS / "check.md": rules.parts(),
         DOCS / "metrics.md": metrics.parts(),
         DOCS / "command.md": command.parts(),
         DOCS / "local.md": resources.parts(),

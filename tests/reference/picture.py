@@ -11,6 +11,13 @@ from tarry import DeadLetter, Exponential, Fixed, Message, RetryInPlace, SendAga
 from tarry.local.plan import RunSettings, make_plan
 from tarry.local.runs.virtual import play
 from tarry.outcome import State
+from tarry.planning.drawing import picture_of as picture_of_plan
+from tarry.planning.load import Consuming, Load, LoadResult
+from tarry.planning.policy import policy_of
+from tarry.planning.simulation import SEEDS, simulate
+from tarry.planning.timeline import PlannedQueue, timeline_of
+from tarry.policy.retry_policy import RetryPolicy
+from tarry.policy.step_lists import StepList
 from tarry.story.picture import picture as picture_of
 from tarry.testing import Sandbox
 from tarry.testing.drawing import Drawing, Row
@@ -103,3 +110,12 @@ def story() -> str:
         sandbox.redrive("slow-dlq", to="orders")
         [found] = stories_of(sandbox.run())
         return picture_of(found)
+
+
+def plan() -> str:
+    """Return the picture of the default backoff during an outage, as `tarry plan --svg` writes it."""
+    policy = policy_of("A consumer", RetryPolicy(), StepList(None), fifo=False)
+    timeline = timeline_of(policy, PlannedQueue("its queue", is_known=False))
+    load, consuming = Load(rate=5, failing=0.2, outage=900, handler_time=0.1), Consuming()
+    runs = [simulate(load, timeline, consuming, seed) for seed in range(SEEDS)]
+    return picture_of_plan(timeline, LoadResult(load, consuming, runs))

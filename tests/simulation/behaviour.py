@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tarry import Batch, BatchError, Consumer, Defer, Discard, Message, Reject, Retry, batch_consumer, consumer, world
-from tarry.execution.timeouts import Interrupted
+from tarry.world import Interrupted
 from tests.simulation.scenario import TWELVE_HOURS, Fatal, FatalSubclass, Scenario
 
 PATIENCE_RUNS = 25

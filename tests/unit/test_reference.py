@@ -321,6 +321,7 @@ def test_the_pages_link_only_to_each_other() -> None:
         "settings.md",
         "message.md",
         "failure-steps.md",
+        "check.md",
         "command.md",
         "messages.md",
         "metrics.md",

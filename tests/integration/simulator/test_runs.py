@@ -19,9 +19,8 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.execution.timeouts import Interrupted
 from tarry.simulator.sqs import Realism
-from tarry.world import current, use
+from tarry.world import Interrupted, current, use
 from tests.integration.simulator.system import TIMEOUT, VISIBILITY, system
 
 

@@ -141,6 +141,16 @@ def test_attempts_without_a_line_and_a_return_from_the_dead_letter_queue_are_inf
     )
 
 
+def test_a_delivery_that_sqs_repeats_after_its_end_has_no_missing_attempt() -> None:
+    found = story(
+        line(0, "waiting_retry", 1, delay=30),
+        line(31, "discarded", 2),
+        line(32, "suspect_started", 3, text="runs in isolation"),
+    )
+    assert states(found) == ["WAITING_RETRY", "DISCARDED", "(READY)", "IN_FLIGHT", "(None)"]
+    assert inferred(found) == ["delivered again, though it was discarded", NO_LINE]
+
+
 def test_a_message_that_did_not_run_has_no_missing_attempt() -> None:
     found = story(
         line(0, "released", 1), line(9, "waiting_retry", 2), line(20, "deferred", 3), line(60, "discarded", 3)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Exponential, Fixed, LogOptions, Message, Queue, State, batch_consumer, consumer
-from tarry.execution.timeouts import Interrupted
 from tarry.simulator.errors import RealSleep, SimulationError
 from tarry.testing import Realism, Sandbox
-from tarry.world import current
+from tarry.world import Interrupted, current
 
 HOUR = 3600
 

@@ -111,6 +111,10 @@ class Threads(Protocol):
         """
 
 
+class Interrupted(BaseException):
+    """Raised in a handler whose time is up. Not an `Exception`, so that it also ends a loop that retries after any."""
+
+
 class Interruption(Protocol):
     """An interruption scheduled by `Threads.interrupt`."""
 

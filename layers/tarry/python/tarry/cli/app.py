@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
-from tarry.cli import failed, init, invoke, local, pause, queues, send, story
+from tarry.cli import check, failed, init, invoke, local, pause, plan, queues, send, story
 from tarry.cli.help import CommandLine
 
 EXAMPLE = """\
@@ -36,6 +36,8 @@ def tarry(
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("local", epilog=local.EXAMPLE)(local.local)
 app.command("invoke", epilog=invoke.EXAMPLE)(invoke.invoke)
+app.command("check", epilog=check.EXAMPLE)(check.check)
+app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.add_typer(failed.app)
 app.command("send", epilog=send.EXAMPLE)(send.send)
 app.command("queues", epilog=queues.EXAMPLE)(queues.queues)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.execution.timeouts import (
     RECHECK_SECONDS,
-    Interrupted,
     close_verdicts,
     effective_error,
     handler_traceback,
     is_deciding,
     is_interruption,
+    is_tracing_end,
 )
 from tarry.support.causes import is_a
-from tarry.world import INTERRUPT_AGAIN_SECONDS
+from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -204,7 +204,8 @@ class Jobs:
         if isinstance(job, Job):
             if (seconds := self._deadline.due(job.started_at) - now) > 0:
                 return seconds
-            job.fail(self._deadline.timed_out(job.started_at, now))
+            if not is_tracing_end(frame):
+                job.fail(self._deadline.timed_out(job.started_at, now))
         return Interrupted("its time is up")
 
     def _next_check(self) -> float:

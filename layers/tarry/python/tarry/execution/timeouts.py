@@ -11,6 +11,7 @@ from tarry import world
 from tarry.execution.handlers import is_cancelled_error
 from tarry.message import Message, delivery_of, mark_forked
 from tarry.support.causes import is_a, traceback_of
+from tarry.world import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
     from tarry.world import Interruption
 
 _HERE = join(dirname(__file__), "")
+_TRACING = join(dirname(dirname(__file__)), "tracing", "")
 RECHECK_SECONDS = 0.05
 """The interval of checks while no handler runs."""
-
-
-class Interrupted(BaseException):
-    """Raised in a handler whose time is up. Not an `Exception`, so that it also ends a loop that retries after any."""
 
 
 def close_verdicts(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
@@ -82,6 +80,8 @@ class Watch:
         now, started_at = self._monotonic(), self._deadline.checked_at
         if (seconds := self._deadline.due(started_at) - now) > 0:
             return seconds
+        if is_tracing_end(frame):
+            return Interrupted("The exporter of spans took too long.")
         if self._interrupted is self.running:
             return Interrupted(str(self._error))
         self._interrupted, self._error = self.running, self._deadline.timed_out(started_at, now)
@@ -104,8 +104,17 @@ class Watch:
 
 def is_deciding(frame: FrameType | None) -> bool:
     """Return whether tarry is deciding on a batch handler's verdict in this frame, which must not be interrupted."""
+    return _is_within(frame, "_on_verdict", _HERE)
+
+
+def is_tracing_end(frame: FrameType | None) -> bool:
+    """Return whether a span is being closed in this frame: its handler has ended, so the message does not fail."""
+    return _is_within(frame, "_end", _TRACING)
+
+
+def _is_within(frame: FrameType | None, function: str, folder: str) -> bool:
     while frame is not None:
-        if frame.f_code.co_name == "_on_verdict" and frame.f_code.co_filename.startswith(_HERE):
+        if frame.f_code.co_name == function and frame.f_code.co_filename.startswith(folder):
             return True
         frame = frame.f_back
     return False

@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tarry.lint.backoffs import backoff_of
 from tarry.lint.imports import ImportStatement
 from tarry.lint.sources import SourceFile, Sources, modules_named
+from tarry.policy.backoff import Backoff
 from tarry.template import TemplateFunction
 
 QUEUE_POSITION = {"DeadLetter": 0, "SendAgain": 3}
@@ -23,17 +25,25 @@ POWERTOOLS = "aws_lambda_powertools"
 
 
 class Step(NamedTuple):
-    """A built-in failure step. ``queue`` is the name, URL or ARN that it is given; None for its default."""
+    """A failure step. ``queue`` is the name, URL or ARN that it is given; None for its default.
+
+    ``kind`` is the name of a built-in step; empty for one of the user's own, or whose queue is not known. ``times`` is
+    that of `SendAgain`; None if it is not known.
+    """
 
     kind: str
     queue: str | None = None
+    times: int | None = None
+
+
+UNKNOWN_STEP = Step("")
 
 
 DEFAULT_STEPS = (Step("RetryInPlace"), Step("DeadLetter"))
 DEFAULT_MAX_ATTEMPTS = 5
 
 Steps = Mapping[str, tuple[Step, ...]]
-"""The known steps by queue name, with ``"default"`` for other queues. Steps that cannot be read are left out."""
+"""The steps by queue name, with ``"default"`` for other queues. A list that cannot be read is empty."""
 
 
 class Attempts(NamedTuple):
@@ -61,6 +71,9 @@ class ConsumerCode(NamedTuple):
     """The file and line of its model, if it certainly has one."""
     above: tuple[Decorator, ...] = ()
     """The decorators of Powertools above ``@consumer``."""
+    backoff: Backoff | None = None
+    """The backoff of its policy; None for the default."""
+    is_backoff_known: bool = False
 
     def steps_for(self, queue: str) -> tuple[Step, ...]:
         """Return the steps for messages from a queue."""
@@ -244,12 +257,22 @@ class _Code:
             return None
         if call is None:
             attempts = Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
-            return ConsumerCode({"default": DEFAULT_STEPS}, attempts, self._model(None, function))
+            model = self._model(None, function)
+            return ConsumerCode({"default": DEFAULT_STEPS}, attempts, model, is_backoff_known=True)
         settings = {keyword.arg: self._value(keyword.value) for keyword in call.keywords}
         model = self._model(settings.get("model"), function)
         if None in settings:  # **settings
             return ConsumerCode({"default": ()}, model=model)
-        return ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(settings), model)
+        policy = self._policy(settings)
+        made = ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(policy), model)
+        if policy is None or None in policy:
+            return made
+        match policy.get("backoff"):
+            case None | ast.Constant(value=None):
+                return made._replace(is_backoff_known=True)
+            case node:
+                backoff = backoff_of(node, self.name_in_tarry, self._value)
+                return made._replace(backoff=backoff, is_backoff_known=backoff is not None)
 
     def _model(self, value: ast.expr | None, function: Function | None) -> tuple[Path, int] | None:
         """Return the place of the model: the setting ``model``, or ``Message[Order]`` in an annotation."""
@@ -265,16 +288,21 @@ class _Code:
                         return None if is_open or ast.unparse(model) == "object" else place
         return None
 
-    def _attempts(self, settings: Mapping[str | None, ast.expr | None]) -> Attempts | None:
+    def _policy(self, settings: Mapping[str | None, ast.expr | None]) -> Mapping[str | None, ast.expr | None] | None:
+        """Return the settings of the retry policy; None if it is made elsewhere."""
         match settings.get("policy"):
             case None | ast.Constant(value=None):
-                pass
+                return settings
             case ast.Call(func=function, args=[], keywords=keywords) if self.name_in_tarry(function) == "RetryPolicy":
-                settings = {keyword.arg: self._value(keyword.value) for keyword in keywords}
+                return {keyword.arg: self._value(keyword.value) for keyword in keywords}
             case _:
                 return None
-        match settings.get("max_attempts"):
-            case None if None not in settings:  # no **settings
+
+    def _attempts(self, policy: Mapping[str | None, ast.expr | None] | None) -> Attempts | None:
+        if policy is None:
+            return None
+        match policy.get("max_attempts"):
+            case None if None not in policy:  # no **settings
                 return Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
             case ast.Constant(value=int(number)):
                 return Attempts(number, is_default=False)
@@ -303,21 +331,32 @@ class _Code:
             case None | ast.Constant(value=None) | ast.List(elts=[]) | ast.Tuple(elts=[]):
                 return DEFAULT_STEPS
             case ast.List() | ast.Tuple():
-                steps = (self._step(self._value(each)) for each in given.elts)
-                return tuple(each for each in steps if each is not None)
+                return tuple(self._step(self._value(each)) for each in given.elts)
             case _:
                 return ()
 
-    def _step(self, node: ast.expr | None) -> Step | None:
+    def _step(self, node: ast.expr | None) -> Step:
         if not isinstance(node, ast.Call) or (kind := self.name_in_tarry(node.func)) is None:
-            return None
+            return UNKNOWN_STEP
+        keywords = {each.arg: each.value for each in node.keywords}
         position = QUEUE_POSITION.get(kind, len(node.args))
-        given = [*node.args[position : position + 1], *(each.value for each in node.keywords if each.arg == "queue")]
-        match self._value(given[0]) if given else None:
-            case None | ast.Constant(value=None):
-                return Step(kind)
-            case ast.Constant(value=str(queue)):
-                return Step(kind, queue)
+        queue = (*node.args[position : position + 1], keywords.get("queue"))[0]
+        times = self._times(node, keywords) if kind == "SendAgain" else None
+        match self._value(queue):
+            case None | ast.Constant(value=None) if None not in keywords:
+                return Step(kind, times=times)
+            case ast.Constant(value=str(text)):
+                return Step(kind, text, times)
+            case _:
+                return UNKNOWN_STEP
+
+    def _times(self, node: ast.Call, keywords: Mapping[str | None, ast.expr]) -> int | None:
+        """Return the ``times`` of a `SendAgain`, its second argument; None if it is not known."""
+        match self._value((*node.args[1:2], keywords.get("times"))[0]):
+            case None:
+                return 1
+            case ast.Constant(value=int(number)):
+                return number
             case _:
                 return None
 

@@ -3,6 +3,25 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+
+class At(NamedTuple):
+    """A place in a template: a resource, and the keys below it. ``keys`` may go on where the template ends."""
+
+    resource: str
+    keys: tuple[str, ...] = ()
+
+    def below(self, *keys: str) -> "At":
+        """Return a place below this one."""
+        return At(self.resource, (*self.keys, *keys))
+
+
+class SafeChange(NamedTuple):
+    """The one safe answer to a finding: the place of a property, and its value as YAML that is JSON too."""
+
+    at: At
+    value: str
 
 
 @dataclass(frozen=True)
@@ -19,6 +38,14 @@ class Finding:
     snippet: str = ""
     file: Path | None = None
     line: int | None = None
+    at: At | None = None
+    """The place in the template, if it is of a resource there."""
+    change: SafeChange | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether messages are certainly lost, or AWS refuses the template."""
+        return self.rule.startswith("E")
 
 
 def subject(functions: Sequence[str], one: str, several: str) -> str:

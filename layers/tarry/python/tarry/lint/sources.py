@@ -84,6 +84,20 @@ class Sources:
         """Whether a file that the module loads may change ``sys.path``."""
         return any(file.changes_path for file in self.loaded_by(module))
 
+    def why_not_read(self, module: str) -> str:
+        """Return why one of the project's own modules cannot be read; empty if it can, or if it has none."""
+        parts = module.split(".")
+        path = self.root.joinpath(*parts[:-1], f"{parts[-1]}.py")
+        if not all(parts) or self.file_of(module) is not None or not path.is_file():
+            return ""
+        try:
+            ast.parse(path.read_bytes())
+        except SyntaxError as error:
+            return f"{path} does not parse: line {error.lineno}: {error.msg}"
+        except (OSError, ValueError, RecursionError) as error:
+            return f"{path} cannot be read: {error}"
+        return ""
+
     def _parsed(self, path: Path, package: str) -> SourceFile | None:
         if path not in self._files:
             try:

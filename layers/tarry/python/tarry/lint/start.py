@@ -33,7 +33,7 @@ def findings_at_start(
         mappings: The mappings that run.
         here: The version of Python that runs the functions.
     """
-    return list(_Start(template, list(mappings)).findings(here))
+    return list(TemplateCode(template, list(mappings)).findings(here))
 
 
 class _Missing(NamedTuple):
@@ -43,7 +43,9 @@ class _Missing(NamedTuple):
     parser: tuple[Path, int] | None = None
 
 
-class _Start:
+class TemplateCode:
+    """The functions of some mappings: their code, read once, and the findings about it."""
+
     def __init__(self, template: Template, mappings: list[TemplateMapping]) -> None:
         self._template = template
         self._mappings = mappings
@@ -52,8 +54,13 @@ class _Start:
         self._sources: dict[Path, Sources] = {}
 
     def findings(self, here: Version) -> Iterator[Finding]:
+        """Yield all findings. ``here`` is the version of Python that runs the functions."""
         versions = {each.logical_id: version_of(each.runtime) for each in self._functions}
         yield from other_python({name: version for name, version in versions.items() if version}, here)
+        yield from self.at_any_python()
+
+    def at_any_python(self) -> Iterator[Finding]:
+        """Yield the findings that do not depend on the version of Python here."""
         yield from self._modules()
         yield from self._left_out()
         yield from self._permissions()
@@ -79,7 +86,7 @@ class _Start:
         Raises:
             OSError: a file or directory cannot be read.
         """
-        sources, module = self._code(function)
+        sources, module = self.code(function)
         needed = [each for each in sources.outside_imports(module) if not is_brought(each.module, version)]
         consumer = consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
         model = consumer.model if consumer is not None else None
@@ -98,7 +105,7 @@ class _Start:
             if function.code is None or version_of(function.runtime) is None:
                 continue
             with suppress(OSError):
-                sources, module = self._code(function)
+                sources, module = self.code(function)
                 if (recipe := recipe_of(function)) is not None:
                     loaded = (each.path.relative_to(function.code) for each in sources.loaded_by(module))
                     left_out = dict.fromkeys(each for each in loaded if each.parts[0] not in recipe.copied)
@@ -111,7 +118,7 @@ class _Start:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
                 continue
-            if (consumer := self._consumer(function)) is None:
+            if (consumer := self.consumer(function)) is None:
                 continue
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
@@ -126,24 +133,26 @@ class _Start:
 
     def _consumers(self) -> Iterator[Finding]:
         lines = cache(partial(resource_lines, self._template.path))
-        consumers = {each.name: self._consumer(each) for each in self._functions if each.code is not None}
+        consumers = {each.name: self.consumer(each) for each in self._functions if each.code is not None}
         for name, consumer in consumers.items():
             if consumer is not None:
                 yield from unfit_decorators(self._template.functions[name].logical_id, consumer.above)
         for mapping in self._mappings:
             consumer, queue = consumers.get(mapping.function), self._template.queues.get(mapping.queue)
-            if consumer is not None and queue is not None:
+            is_known = queue is not None and not self._template.checked.is_unknown(f"{queue.logical_id}.RedrivePolicy")
+            if consumer is not None and queue is not None and is_known:
                 function = self._template.functions[mapping.function].logical_id
                 place = partial(_place, self._template.path, lines, queue.logical_id or "")
                 yield from receive_counts(function, consumer, queue, mapping.batch_size, place)
 
-    def _consumer(self, function: TemplateFunction) -> ConsumerCode | None:
-        sources, module = self._code(function)
+    def consumer(self, function: TemplateFunction) -> ConsumerCode | None:
+        """Return the consumer of a function whose code is here; None if it is not certain that it is one."""
+        sources, module = self.code(function)
         with suppress(OSError):
             return consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
         return None
 
-    def _code(self, function: TemplateFunction) -> tuple[Sources, str]:
+    def code(self, function: TemplateFunction) -> tuple[Sources, str]:
         """Return the files of a function, and the module of its handler."""
         assert function.code is not None
         if function.code not in self._sources:

@@ -29,12 +29,23 @@ def formatters() -> list[Any]:
     loggers = logging.root.manager.loggerDict
     if len(loggers) != _loggers:
         _loggers = len(loggers)
-        kind = sys.modules["aws_lambda_powertools.logging.formatter"].LambdaPowertoolsFormatter
-        handlers = [handler for each in (logging.root, *loggers.values()) for handler in getattr(each, "handlers", ())]
+        module = sys.modules.get("aws_lambda_powertools.logging.formatter")
+        kind = getattr(module, "LambdaPowertoolsFormatter", ())  # () if it is being imported, or its import failed
         _found[:] = {
-            id(each.formatter): each.formatter for each in handlers if isinstance(each.formatter, kind)
+            id(formatter): formatter
+            for logger in (logging.root, *loggers.values())
+            for formatter in _formatters_of(logger)
+            if isinstance(formatter, kind)
         }.values()
     return _found
+
+
+def _formatters_of(logger: object) -> list[Any]:
+    """Return the formatters of a logger; none if it, or one of its handlers, is not as those of `logging`."""
+    try:
+        return [getattr(handler, "formatter", None) for handler in getattr(logger, "handlers", ())]
+    except Exception:  # noqa: BLE001 a logger of another library's
+        return []
 
 
 def with_keys(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,11 @@ class Scaling:
         self._reached = self._start
         self._growing_since: float | None = None
 
+    @property
+    def maximum(self) -> int:
+        """The most invocations at once."""
+        return self._maximum
+
     def limit(self, now: float) -> int:
         """Return how many invocations may run now."""
         grown = 0.0 if self._growing_since is None else (now - self._growing_since) * ADDED_PER_SECOND

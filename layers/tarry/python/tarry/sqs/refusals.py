@@ -24,9 +24,12 @@ def error_code(error: Exception) -> str:
     """Return the AWS error code of a refused entry or request; the class name of any other error."""
     if isinstance(error, Refused):
         return error.code
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        return str(response.get("Error", {}).get("Code", ""))
+    try:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    except BaseException:  # noqa: BLE001 an error of a persistence layer or a client of the user's
+        return type(error).__name__
     return type(error).__name__
 
 

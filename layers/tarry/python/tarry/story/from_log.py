@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tarry.outcome import State
-from tarry.story.events import ENDS, Story, StoryEvent
+from tarry.story.events import ENDS, WORDS, Story, StoryEvent
 from tarry.story.lines import LogEntry, TarryLine, read_line
 from tarry.tooling.errors import UsageError
 
@@ -124,14 +125,16 @@ def _with_gaps(seen: Sequence[StoryEvent], now: float) -> Iterator[StoryEvent]:
 
 def _between(last: StoryEvent | None, event: StoryEvent) -> Iterator[StoryEvent]:
     """Yield the events that must have been before one, but have no line."""
-    if last is not None and last.state is State.DEAD_LETTERED:
-        text = f"delivered again: sent back from {last.place or 'the dead-letter queue'}, or another copy of it"
+    if last is not None and last.state in ENDS:
+        is_same = event.delivery_id == last.delivery_id and (event.attempt or 0) > (last.attempt or 0)
+        if is_same:
+            text = f"delivered again, though it was {WORDS.get(last.state, last.state.lower())}"
+        elif last.state is State.DEAD_LETTERED:
+            text = f"delivered again: sent back from {last.place or 'the dead-letter queue'}, or another copy of it"
+        else:
+            text = f"delivered again, though it was {last.state.lower()}: another copy of it"
         yield StoryEvent(event.at, State.READY, queue=event.queue, text=text, is_seen=False)
-        last = None
-    elif last is not None and last.state in ENDS:
-        text = f"delivered again, though it was {str(last.state).lower()}: another copy of it"
-        yield StoryEvent(event.at, State.READY, queue=event.queue, text=text, is_seen=False)
-        last = None
+        last = replace(last, state=State.WAITING_RETRY) if is_same else None  # the attempts of one delivery id go on
     if event.attempt is None:
         return
     before = last.attempt if last is not None and last.attempt is not None else 0

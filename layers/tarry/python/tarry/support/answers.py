@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from tarry.support.causes import name_of
+from tarry.world import Interrupted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,6 +25,10 @@ class TableSilent(Exception):
     """The table did not answer in time. The request may have been carried out."""
 
 
+class TableFailed(Exception):
+    """The request raised an error that is not an `Exception`, such as a `SystemExit`."""
+
+
 class TableAnswer:
     """The result or the error of a request."""
 
@@ -29,11 +36,15 @@ class TableAnswer:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._result: Any = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         try:
             self._result = work()
-        except BaseException as error:  # noqa: BLE001 raised by `result`, in the thread that waits
+        except Exception as error:  # noqa: BLE001 raised by `result`, in the thread that waits
             self._error = error
+        except Interrupted:  # no thread could be started: the time of a handler is up in this one
+            raise
+        except BaseException as error:  # noqa: BLE001 a `SystemExit` of the layer must not end the batch
+            self._error = TableFailed(f"the persistence layer raised {name_of(type(error))}")
 
     @classmethod
     def missing(cls, seconds: float) -> TableAnswer:

@@ -148,6 +148,36 @@ class TemplateMapping:
 
 
 @dataclass(frozen=True)
+class TemplateAlarm:
+    """A CloudWatch alarm on a metric. ``queue`` is the name of the queue; None for another kind of metric."""
+
+    logical_id: str
+    metric: str
+    queue: str | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The parts of a template that no run plays, and that only `tarry check` looks at."""
+
+    alarms: tuple[TemplateAlarm, ...] = ()
+    are_alarms_known: bool = True
+    """Whether these are certainly all alarms: each is resolved, and no nested stack or macro can make others."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The logical ids of the KMS keys that encrypt queues and leave permissions to IAM, by that of the queue."""
+    pollers: Mapping[str, int | None] = field(default_factory=dict)
+    """The most provisioned event pollers of mappings that have them, by logical id; None if it is not known."""
+    macros: tuple[str, ...] = ()
+    """The transforms that tarry does not know."""
+    unknown: frozenset[str] = frozenset()
+    """The properties that are set to a value that is not known, such as ``Queue.VisibilityTimeout``."""
+
+    def is_unknown(self, place: str) -> bool:
+        """Whether the value of a property, or of a part of it, is not known."""
+        return any(each == place or each.startswith(f"{place}.") for each in self.unknown)
+
+
+@dataclass(frozen=True)
 class Template:
     """A template for one region and the account `ACCOUNT`, with queues and functions by name."""
 
@@ -168,6 +198,7 @@ class Template:
     """The resources of SAM that tarry does not play, each with its type."""
     left_out: tuple[str, ...] = ()
     """The parts that cannot be resolved, each with its place and the reason."""
+    checked: Checked = field(default=Checked(), compare=False)
 
     def named(self, mapping: TemplateMapping) -> str:
         """Return a mapping as the template names it: the event of a function, or a resource of its own."""

@@ -8,10 +8,14 @@ from functools import cache
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that allows actions on resources; both may contain wildcards."""
+    """A statement that allows actions on resources; both may contain wildcards.
+
+    ``is_certain``: it is of the role, and its actions and resources are known. Otherwise it may allow less.
+    """
 
     actions: tuple[str, ...]
     resources: tuple[str, ...] = ("*",)
+    is_certain: bool = False
 
     def allows(self, action: str, queue: str) -> bool:
         return _any(self.actions, action) and _any(map(_name, self.resources), queue)
@@ -27,6 +31,14 @@ class Permissions:
     def allow(self, action: str, queue: str) -> bool:
         """Whether a statement allows the action, such as ``sqs:SendMessage``, on the queue with this name."""
         return any(each.allows(action, queue) for each in self.statements)
+
+    def certainly_allow(self, action: str, queue: str) -> bool:
+        """Whether a statement of the role, without a condition, allows the action on the queue with this name."""
+        return any(each.is_certain and each.allows(action, queue) for each in self.statements)
+
+    def allow_somewhere(self, action: str) -> bool:
+        """Whether a statement allows the action on any resource."""
+        return any(_any(each.actions, action) for each in self.statements)
 
 
 def _name(resource: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics, Reference, references
@@ -55,7 +56,7 @@ def permissions_of(role: Any, resources: Resources, written: Container[str], sco
         name = reference.name
         if resources[name]["Type"] != "AWS::IAM::Role":
             return None
-        found = [each for document in _documents(name, resources, scope) for each in _statements(document)]
+        found = [each for document in _documents(name, resources, scope) for each in statements_of(document)]
         found += _of_queues(resources, scope)
     except (TemplateError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -95,20 +96,27 @@ def _of_queues(resources: Resources, scope: Intrinsics) -> Iterator[Statement]:
             for statement in _listed(_document(resource, scope)["Statement"]):
                 principal = statement.get("Principal")
                 if not isinstance(principal, dict) or "AWS" in principal:
-                    yield from _statements({"Statement": statement})
+                    found = statements_of({"Statement": statement})
+                    yield from (replace(each, is_certain=False) for each in found)
 
 
-def _statements(document: Mapping[str, Any]) -> Iterator[Statement]:
+def statements_of(document: Mapping[str, Any]) -> Iterator[Statement]:
+    """Yield the statements of a policy document that allow actions."""
     for each in _listed(document["Statement"]):
         if each["Effect"] == "Allow":
-            yield Statement(_texts(each.get("Action", "*")), _texts(each.get("Resource", "*")))
+            parts = each.get("Action", "*"), each.get("Resource", "*")
+            is_whole = {"Action", "Resource"} <= each.keys() and not each.get("Condition")
+            is_certain = is_whole and all(_is_known(one) for part in parts for one in _listed(part))
+            yield Statement(_texts(parts[0]), _texts(parts[1]), is_certain)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     """Return the patterns; ``*`` for those that contain a value which is known only at AWS."""
-    return tuple(
-        each if isinstance(each, str) and not re.search(r"\$\{|\{\{", each) else "*" for each in _listed(value)
-    )
+    return tuple(each if _is_known(each) else "*" for each in _listed(value))
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, str) and not re.search(r"\$\{|\{\{", value)
 
 
 def _listed(value: Any) -> Iterable[Any]:

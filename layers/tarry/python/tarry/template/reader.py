@@ -1,6 +1,7 @@
 """Reading a template into values."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tarry.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
 from tarry.template.names import LazyValues, unwatched, with_names
 from tarry.template.parameters import ParameterValues, parameter_values
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
+from tarry.template.reading.checked import read_checked
 from tarry.template.reading.functions import read_functions
 from tarry.template.reading.mappings import read_mappings
 from tarry.template.reading.queues import read_queues
@@ -34,6 +36,7 @@ def read_template(
     configured: Mapping[str, str] | None = None,
     stored: Stored | None = None,
     lenient: bool = False,
+    tolerant: bool = False,
 ) -> Template:
     """Read a SAM or CloudFormation template. Queues and functions without a name get their logical id as name.
 
@@ -48,6 +51,8 @@ def read_template(
         stored: Values of SSM parameters and secrets that the template does not make, for dynamic references.
         lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
             that cannot be resolved.
+        tolerant: Leave out each resource that cannot be read, and accept cycles of dead-letter queues. Implies
+            ``lenient``.
 
     Raises:
         TemplateError: the file or its samconfig file cannot be read, or a required intrinsic cannot be resolved.
@@ -55,7 +60,9 @@ def read_template(
     path = Path(path)
     try:
         values = read_samconfig(path, None).parameters if configured is None else configured
-        return _read(path, parameters or {}, region, values, stored or {}, lenient=lenient)
+        return _read(
+            path, parameters or {}, region, values, stored or {}, lenient=lenient or tolerant, tolerant=tolerant
+        )
     except UsageError as error:  # of the samconfig file
         raise TemplateError(str(error)) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
@@ -71,14 +78,15 @@ def _read(
     stored: Stored,
     *,
     lenient: bool,
+    tolerant: bool,
 ) -> Template:
     written = load_document(path)
     values = parameter_values(written.get("Parameters") or {}, parameters, configured, placeholders=lenient)
-    reading = Reading(lenient, values)
+    reading = Reading(lenient, values, tolerant)
     refs = _refs(values, region)
     whole = expanded(written, Intrinsics(LazyValues(refs, reading.use), {}, written.get("Mappings")))
     document, not_played = pruned(whole)
-    translated, refused = translate(document, region, values.values)
+    translated, refused = translate(document, region, values.values, tolerant=tolerant)
     reading.left_out.extend(refused)
     resources, scope = _in_use(translated, refs, region, reading, frozenset(whole["Resources"]))
     scope.fill = DynamicReferences(resources, scope, stored).fill
@@ -89,6 +97,7 @@ def _read(
     queues = read_queues(resources, scope, reading, mappings, functions)
     elsewhere = frozenset(subscriptions_elsewhere(resources, unwatched(scope)))
     backing = read_backing({name: each for name, each in resources.items() if name not in elsewhere}, scope, reading)
+    checked = read_checked(written, translated["Resources"], unwatched(scope))
     return Template(
         path=path,
         region=region,
@@ -101,6 +110,7 @@ def _read(
         missing=values.missing,
         not_played=(*not_played, *unplayed(resources, elsewhere)),
         left_out=tuple(dict.fromkeys(reading.left_out)),
+        checked=replace(checked, unknown=frozenset({*reading.unknown, *reading.defaulted})),
     )
 
 

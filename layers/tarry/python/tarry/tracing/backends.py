@@ -41,6 +41,6 @@ def tracing_of(
 
             if (subsegments := subsegments_of(log, invocation.world)) is not None:
                 tracing.append(subsegments)
-    except Exception as error:  # noqa: BLE001 another version of the library, or a tracer provider that raises
+    except BaseException as error:  # noqa: BLE001 another version of the library, or a tracer provider that raises
         log_tracing_failure(log, invocation.world, error)
     return tracing

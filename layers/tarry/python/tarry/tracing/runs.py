@@ -49,7 +49,7 @@ def around(handler: Callable[[Any], Any], begin: Begin, end: End) -> Callable[[A
 
 
 def log_tracing_failure(log: Log, world: World, error: BaseException) -> None:
-    """Log, once per cold start, that a tracing library has raised."""
+    """Log, once per cold start, that a tracing library has raised. Nothing that it raises may reach a message."""
     if world.first_time("tracing_failed"):
         text = "Tracing raised an exception, so spans are missing. Messages are processed and sent as without tracing."
         log.problem("tracing_failed", text, error=error, level=WARNING)

@@ -7,6 +7,7 @@ exception of an exporter, processor, sampler or propagator does not affect the m
 
 from __future__ import annotations
 
+import math
 import re
 from time import time_ns
 from types import NoneType
@@ -33,6 +34,7 @@ from tarry.telemetry.diagnosis import MAX_LINE_BYTES, shortened
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.tracing.runs import around, log_tracing_failure
 from tarry.verdict import ACK
+from tarry.world import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
     Record = Mapping[str, Any]
 
+RECHECK_SECONDS = 0.05
+"""The interval of checks while no span is being closed."""
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 
@@ -86,6 +90,8 @@ class Spans:
         self._runs: dict[str, Ran] = {}
         """The runs whose spans are open, by delivery id."""
         self._run_of_batch: Ran | None = None
+        self._is_blocked = False
+        """Whether an exporter was interrupted, since it blocked."""
 
     def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
         """Return a handler that runs within a span."""
@@ -97,24 +103,18 @@ class Spans:
         run = self._run_of_batch or self._runs.pop(delivery_id, None)
         if run is None:
             return
-        try:
-            if run is self._run_of_batch:
-                if decision.failure is not None:
-                    self._add_failure(run, decision.failure)
-            else:
-                self._close(run, decision.outcome.kind, decision.failure)
-        except Exception as error:  # noqa: BLE001 the user's processor or exporter
-            log_tracing_failure(self._log, self._invocation.world, error)
+        failure = decision.failure
+        if run is not self._run_of_batch:
+            self._close_in_time(run, decision.outcome.kind, failure)
+        elif failure is not None:
+            self._guarded(lambda: self._add_failure(run, failure))
 
     def close(self) -> None:
         """Close the spans that are still open; the invocation has ended."""
         left: dict[str, Ran] = {} if self._run_of_batch is None else {"": self._run_of_batch}
         for delivery_id, run in (left | self._runs).items():
-            try:
-                is_acknowledged = delivery_id and delivery_id not in self._pending
-                self._close(run, "ack" if is_acknowledged else None, None)
-            except Exception as error:  # noqa: BLE001 the user's processor or exporter
-                log_tracing_failure(self._log, self._invocation.world, error)
+            is_acknowledged = delivery_id and delivery_id not in self._pending
+            self._close_in_time(run, "ack" if is_acknowledged else None, None)
         self._runs.clear()
 
     def _begin(self, message: Message[Any]) -> Ran | None:
@@ -129,7 +129,9 @@ class Spans:
             if (group := message.group_id) is not None:
                 attributes["tarry.group_id"] = group
             run = self._start(message.queue, attributes, [self._invocation.records[delivery_id]])
-        except Exception as error:  # noqa: BLE001 the user's sampler or processor
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 the user's sampler or processor
             log_tracing_failure(self._log, self._invocation.world, error)
             return None
         self._runs[delivery_id] = run
@@ -140,7 +142,9 @@ class Spans:
             queue, records = batch[0].queue, [self._invocation.records[message.delivery_id] for message in batch]
             attributes = {**_attributes("process", queue), "messaging.batch.message_count": len(batch)}
             self._run_of_batch = self._start(queue, attributes, records)
-        except Exception as error:  # noqa: BLE001 the user's sampler or processor
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 the user's sampler or processor
             log_tracing_failure(self._log, self._invocation.world, error)
         return self._run_of_batch
 
@@ -168,10 +172,40 @@ class Spans:
         is_acknowledged = made is None or ((made.verdict is None or made.verdict is ACK) and made.claim is None)
         if is_acknowledged and self._runs.get(subject.delivery_id) is run:
             del self._runs[subject.delivery_id]
+            self._guarded(lambda: self._close(run, "ack", None))
+
+    def _close_in_time(self, run: Ran, outcome: str | None, failure: Failure | None) -> None:
+        """Close a span; interrupt an exporter that blocks for half of the time left, and close no more spans then."""
+        if self._is_blocked:
+            return
+        invocation, is_closing = self._invocation, True
+
+        def fire(_: object) -> BaseException | float:
+            if not is_closing:
+                return RECHECK_SECONDS
+            self._is_blocked = True
+            return Interrupted("the exporter of spans takes too long")
+
+        def close() -> None:
+            nonlocal is_closing
             try:
-                self._close(run, "ack", None)
-            except Exception as error:  # noqa: BLE001 the user's processor or exporter
-                log_tracing_failure(self._log, self._invocation.world, error)
+                self._close(run, outcome, failure)
+            finally:
+                is_closing = False
+
+        seconds = invocation.time_left() / 2
+        interruption = None if seconds == math.inf else invocation.world.threads.interrupt(max(0.0, seconds), fire)
+        try:
+            self._guarded(close)
+        finally:
+            if interruption is not None:
+                interruption.cancel()
+
+    def _guarded(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 the user's processor or exporter, or one that was interrupted
+            log_tracing_failure(self._log, self._invocation.world, error)
 
     def _close(self, run: Ran, outcome: str | None, failure: Failure | None) -> None:
         try:
@@ -291,7 +325,9 @@ class Sending:
         try:
             if is_on():
                 self._start()
-        except Exception as error:  # noqa: BLE001 the user's sampler, processor or propagator
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 the user's sampler, processor or propagator
             log_tracing_failure(self._log, self._world, error)
         return self
 
@@ -330,7 +366,8 @@ class Sending:
             return
         if error is not None:
             self.failed(error)
-            self._guarded(lambda: span.record_exception(error))
+            if not self._log.redacts:
+                self._guarded(lambda: span.record_exception(error))
         if self._token is not None:
             contexts.detach(self._token)
         self._guarded(span.end)
@@ -342,5 +379,7 @@ class Sending:
     def _guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
-        except Exception as error:  # noqa: BLE001 the user's processor or exporter
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 the user's processor or exporter
             log_tracing_failure(self._log, self._world, error)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.signals import Signal
 from tarry.support.causes import is_a, traceback_of
+from tarry.telemetry.diagnosis import MAX_LINE_BYTES, error_text, shortened
 from tarry.tracing.runs import around, log_tracing_failure
+from tarry.world import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +58,9 @@ class Subsegments:
             subsegment = self._recorder.begin_subsegment(f"## process {message.queue}")
             for name, value in {"queue": message.queue, **annotations()}.items():
                 subsegment.put_annotation(name, value)
-        except Exception as error:  # noqa: BLE001 a defect of the SDK
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 a defect of the SDK
             log_tracing_failure(self._log, self._world, error)
             return None
         return subsegment
@@ -70,7 +74,7 @@ class Subsegments:
             self._recorder.end_subsegment()
             if get_ident() != self._thread:
                 self._recorder.clear_trace_entities()
-        except Exception as failure:  # noqa: BLE001 the user's emitter
+        except BaseException as failure:  # noqa: BLE001 the user's emitter
             log_tracing_failure(self._log, self._world, failure)
 
     def _add_error(self, subsegment: Any, error: BaseException) -> None:
@@ -80,3 +84,5 @@ class Subsegments:
         from traceback import extract_tb
 
         subsegment.add_exception(error, extract_tb(traceback_of(error)))
+        if isinstance(subsegment.cause, dict):  # the text that the SDK took may contain the input of a pydantic model
+            subsegment.cause["exceptions"][-1].message = shortened(error_text(error), MAX_LINE_BYTES)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tarry.lint.consumers import ConsumerCode
-from tarry.lint.finding import Finding
+from tarry.lint.finding import At, Finding, SafeChange
 from tarry.template import TemplateQueue
 
 RULE = "W9004"
@@ -40,6 +40,7 @@ def receive_counts(
         yield Finding(RULE, (function,), text, file=file, line=line)
     if queue.dead_letter_arn is None:
         return
+    at = At(queue.logical_id or queue.name, ("Properties", "RedrivePolicy", "maxReceiveCount"))
     low = f"{queue.name} ({file}:{line}) has a maxReceiveCount of {count}"
     if queue.is_fifo and batch_size > 1:
         wanted = min(batch_size * attempts.number + 5, HIGHEST)
@@ -48,11 +49,13 @@ def receive_counts(
                 f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message "
                 "behind a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
             )
-            yield Finding(RULE, (function,), text, f"maxReceiveCount: {wanted}", file, line)
+            snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
+            yield Finding(RULE, (function,), text, snippet, file, line, at, change)
     elif count < attempts.number:
         wanted = min(2 * attempts.number + 5, HIGHEST)
         text = (
             f"{low}, below the max_attempts of {attempts.number} of {function}: a message has only {count} attempts. "
             "Set in its RedrivePolicy (2 * max_attempts + 5):"
         )
-        yield Finding(RULE, (function,), text, f"maxReceiveCount: {wanted}", file, line)
+        snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
+        yield Finding(RULE, (function,), text, snippet, file, line, at, change)

@@ -1,7 +1,7 @@
 """Reading the event source mappings of a template."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,32 +29,40 @@ def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iter
     for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping"):
         if OF_OTHER_EVENTS & properties.keys():
             continue  # the ARN of its source, such as a stream, is often unknown
-        ends = {key: properties[key] for key in ("EventSourceArn", "FunctionName") if key in properties}
-        between = reading.attempt(partial(scope.settled, ends, logical_id))
-        if between is None:
-            continue
-        plain = reading.known(properties, SETTINGS, scope, logical_id)
-        if attribute_text(plain.get("Enabled", True)) == "false":
-            continue
-        arn = str(reading.queue_arn(between.get("EventSourceArn", ""), scope))
-        if not re.match(r"arn:[\w-]+:sqs:", arn):
-            continue
-        if not isinstance(name := between.get("FunctionName"), str):
-            raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
-        function, _, qualifier = re.sub(r"^.*:function:", "", name).partition(":")
-        yield TemplateMapping(
-            logical_id=logical_id,
-            queue_arn=arn,
-            function=function,
-            qualifier=qualifier,
-            batch_size=integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
-            window_seconds=integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
-            reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
-            maximum_concurrency=optional_integer(
-                plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
-            ),
-            filters=tuple(_filters(plain.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
-        )
+        if (mapping := reading.each(partial(_mapping, logical_id, properties, scope, reading))) is not None:
+            yield mapping
+
+
+def _mapping(
+    logical_id: str, properties: Mapping[str, Any], scope: Intrinsics, reading: Reading
+) -> TemplateMapping | None:
+    """Return a mapping; None if it is not of a queue, or disabled, or its ends are not known."""
+    ends = {key: properties[key] for key in ("EventSourceArn", "FunctionName") if key in properties}
+    between = reading.attempt(partial(scope.settled, ends, logical_id))
+    if between is None:
+        return None
+    plain = reading.known(properties, SETTINGS, scope, logical_id)
+    if attribute_text(plain.get("Enabled", True)) == "false":
+        return None
+    arn = str(reading.queue_arn(between.get("EventSourceArn", ""), scope))
+    if not re.match(r"arn:[\w-]+:sqs:", arn):
+        return None
+    if not isinstance(name := between.get("FunctionName"), str):
+        raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
+    function, _, qualifier = re.sub(r"^.*:function:", "", name).partition(":")
+    return TemplateMapping(
+        logical_id=logical_id,
+        queue_arn=arn,
+        function=function,
+        qualifier=qualifier,
+        batch_size=integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
+        window_seconds=integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
+        reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
+        maximum_concurrency=optional_integer(
+            plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
+        ),
+        filters=tuple(_filters(plain.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
+    )
 
 
 def _filters(criteria: Any, where: str) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """Reading the queues of a template."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics
@@ -39,7 +40,7 @@ def read_queues(
 ) -> dict[str, TemplateQueue]:
     """Return the queues by name. Raises `TemplateError` for a cycle of dead-letter queues."""
     found = {queue.name: queue for queue in _queues(resources, scope, reading, mappings, functions)}
-    return _without_cycle(found, mappings)
+    return found if reading.tolerant else _without_cycle(found, mappings)
 
 
 def _queues(
@@ -50,23 +51,36 @@ def _queues(
     functions: Mapping[str, TemplateFunction],
 ) -> Iterable[TemplateQueue]:
     for logical_id, properties in of_type(resources, "AWS::SQS::Queue"):
-        found = reading.known(properties, QUEUE_ATTRIBUTES, scope, logical_id)
-        attributes = {name: attribute_text(value) for name, value in found.items()}
-        if attributes.get("FifoQueue") == "false":
-            del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
-        integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
-        if "VisibilityTimeout" in properties and "VisibilityTimeout" not in attributes:
-            attributes |= unknown_visibility(scope.attributes[f"{logical_id}.QueueName"], mappings, functions)
-        where = f"{logical_id}.RedrivePolicy"
-        redrive = _redrive(properties, scope, reading, logical_id)
-        yield TemplateQueue(
-            name=scope.attributes[f"{logical_id}.QueueName"],
-            arn=scope.attributes[f"{logical_id}.Arn"],
-            logical_id=logical_id,
-            attributes=attributes,
-            dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn"), scope),
-            max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, where),
-        )
+        read = partial(_queue, logical_id, properties, scope, reading, mappings, functions)
+        if (queue := reading.each(read)) is not None:
+            yield queue
+
+
+def _queue(
+    logical_id: str,
+    properties: Mapping[str, Any],
+    scope: Intrinsics,
+    reading: Reading,
+    mappings: Iterable[TemplateMapping],
+    functions: Mapping[str, TemplateFunction],
+) -> TemplateQueue:
+    found = reading.known(properties, QUEUE_ATTRIBUTES, scope, logical_id)
+    attributes = {name: attribute_text(value) for name, value in found.items()}
+    if attributes.get("FifoQueue") == "false":
+        del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
+    integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
+    if "VisibilityTimeout" in properties and "VisibilityTimeout" not in attributes:
+        attributes |= unknown_visibility(scope.attributes[f"{logical_id}.QueueName"], mappings, functions)
+    where = f"{logical_id}.RedrivePolicy"
+    redrive = _redrive(properties, scope, reading, logical_id)
+    return TemplateQueue(
+        name=scope.attributes[f"{logical_id}.QueueName"],
+        arn=scope.attributes[f"{logical_id}.Arn"],
+        logical_id=logical_id,
+        attributes=attributes,
+        dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn"), scope),
+        max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, where),
+    )
 
 
 def _redrive(properties: Mapping[str, Any], scope: Intrinsics, reading: Reading, logical_id: str) -> Mapping[str, Any]:

@@ -22,10 +22,14 @@ class Reading:
 
     lenient: bool
     parameters: ParameterValues
+    tolerant: bool = False
+    """Whether resources that cannot be read are left out, whatever the reason."""
     left_out: list[str] = field(default_factory=list)
     """Why parts of the template are left out."""
     defaulted: dict[str, str] = field(default_factory=dict)
     """The properties left out because they depend on a made-up value, each with the name of the parameter."""
+    unknown: set[str] = field(default_factory=set)
+    """The properties that cannot be resolved."""
     used: dict[str, None] = field(default_factory=dict)
     """The names that were referred to, in order."""
 
@@ -43,6 +47,10 @@ class Reading:
             self.left_out.append(str(error))
             return None
 
+    def each(self, make: Callable[[], T]) -> T | None:
+        """Return a resource; None if it cannot be read and every such resource is left out."""
+        return self.attempt(make, is_needed=False) if self.tolerant else make()
+
     def known(
         self, properties: Mapping[str, Any], names: Iterable[str], scope: Intrinsics, where: str
     ) -> dict[str, Any]:
@@ -50,6 +58,7 @@ class Reading:
         resolver = KnownValues(scope, self.parameters.invented)
         given = {name: properties[name] for name in names if name in properties}
         found = {name: self.attempt(partial(self._items, {name: given[name]}, resolver, where)) for name in given}
+        self.unknown.update(f"{where}.{name}" for name, value in found.items() if value is None)
         return {name: value[name] for name, value in found.items() if value}
 
     def _items(self, values: Mapping[Any, Any], resolver: KnownValues, where: str) -> dict[Any, Any]:

@@ -1,0 +1,1 @@
+"""Plans for `tarry plan`: the timeline of a retry policy, and a queue during an outage."""

@@ -1,0 +1,231 @@
+"""`tarry check`: its output, its exit codes, `--fix`, and input that cannot be read."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tarry.template.document import load_document, translate
+from tests.reference.rules import write_example
+
+ROOT = Path(__file__).parents[3]
+QUEUES = """
+  Queue:
+    Type: AWS::SQS::Queue
+    Properties:
+      VisibilityTimeout: 20 # seconds
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 15}
+  Dlq: {Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}
+  Alarm:
+    Type: AWS::CloudWatch::Alarm
+    Properties:
+      Namespace: AWS/SQS
+      MetricName: ApproximateNumberOfMessagesVisible
+      Dimensions: [{Name: QueueName, Value: !GetAtt Dlq.QueueName}]
+"""
+FUNCTION = """
+  Consumer:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: src
+      Handler: app.handler
+      Runtime: python3.13
+      Timeout: 10
+      Layers: ['arn:aws:lambda:us-east-1:123456789012:layer:shop-tarry:3']
+      Role: arn:aws:iam::123456789012:role/consumer
+      Events:
+        Messages:
+          Type: SQS
+          Properties: {Queue: !GetAtt Queue.Arn}
+"""
+TEMPLATE = f"Transform: AWS::Serverless-2016-10-31\nResources:{FUNCTION}{QUEUES}"
+HANDLER = "from tarry import Message, consumer\n@consumer(max_attempts=5)\ndef handler(message: Message) -> None: ...\n"
+
+
+@pytest.fixture(autouse=True)
+def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def check(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def write(template: str = TEMPLATE, code: str = HANDLER) -> None:
+    Path("template.yaml").write_text(template)
+    Path("src").mkdir(exist_ok=True)
+    Path("src/app.py").write_text(code)
+
+
+def test_the_template_of_this_repository_and_that_of_tarry_init_have_no_findings() -> None:
+    assert check(str(ROOT / "template.yaml")).exit_code == 0
+    assert CliRunner().invoke(app, ["init", "project"]).exit_code == 0
+    result = check("project/template.yaml")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "project/template.yaml: no findings.\n", "")
+
+
+def test_a_finding_has_its_place_its_reason_and_what_to_write() -> None:
+    write()
+    result = check()
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "template.yaml:15: E9010 Lambda ignores which messages Consumer reports as failed, and deletes the whole "
+        "batch: failed messages are lost. Set in the event Messages of Consumer:\n"
+        "    FunctionResponseTypes: [ReportBatchItemFailures]\n\n"
+        "template.yaml:20: W9012 Queue has a VisibilityTimeout of 20 s, below six times the Timeout of 10 s of "
+        "Consumer: a batch that is throttled or waits for its invocation is delivered again while it runs. Set:\n"
+        "    VisibilityTimeout: 60\n\n"
+        "template.yaml: 1 error and 1 warning. To fix 2: tarry check --fix\n"
+    )
+
+
+def test_the_formats_for_programs_have_the_same_findings() -> None:
+    write(code="def handler(event, context:")
+    found = json.loads(check("--format", "json").stdout)
+    assert [(each["rule"], each["level"], each["file"], each["line"]) for each in found["findings"]] == [
+        ("W9012", "warning", "template.yaml", 20)
+    ]
+    skipped = (
+        "src/app.py does not parse: line 1: '(' was never closed. The rules that need the code of Consumer are skipped."
+    )
+    assert found["skipped"] == [skipped]
+    [run] = json.loads(check("--format", "sarif").stdout)["runs"]
+    [result] = run["results"]
+    place = {"artifactLocation": {"uri": "template.yaml"}, "region": {"startLine": 20}}
+    assert (result["ruleId"], result["locations"]) == ("W9012", [{"physicalLocation": place}])
+    assert {each["id"] for each in run["tool"]["driver"]["rules"]} > {"W9012", "E9010"}
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == skipped
+    first, second = check("--format", "github").stdout.splitlines()
+    assert first.startswith("::warning file=template.yaml,line=20,title=W9012::Queue has a VisibilityTimeout of 20 s")
+    assert first.endswith("Set:%0AVisibilityTimeout: 60")
+    assert second.startswith("::notice title=tarry check::Skipped: src/app.py does not parse")
+
+
+def test_fix_shows_its_changes_asks_and_changes_only_those_lines() -> None:
+    write()
+    asked = check("--fix")
+    assert "-      VisibilityTimeout: 20 # seconds\n+      VisibilityTimeout: 60 # seconds\n" in asked.stdout
+    assert "Not asked, because stdin is not a terminal" in asked.stderr
+    assert (asked.exit_code, Path("template.yaml").read_text()) == (1, TEMPLATE)
+    result = check("--fix", "--force")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "template.yaml: no findings.")
+    assert Path("template.yaml").read_text() == TEMPLATE.replace("Timeout: 20", "Timeout: 60").replace(
+        "{Queue: !GetAtt", '{FunctionResponseTypes: ["ReportBatchItemFailures"], Queue: !GetAtt'
+    )
+
+
+def test_fix_leaves_intrinsics_and_values_that_several_places_share() -> None:
+    shared = TEMPLATE.replace("VisibilityTimeout: 20", "VisibilityTimeout: &time 20").replace(
+        "Properties: {Queue: !GetAtt Queue.Arn}", "Properties: &event {Queue: !GetAtt Queue.Arn}"
+    )
+    write(shared)
+    assert "no finding has a safe answer" not in check("--fix", "--force").stderr  # the event can be changed
+    assert "VisibilityTimeout: &time 20" in Path("template.yaml").read_text()
+    write(TEMPLATE.replace("VisibilityTimeout: 20", "VisibilityTimeout: !Ref Time").replace(
+        "Resources:", "Parameters: {Time: {Type: Number, Default: 20}}\nResources:"), "def handler(event, context): ..."
+    )  # fmt: skip
+    assert "no finding has a safe answer" in check("--fix", "--force").stderr
+
+
+def test_fix_keeps_the_lines_of_json() -> None:
+    template = write_example("E9010", "wrong", Path("project"))
+    before = template.read_text().splitlines()
+    assert check(str(template), "--fix", "--force").exit_code == 0
+    after = template.read_text().splitlines()
+    added = [each.strip() for each in after if each not in before]
+    assert added == ['"FunctionResponseTypes": ["ReportBatchItemFailures"],']
+    json.loads(template.read_text())
+
+
+def test_metadata_of_the_template_or_a_resource_ignores_a_rule() -> None:
+    ignore = "Metadata: {cfn-lint: {config: {ignore_checks: [%s]}}}"
+    write(TEMPLATE.replace("Resources:", f"{ignore % 'E9010'}\nResources:"))
+    assert "E9010" not in check().stdout
+    queue = "  Queue:\n    Type: AWS::SQS::Queue\n"
+    write(TEMPLATE.replace(queue, f"{queue}    {ignore % 'W901'}\n"))
+    assert "W9012" not in check().stdout
+    assert "E9010" in check().stdout
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (None, "there is no template here"),
+        ("Resources: [", "template.yaml is not YAML"),
+        ("", "template.yaml is empty"),
+        ("Resources: {Queue: 1}", "is not a template"),
+    ],
+)
+def test_without_a_template_that_can_be_read_the_exit_code_is_2(template: str | None, text: str) -> None:
+    if template is not None:
+        Path("template.yaml").write_text(template)
+    result = check()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_read_is_named_and_the_others_are_checked() -> None:
+    broken = """
+  Broken: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: soon}}
+  Named: {Type: AWS::SQS::Queue, Properties: {QueueName: !ImportValue name}}
+  Odd: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: !Base64 x, RedrivePolicy: nothing}}
+  Nowhere:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties: {EventSourceArn: !GetAtt Queue.Arn, FunctionName: [1]}
+  Refused: {Type: AWS::Serverless::Function, Properties: {Events: {E: {Type: SQS, Properties: {}}}}}
+"""
+    transforms = "Transform: [AWS::Serverless-2016-10-31, {Name: AWS::Include}, Company::Macro]"
+    write(TEMPLATE.replace("Transform: AWS::Serverless-2016-10-31", transforms) + broken, "raise SystemExit(3)\n")
+    result = check()
+    assert (result.exit_code, result.stdout.count("W9012")) == (1, 1)
+    for part in ("Broken.VisibilityTimeout", "Named.QueueName", "Odd.RedrivePolicy", "Nowhere", "RefusedE"):
+        assert f"{part}" in result.stderr, result.stderr
+    assert "The transform Company::Macro is not known" in result.stderr
+    assert "The transform AWS::Include is not known" in result.stderr
+
+
+def test_functions_whose_code_is_not_here_are_named() -> None:
+    write()
+    Path("src/app.py").unlink()
+    assert "Skipped: The handler app.handler of Consumer is not in src. The rules that need the" in check().stderr
+    write(TEMPLATE.replace("CodeUri: src", "CodeUri: s3://bucket/code.zip"))
+    result = check()
+    assert "Skipped: The code of Consumer is not on this machine. The rules that need the code" in result.stderr
+    assert (result.exit_code, result.stdout.count("W9012"), result.stdout.count("E9010")) == (1, 1, 0)
+
+
+def test_a_translated_template_and_one_of_the_cdk_have_the_same_findings() -> None:
+    write()
+    translated, _ = translate(load_document(Path("template.yaml")), "us-east-1", {})
+    Path("translated.json").write_text(json.dumps(translated))
+    assert "W9012 Queue has a VisibilityTimeout of 20 s" in check("translated.json").stdout
+    Path("cdk.out/asset.1").mkdir(parents=True)
+    Path("cdk.out/asset.1/app.py").write_text(HANDLER)
+    function = translated["Resources"]["Consumer"]
+    function["Properties"]["Code"] = {"S3Bucket": {"Fn::Sub": "cdk-${AWS::AccountId}"}, "S3Key": "1.zip"}
+    function["Metadata"] = {"aws:cdk:path": "Shop/Consumer", "aws:asset:path": "asset.1"}
+    translated["Parameters"] = {"BootstrapVersion": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/cdk"}}
+    Path("cdk.out/Shop.template.json").write_text(json.dumps(translated, indent=1))
+    result = check("cdk.out")
+    found = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("cdk.out/Shop.template.json:")]
+    assert sorted(found[:-1]) == ["E9010", "W9012"]
+
+
+def test_all_stacks_of_the_cdk_are_checked() -> None:
+    Path("cdk.out").mkdir()
+    template = write_example("W9012", "wrong", Path("project")).read_text()
+    for name in ("One", "Two"):
+        Path(f"cdk.out/{name}.template.json").write_text(template)
+    Path("cdk.out/Bad.template.json").write_text("{")
+    result = check("cdk.out")
+    assert result.exit_code == 1
+    assert [line.partition(":")[0] for line in result.stdout.splitlines() if "W9012" in line] == [
+        "cdk.out/One.template.json",
+        "cdk.out/Two.template.json",
+    ]
+    assert "Skipped: cdk.out/Bad.template.json is not JSON" in result.stderr
+    refused = check("cdk.out", "--fix", "--force")
+    assert (refused.exit_code, "is generated, and the next build would undo" in refused.stderr) == (2, True)

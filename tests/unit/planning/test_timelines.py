@@ -1,0 +1,161 @@
+"""The timeline of a policy, against the arithmetic of its delays."""
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from tarry import DeadLetter, DropMessage, Exponential, Fixed, Linear, LocalRetry, RetryInPlace, Schedule, SendAgain
+from tarry.planning.policy import DelayBounds, policy_of
+from tarry.planning.text import then_text, timeline_text
+from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
+from tarry.policy.retry_policy import RetryPolicy
+from tarry.policy.step_lists import StepList
+
+ORDERS = PlannedQueue("orders", max_receive_count=50, dead_letter_queue="orders-dlq")
+HOUR, DAY = 3600, 86_400
+
+
+def planned(
+    attempts: int, backoff: Any, *steps: Any, queue: PlannedQueue = ORDERS, timeout: float | None = None
+) -> PolicyTimeline:
+    policy = policy_of("orders", RetryPolicy(attempts, backoff), StepList(steps), fifo=queue.is_fifo)
+    return timeline_of(policy, queue, timeout=timeout)
+
+
+def shown(timeline: PolicyTimeline) -> list[tuple[int, int, float, str]]:
+    """The attempts: number, receive count, latest time, what follows."""
+    return [(each.number, each.receive_count, each.begins.latest, then_text(each)) for each in timeline.attempts]
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        Fixed(77),
+        Linear(10, 5, 42),
+        Exponential(30, 3, 900, jitter="equal"),
+        Exponential(2, 2.5, jitter="full"),
+        Schedule([5, 60, 1800], jitter=0.1),
+        Schedule.rocketmq(),
+    ],
+)
+def test_attempts_begin_at_the_sums_of_the_delays_before_them(backoff: Any) -> None:
+    bounds = [backoff.bounds(attempt) for attempt in range(1, 9)]
+    earliest = accumulate((low for low, _ in bounds), initial=0.0)
+    latest = accumulate((high for _, high in bounds), initial=0.0)
+    timeline = planned(9, backoff)
+    assert [attempt.begins for attempt in timeline.attempts] == [*zip(earliest, latest, strict=True)]
+    assert [then_text(attempt) for attempt in timeline.attempts] == ["retry"] * 8 + ["dead letter"]
+    assert timeline.last.target == "orders-dlq"
+    assert timeline.in_place.latest == sum(high for _, high in bounds)
+    assert not timeline.warnings
+
+
+def test_one_attempt_ends_at_once() -> None:
+    timeline = planned(1, None)
+    assert shown(timeline) == [(1, 1, 0, "dead letter")]
+    assert "Ends in orders-dlq, at once." in timeline_text(timeline)
+
+
+def test_copies_of_a_step_follow_the_attempts_with_their_own_delays() -> None:
+    again = SendAgain("slow", times=2, delay=Linear(600, 1200))
+    timeline = planned(2, Fixed(10), RetryInPlace(), again, DropMessage())
+    assert shown(timeline) == [
+        (1, 1, 0, "retry"),
+        (2, 2, 10, "copy slow 1/2"),
+        (3, 1, 610, "copy slow 2/2"),
+        (4, 2, 2410, "drop"),  # received once at 900 s, to wait out the remaining 15 minutes
+    ]
+
+
+def test_a_step_before_the_retries_sends_its_copies_first() -> None:
+    timeline = planned(3, Fixed(10), SendAgain("once", delay=5), RetryInPlace(), DeadLetter())
+    assert shown(timeline) == [(1, 1, 0, "copy once 1/1"), (2, 1, 5, "retry"), (3, 2, 15, "dead letter")]
+
+
+def test_a_copy_to_another_queue_is_the_end() -> None:
+    timeline = planned(2, Fixed(10), RetryInPlace(), SendAgain("later", queue="orders-later"), DeadLetter())
+    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 10, "send to orders-later")]
+
+
+def test_local_runs_lengthen_an_attempt_but_the_last_and_stop_at_the_functions_timeout() -> None:
+    steps = LocalRetry(3, delay=Fixed(4, jitter="equal")), RetryInPlace(), DeadLetter()
+    timeline = planned(2, Fixed(60), *steps, timeout=30)
+    assert [(each.runs, each.local_wait) for each in timeline.attempts] == [(4, (6, 12)), (1, (0, 0))]
+    assert timeline.ends == DelayBounds(66, 72)
+    cut = planned(2, Fixed(60), *steps, timeout=10)
+    assert cut.attempts[0].runs == 2
+    assert "LocalRetry" in cut.warnings[0]
+
+
+def test_the_queue_ends_the_attempts_at_its_maximum_of_receives() -> None:
+    queue = PlannedQueue("orders", max_receive_count=3, dead_letter_queue="orders-dlq")
+    timeline = planned(5, Fixed(10), queue=queue)
+    assert shown(timeline)[-1] == (3, 3, 20, "dead letter")
+    assert "maxReceiveCount is 3, below max_attempts (5)" in timeline.warnings[0]
+
+
+def test_a_delay_is_cut_to_what_sqs_allows_from_its_receive() -> None:
+    timeline = planned(3, Fixed(20 * HOUR), queue=PlannedQueue("q", retention=14 * DAY, is_known=False))
+    assert [each.wait.latest for each in timeline.attempts] == [43_198, 42_868, 0]
+    assert "12 hours" in timeline.warnings[0]
+
+
+def test_a_message_that_would_expire_waits_as_a_copy_and_on_fifo_is_dead_lettered() -> None:
+    queue = PlannedQueue("orders", retention=DAY, max_receive_count=50, dead_letter_queue="orders-dlq")
+    timeline = planned(5, Fixed(8 * HOUR), queue=queue)
+    assert shown(timeline) == [
+        (1, 1, 0, "retry"),
+        (2, 2, 8 * HOUR, "retry"),  # 16 hours old at its end, of 24
+        (3, 3, 16 * HOUR, "retry as a copy"),
+        (4, 2, 24 * HOUR, "retry"),
+        (5, 3, 32 * HOUR, "dead letter"),
+    ]
+    assert "the retention of the queue is 1 d" in timeline.warnings[0]
+    fifo = PlannedQueue("orders.fifo", is_fifo=True, retention=DAY, max_receive_count=50, dead_letter_queue="dlq.fifo")
+    assert shown(planned(5, Fixed(8 * HOUR), queue=fifo))[-1] == (3, 3, 16 * HOUR, "dead letter")
+
+
+def test_fifo_refuses_copies_that_would_lose_their_place_or_have_a_delay() -> None:
+    fifo = PlannedQueue("orders.fifo", is_fifo=True, max_receive_count=50, dead_letter_queue="dlq.fifo")
+    steps = RetryInPlace(), SendAgain("a"), SendAgain("b", delay=5), DeadLetter()
+    timeline = planned(2, None, *steps, queue=fifo)
+    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 30, "dead letter")]
+    assert [note.partition(" ")[0] for note in timeline.last.notes] == ["SendAgain('a')", "SendAgain('b')"]
+
+
+def test_without_a_dead_letter_queue_the_message_stays() -> None:
+    timeline = planned(2, Fixed(10), queue=PlannedQueue("orders"))
+    assert shown(timeline)[-1] == (2, 2, 10, "stays")
+    assert "every 15 min. Add a RedrivePolicy" in timeline.warnings[0]
+
+
+def test_a_list_without_an_end_goes_on_until_the_last_delivery() -> None:
+    queue = PlannedQueue("orders", max_receive_count=4, dead_letter_queue="orders-dlq")
+    timeline = planned(2, Fixed(10), RetryInPlace(), queue=queue)
+    assert [each[3] for each in shown(timeline)] == ["retry", "retry, unhandled", "retry, unhandled", "dead letter"]
+
+
+def test_a_backoff_of_your_own_has_the_bounds_of_samples() -> None:
+    class Noisy:
+        def delay(self, attempt: int, rng: Any = None) -> float:
+            return 10 * attempt + (rng.random() if rng else 0)
+
+    timeline = planned(3, Noisy())
+    (low, high), _, _ = (each.wait for each in timeline.attempts)
+    assert 10 <= low < 10.1
+    assert 10.9 < high <= 11
+    assert "200 samples" in timeline_text(timeline)
+
+
+def test_a_loop_of_copies_is_warned_of() -> None:
+    timeline = planned(1, None, RetryInPlace(), SendAgain("slow", times=20, delay=1), DeadLetter())
+    assert "sent to its own queue 20 times" in timeline.warnings[0]
+
+
+@pytest.mark.parametrize("backoff", [Fixed(43_000, jitter="full"), Exponential(0.1, 1.01), Schedule.rocketmq("equal")])
+def test_the_text_of_the_longest_timelines_fits_80_columns(backoff: Any) -> None:
+    queue = PlannedQueue("q", retention=14 * DAY, is_known=False)
+    lines = timeline_text(planned(1_000, backoff, queue=queue)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("more" in line for line in lines)
