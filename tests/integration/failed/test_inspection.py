@@ -78,6 +78,27 @@ def test_each_dead_letter_is_shown_once_whatever_sqs_does() -> None:  # SPEC M2
             assert sorted(seen) == sorted(dead_letter.id for dead_letter in there)
 
 
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_empty_polls_of_all_threads_end_a_scan(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """A scan ends without more polls once two threads found the queue empty; on FIFO, once no thread works any more."""
+    dead_letters(sandbox, 25, f"orders{suffix}", "a" if suffix else None)
+    sandbox.queue(f"other{suffix}")
+    receives: list[int] = []
+    with failed.opened(f"orders-dlq{suffix}") as inspection:
+        poll = inspection.poll
+
+        def counted(most: int) -> list[failed.DeadLetterMessage]:
+            found = poll(most)
+            receives.append(len(found))
+            return found
+
+        monkeypatch.setattr(inspection, "poll", counted)
+        routes = failed.Routes(inspection.queue, f"other{suffix}")
+        results = failed.retry(inspection, failed.select(everything=True), routes, concurrency=3)
+        assert sum(result.outcome == "retried" for result in results) == sum(receives) == 25
+    assert receives.count(0) <= 3
+
+
 def test_dead_letters_stay_in_flight_during_the_inspection(sandbox: Sandbox) -> None:  # SPEC M5
     dead_letters(sandbox, 3)
     with failed.opened("orders-dlq", keepalive=5) as inspection:
