@@ -1,4 +1,4 @@
-"""All benchmarks: `make bench` writes docs/performance.md; `make bench QUICK=1` makes a small pass, and writes to build/.
+"""All benchmarks: `make bench` writes docs/performance.md; `make bench QUICK=1` makes a small pass into build/.
 
 Each benchmark is a process of its own, for each Python: the one that runs this, and Python 3.13 if it is installed.
 """

@@ -124,7 +124,7 @@ class ClientThatAnswers:
     def dynamodb(self) -> Any:
         return self._client("dynamodb")
 
-    def _client(self, service: str) -> Any:
+    def _client(self, service: Any) -> Any:
         session = boto3.Session("testing", "testing", region_name="us-east-1")
         client = session.client(service)
         client.meta.events.register(f"provide-client-params.{service}.*", self._keep_parameters)
@@ -245,11 +245,13 @@ def tarry(work: Work, **settings: Any) -> Handler:
     def handler(_: Any) -> None:
         work()
 
-    return consumer(backoff=BACKOFF, **settings)(handler)
+    made: Handler = consumer(backoff=BACKOFF, **settings)(handler)
+    return made
 
 
 def tarry_async(work: Work, **settings: Any) -> Handler:
     async def handler(_: Any) -> None:
         work()
 
-    return consumer(backoff=BACKOFF, **settings)(handler)
+    made: Handler = consumer(backoff=BACKOFF, **settings)(handler)
+    return made

@@ -146,9 +146,9 @@ def in_tarry_local(folder: Path, messages: int) -> Iterator[Row]:
     """Yield the messages a second of each contender in `tarry local`, without the start of the command."""
     (folder / "template.yaml").write_text(TEMPLATE)
     (folder / "worker").mkdir()
-    for name in APPS:
+    for name, app in APPS.items():
         progress(f"end to end: tarry local, {name}")
-        (folder / "worker" / "app.py").write_text(APPS[name])
+        (folder / "worker" / "app.py").write_text(app)
         start, whole = _seconds(folder, 1), _seconds(folder, messages)
         yield {"where": "tarry local", "function": name, "waiting": messages, "rate": messages / (whole - start)}
 

@@ -107,7 +107,9 @@ def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
                 "times": best_of(handlers, messages, rounds),
             }
     progress("I/O-bound handlers: Powertools, all at once")
-    times = best_of({POWERTOOLS: powertools(), TARRY: consumer(concurrency=MAX_CONCURRENCY)(wait_async)}, messages, rounds)
+    times = best_of(
+        {POWERTOOLS: powertools(), TARRY: consumer(concurrency=MAX_CONCURRENCY)(wait_async)}, messages, rounds
+    )
     yield {"kind": "tasks", "concurrency": messages, "messages": messages, "ideal": WAIT_SECONDS, "times": times}
 
 

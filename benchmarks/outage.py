@@ -51,7 +51,7 @@ STRATEGIES = (
     Strategy("visibility timeout of 30 s, Powertools", lambda *_: 30, 0, logs=False),
     Strategy("visibility timeout of 180 s, Powertools", lambda *_: 180, 0, logs=False),
     Strategy("backoff by hand", lambda attempt, _: min(900, 30 * 3 ** min(attempt - 1, 9)), 1, logs=True),
-    Strategy("tarry", lambda attempt, rng: BACKOFF.delay(attempt, rng), 1 / BATCH, logs=True),
+    Strategy("tarry", BACKOFF.delay, 1 / BATCH, logs=True),
 )
 
 

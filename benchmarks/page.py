@@ -7,6 +7,7 @@ FILE is the results of `make bench`, by default build/bench/results.json.
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,10 @@ BEHIND = {
     "10 % fail": POWERTOOLS_DOES_LESS,
     "all fail": POWERTOOLS_DOES_LESS,
     "FIFO": (
-        "Before each message, tarry asks whether its group may go on, and extends leases that could end meanwhile. "
-        "Powertools asks only after a failure of the batch."
+        "tarry makes an object for each message of a FIFO queue, to know whether its lease may end before the batch "
+        "does, whether its group may go on, and which attempt it is behind others. Powertools asks only whether the "
+        "batch has failed. Lambda passes at most ten messages of a FIFO queue at once, so this is below 0.1 ms for an "
+        "invocation."
     ),
     "async, ten at once": (
         "tarry runs at most ten tasks at a time, each with a deadline; Powertools starts a task for every message of "
@@ -46,11 +49,16 @@ BEHIND = {
         "The default: each message runs in a task of its own, which ends before the next one starts. Powertools starts "
         "all messages of the batch at once."
     ),
+    "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
-        "tarry checks that a record in progress is its own before it replaces or removes one, and keeps each request "
-        "within the time that the invocation has left."
+        "Each request to the table runs in a thread, so that one that hangs cannot outlast the invocation; Powertools "
+        "waits for it. The records are completed together after the batch."
     ),
-    "with metrics": "tarry measures each message (its attempts, age, delay and time); the Powertools handler counts.",
+    "with metrics": (
+        "tarry notes the attempts, the age, the delay and the handler's time of each message; the handler with "
+        "Powertools' metrics counts messages, once for the batch."
+    ),
+    "with exact attempts": "tarry keeps a record of each failed message; the others cannot count attempts exactly.",
 }
 """Why a load is behind Powertools, by the beginning of its name."""
 
@@ -86,8 +94,11 @@ def introduction(results: dict[str, Any], versions: Sequence[str]) -> Iterator[s
     yield "<!-- Written by `make bench`; edit benchmarks/page.py instead. -->"
     yield "# Performance"
     yield ""
-    yield "tarry beside Powertools' batch processor, a backoff by hand, and a bare loop, measured in one run and in turns."
-    yield "`make bench` repeats all of it in about a quarter of an hour, `make bench QUICK=1` a part of it in two minutes."
+    yield from prose(
+        "tarry beside Powertools' batch processor, a backoff by hand, and a bare loop, measured in one "
+        "run and in turns. `make bench` repeats all of it in about a quarter of an hour, `make bench "
+        "QUICK=1` a part of it in two minutes."
+    )
     yield ""
     yield "| | |"
     yield "|---|---|"
@@ -101,9 +112,9 @@ def introduction(results: dict[str, Any], versions: Sequence[str]) -> Iterator[s
     yield ""
     yield "The contenders:"
     yield ""
-    yield f"- **{BARE}**: a `for` loop with `try` and `except` that logs the exception and reports the message as failed."
-    yield f"- **{POWERTOOLS}**: `BatchProcessor`, `SqsFifoPartialProcessor` or `AsyncBatchProcessor`, as documented. A failed"
-    yield "  message comes back after the queue's visibility timeout."
+    yield f"- **{BARE}**: a `for` loop with `try`; it logs the exception and reports the message as failed."
+    yield f"- **{POWERTOOLS}**: `BatchProcessor`, `SqsFifoPartialProcessor` or `AsyncBatchProcessor`, as documented;"
+    yield "  a failed message comes back after the queue's visibility timeout."
     yield f"- **{BY_HAND}**: the bare loop with one `change_message_visibility` for each failed message."
     yield "- **tarry**: `@consumer` with an exponential backoff."
     yield ""
@@ -114,9 +125,11 @@ def message_time(results: dict[str, list[Row]], versions: Sequence[str]) -> Iter
     behind: dict[str, str] = {}
     yield "## Time per message"
     yield ""
-    yield f"CPU time of the process, in microseconds per message on Python {newest}; the handler does nothing. Each figure is"
-    yield "the median of up to 15 rounds; a ratio is the median of the ratios within a round. Requests are built and parsed by"
-    yield "boto3, but not sent."
+    yield from prose(
+        f"CPU time of the process, in microseconds per message on Python {newest}; the handler does "
+        "nothing. Each figure is the median of up to 15 rounds; a ratio is the median of the ratios "
+        "within a round. Requests are built and parsed by boto3, but not sent."
+    )
     yield ""
     yield "![tarry's time per message as a share of Powertools', by load and batch size.](images/performance.svg)"
     yield ""
@@ -130,11 +143,17 @@ def message_time(results: dict[str, list[Row]], versions: Sequence[str]) -> Iter
         for version, ratio in ratios.items():
             if ratio is not None and ratio > AIMS.get(version, 1.0) + NOISE:
                 behind[row["load"]] = reason(row["load"])
-        cells = [row["load"], f"{row['size']:,}", *(number(row["us"].get(name)) for name in (BARE, POWERTOOLS, BY_HAND))]
+        cells = [
+            row["load"],
+            f"{row['size']:,}",
+            *(number(row["us"].get(name)) for name in (BARE, POWERTOOLS, BY_HAND)),
+        ]
         yield cells_of([*cells, f"**{number(row['us'][TARRY])}**", *(shown_ratio(ratio) for ratio in ratios.values())])
     yield ""
-    yield "“All succeed” counts the loop only: tarry makes no request and writes no log line. When a message fails, tarry"
-    yield "decides on its delay, sets it at SQS, and logs one line with the traceback."
+    yield from prose(
+        "“All succeed” counts the loop only: tarry makes no request and writes no log line. When a "
+        "message fails, tarry decides on its delay, sets it at SQS, and logs one line with the traceback."
+    )
     yield ""
     if behind:
         yield "Where tarry takes longer than Powertools:"
@@ -152,8 +171,10 @@ def cold_starts(results: dict[str, list[Row]], versions: Sequence[str]) -> Itera
     newest = versions[-1]
     yield "## Cold start"
     yield ""
-    yield f"Fresh processes under Lambda's runtime client, with the layers as `sam build` makes them, on Python {newest}."
-    yield "Medians of 15 starts. SQS answers after 5 ms. The first batch has one message."
+    yield from prose(
+        "Fresh processes under Lambda's runtime client, with the layers as `sam build` makes them, on "
+        f"Python {newest}. Medians of 15 starts. SQS answers after 5 ms. The first batch has one message."
+    )
     yield ""
     yield "![The time to load the function and to handle the first batch, by contender.](images/cold-start.svg)"
     yield ""
@@ -164,11 +185,16 @@ def cold_starts(results: dict[str, list[Row]], versions: Sequence[str]) -> Itera
         if row["kind"] == "start":
             yield cells_of([row["load"], row["function"], *start_cells(row)])
     yield ""
-    yield "The first failure of a process loads boto3 with one client, and looks up the source queue. A process in which no"
-    yield "message fails never does: that is the reason for the difference to the backoff by hand, which loads boto3 in any"
-    yield "case."
+    yield from prose(
+        "The first failure of a process loads boto3 with one client, and looks up the source queue. A "
+        "process in which no message fails never does: that is the reason for the difference to the "
+        "backoff by hand, which loads boto3 in any case."
+    )
     yield ""
-    yield f"CPU time to import, and modules, after what the runtime client has loaded (`{'import tarry'}`: in a bare interpreter):"
+    yield from prose(
+        f"CPU time to import, and modules, after what the runtime client has loaded (`{'import tarry'}`: "
+        "in a bare interpreter):"
+    )
     yield ""
     yield from table_head(["import", *(f"{version}, ms" for version in versions), "modules"], left=1)
     imports = {version: [row for row in results[version] if row["kind"] == "import"] for version in versions}
@@ -180,7 +206,9 @@ def cold_starts(results: dict[str, list[Row]], versions: Sequence[str]) -> Itera
     if shipped:
         yield "The functions of this repository, with their first message; the services are moto:"
         yield ""
-        yield from table_head(["function", "load, ms", "first batch, ms", "both on a CPU, ms", "peak memory, MB"], left=1)
+        yield from table_head(
+            ["function", "load, ms", "first batch, ms", "both on a CPU, ms", "peak memory, MB"], left=1
+        )
         yield from (cells_of([row["function"], *start_cells(row)]) for row in shipped)
         yield ""
 
@@ -193,9 +221,12 @@ def settling(rows: list[Row]) -> Iterator[str]:
     milliseconds = LATENCY_SECONDS * 1000
     yield "## Settlement"
     yield ""
-    yield f"One invocation in which all messages fail, against a server that answers each request after {milliseconds:.0f} ms."
-    yield "*boto3 alone* is ten threads that make the same requests and do nothing else. *Without network* is the same"
-    yield "invocation with requests that are not sent: running, deciding, logging, and boto3's own work."
+    yield from prose(
+        "One invocation in which all messages fail, against a server that answers each request after "
+        f"{milliseconds:.0f} ms. *boto3 alone* is ten threads that make the same requests and do nothing "
+        "else. *Without network* is the same invocation with requests that are not sent: running, "
+        "deciding, logging, and boto3's own work."
+    )
     yield ""
     heads = ["messages", "seconds", "latency bound", "boto3 alone", "without network", "requests", "fewest possible"]
     yield from table_head(heads, left=1)
@@ -206,18 +237,23 @@ def settling(rows: list[Row]) -> Iterator[str]:
         yield cells_of([name, f"**{seconds(row['seconds'])}**", *bounds, f"{sum(row['requests'].values()):,}", fewest])
     yield ""
     by_hand = next(row for row in rows if "measured" in row)
-    yield f"By hand, {by_hand['measured']:,} messages were measured; the time of more grows with their number. tarry's few"
-    yield "requests above the fewest possible are those of short delays, which are set before the batch has ended, and of slices"
-    yield "of 100 messages, which are settled while the others run. The latency bound assumes requests without any work:"
-    yield "Python runs one thread at a time, so boto3's own work on each request, and the decision on each message, add up."
+    yield from prose(
+        f"By hand, {by_hand['measured']:,} messages were measured; the time of more grows with their "
+        "number. tarry's few requests above the fewest possible are those of short delays, which are set "
+        "before the batch has ended, and of slices of 100 messages, which are settled while the others "
+        "run. The latency bound assumes requests without any work: Python runs one thread at a time, so "
+        "boto3's own work on each request, and the decision on each message, add up."
+    )
     yield ""
 
 
 def io_bound(rows: list[Row]) -> Iterator[str]:
     yield "## Handlers that wait"
     yield ""
-    yield f"{rows[0]['messages']:,} messages of 100 ms; seconds for the batch. The bare loop is a `ThreadPoolExecutor` or an"
-    yield "`asyncio.Semaphore`."
+    yield from prose(
+        f"{rows[0]['messages']:,} messages of 100 ms; seconds for the batch. The bare loop is a "
+        "`ThreadPoolExecutor` or an `asyncio.Semaphore`."
+    )
     yield ""
     yield from table_head(["handlers", "at once", "ideal", "by hand", TARRY, "above the ideal"], left=1)
     for row in rows:
@@ -231,8 +267,11 @@ def io_bound(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         times = {name: each["seconds"] for name, each in row["times"].items()}
         if POWERTOOLS in times:
-            yield f"Powertools' `AsyncBatchProcessor` starts all {row['messages']:,} at once and takes {seconds(times[POWERTOOLS])} s;"
-            yield f"tarry with `concurrency=1000` takes {seconds(times[TARRY])} s."
+            yield from prose(
+                f"Powertools' `AsyncBatchProcessor` starts all {row['messages']:,} at once and takes "
+                f"{seconds(times[POWERTOOLS])} s; tarry with `concurrency=1000` takes "
+                f"{seconds(times[TARRY])} s."
+            )
     yield ""
 
 
@@ -240,9 +279,11 @@ def memory(rows: list[Row]) -> Iterator[str]:
     first = rows[0]
     yield "## Memory"
     yield ""
-    yield f"Bytes per message at the peak of an invocation with {first['messages']:,} messages, without the event itself; and the"
-    yield f"blocks of memory that an invocation with ten messages leaves behind, over {first['invocations']:,} invocations. A leak"
-    yield "would be at least one block."
+    yield from prose(
+        f"Bytes per message at the peak of an invocation with {first['messages']:,} messages, without the "
+        "event itself; and the blocks of memory that an invocation with ten messages leaves behind, over "
+        f"{first['invocations']:,} invocations. A leak would be at least one block."
+    )
     yield ""
     names = [BARE, POWERTOOLS, BY_HAND, TARRY]
     yield from table_head(["load", *names, *(f"growth, {name}" for name in (POWERTOOLS, TARRY))], left=1)
@@ -256,8 +297,11 @@ def memory(rows: list[Row]) -> Iterator[str]:
 def end_to_end(rows: list[Row]) -> Iterator[str]:
     yield "## End to end"
     yield ""
-    yield f"Messages a second with {rows[0]['waiting']:,} waiting, in batches of {BATCH}. These are the figures of the emulators, on"
-    yield "the machine that they share with the functions; they say little about AWS, where Lambda runs many environments."
+    yield from prose(
+        f"Messages a second with {rows[0]['waiting']:,} waiting, in batches of {BATCH}. These are the "
+        "figures of the emulators, on the machine that they share with the functions; they say little "
+        "about AWS, where Lambda runs many environments."
+    )
     yield ""
     places = list(dict.fromkeys(row["where"] for row in rows))
     rates = {(row["where"], row["function"]): row["rate"] for row in rows}
@@ -270,11 +314,22 @@ def end_to_end(rows: list[Row]) -> Iterator[str]:
 def outage(rows: list[Row]) -> Iterator[str]:
     yield "## An outage of an hour"
     yield ""
-    yield f"A service is down for an hour in which {RATE} messages a second arrive. Each delivery fails after {FAILING_SECONDS:.0f} s;"
-    yield f"batches of {BATCH}, {MEMORY_GB * 1000:.0f} MB, us-east-1, arm64, prices of November 2026 without the free tier; a log line has"
-    yield f"{LOG_LINE_BYTES:,} bytes. Computed message by message, with tarry's own backoff (30 s, 90 s, 270 s, 810 s, then 900 s)."
+    yield from prose(
+        f"A service is down for an hour in which {RATE} messages a second arrive. Each delivery fails "
+        f"after {FAILING_SECONDS:.0f} s; batches of {BATCH}, {MEMORY_GB * 1000:.0f} MB, us-east-1, arm64, "
+        f"prices of November 2026 without the free tier; a log line has {LOG_LINE_BYTES:,} bytes. Computed "
+        "message by message, with tarry's own backoff (30 s, 90 s, 270 s, 810 s, then 900 s)."
+    )
     yield ""
-    heads = ["a failed message comes back after", "failed deliveries of a message", "SQS requests", "SQS", "Lambda", "logs", "total"]
+    heads = [
+        "a failed message comes back after",
+        "failed deliveries of a message",
+        "SQS requests",
+        "SQS",
+        "Lambda",
+        "logs",
+        "total",
+    ]
     yield from table_head([*heads, "receives needed", "last message after"], left=1)
     for row in rows:
         dollars = [*row["dollars"].values()]
@@ -282,16 +337,23 @@ def outage(rows: list[Row]) -> Iterator[str]:
         cells += [f"${each:,.2f}" for each in [*dollars, sum(dollars)]]
         yield cells_of([*cells, str(row["receives_needed"]), f"{row['last_after_minutes']:.0f} min"])
     yield ""
-    yield "*Receives needed*: a lower `maxReceiveCount` (without tarry) or `max_attempts` (with tarry) dead-letters messages"
-    yield "before the outage ends. *Last message after*: when the last message succeeds after the end of the outage; this is the"
-    yield "price of long delays, and `maximum=` bounds it. Powertools adds no requests of its own; its messages come back as those"
-    yield "of a plain loop."
+    yield from prose(
+        "*Receives needed*: a lower `maxReceiveCount` (without tarry) or `max_attempts` (with tarry) "
+        "dead-letters messages before the outage ends. *Last message after*: when the last message "
+        "succeeds after the end of the outage; this is the price of long delays, and `maximum=` bounds "
+        "it. Powertools adds no requests of its own; its messages come back as those of a plain loop."
+    )
     yield ""
     yield "See [what it costs](guides/costs.md) for the requests of a single message."
     yield ""
 
 
-# tables
+# text and tables
+
+
+def prose(text: str) -> list[str]:
+    """Return a paragraph in lines."""
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def table_head(heads: Sequence[str], left: int) -> Iterator[str]:

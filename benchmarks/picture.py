@@ -70,7 +70,8 @@ class Picture:
         paper = f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-            f' role="img">\n<title>{escape(self.title)}</title>\n<style>{style()}\n</style>\n  {paper}\n{body}\n</svg>\n'
+            f' role="img">\n<title>{escape(self.title)}</title>\n<style>{style()}\n</style>\n  {paper}\n'
+            f"{body}\n</svg>\n"
         )
 
     def _bar(self, bar: Bar, y: float) -> list[str]:

@@ -194,7 +194,7 @@ _formatted: dict[tuple[int, ...], tuple[list[CodeType], str]] = {}
 
 
 def _frames(trace: TracebackType | None) -> str:
-    """Return frames as text. Formatting takes longer than all else about a failure, and places are few: it is cached."""
+    """Return frames as text; cached, since formatting is the slowest part of a diagnosis, and places are few."""
     from traceback import format_tb
 
     codes: list[CodeType] = []
