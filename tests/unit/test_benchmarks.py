@@ -121,7 +121,11 @@ print(*sys.modules)
 
 def test_a_first_failure_loads_nothing_but_tarry_that_boto3_does_not_load_for_one_request() -> None:
     def loaded(script: str) -> set[str]:
-        unreachable = {"AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"}
+        unreachable = {
+            "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:9",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "1",
+        }
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         command = [sys.executable, "-c", FIRST_FAILURE + script]
         environment = {**os.environ, **unreachable, **keys}
