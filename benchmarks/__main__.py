@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.page import IMAGES, PAGE, write
+from benchmarks.page import IMAGES, PAGE, RESULTS, write
 from benchmarks.results import progress
 
 ROOT = Path(__file__).parents[1]
@@ -76,9 +76,10 @@ def main() -> None:
             results.setdefault(name, {})[version] = measure(python, name, quick=quick)
     for name in ON_ONE:
         if not (quick and name in NOT_QUICK):
+            progress(f"Python {here}: {name}")
             results.setdefault(name, {})[here] = measure(pythons[here], name, quick=quick)
     results["load_after"], results["minutes"] = os.getloadavg()[0], (time.monotonic() - began) / 60
-    (BUILD / "bench" / "results.json").write_text(json.dumps(results, indent=1))
+    RESULTS.write_text(json.dumps(results, indent=1))
     page, images = (BUILD / "performance.md", BUILD / "images") if quick else (PAGE, IMAGES)
     write(results, page, images)
     print(f"{page.relative_to(ROOT)}: written in {results['minutes']:.1f} minutes")

@@ -105,7 +105,7 @@ def introduction(results: dict[str, Any], versions: Sequence[str]) -> Iterator[s
     yield f"| date | {results['date']} |"
     yield f"| machine | {machine['processor']}, {machine['cores']} cores, {machine['system']} |"
     yield f"| load of the machine before and after | {results['load_before']:.1f}, {results['load_after']:.1f} |"
-    yield f"| Python | {', '.join(versions)} |"
+    yield f"| Python | {', '.join(versions)}; a run of {results['minutes']:.0f} minutes |"
     yield f"| tarry | {machine['tarry']} |"
     yield f"| Powertools | {machine['aws-lambda-powertools']} |"
     yield f"| boto3, pydantic | {machine['boto3']}, {machine['pydantic']} |"
@@ -404,7 +404,7 @@ def ratios(rows: list[Row], version: str) -> Picture:
         if row["ratio"] is None or row["load"] in WITHOUT_COMPARISON:
             continue
         kind = "good" if row["ratio"] <= 1 + NOISE else "bad"
-        text = f"{row['ratio']:.2f}   {number(row['us'][TARRY])} µs, Powertools {number(row['us'][POWERTOOLS])} µs"
+        text = f"{row['ratio']:.2f}: {number(row['us'][TARRY])} µs, Powertools {number(row['us'][POWERTOOLS])} µs"
         head = row["load"] if row["load"] != before else ""
         before = row["load"]
         bars.append(Bar(f"batch of {row['size']:,}", [row["ratio"]], [kind], text, head))
@@ -418,13 +418,15 @@ def starts(rows: list[Row], version: str) -> Picture:
     bars, before = [], None
     found = [row for row in rows if row["kind"] == "start"]
     for row in found:
-        head = f"first batch {row['load']}" if row["load"] != before else ""
+        head = row["load"] if row["load"] != before else ""
         before = row["load"]
         text = f"{row['load_ms']:.0f} + {row['first_ms']:.0f} ms, {row['peak_mb']:.0f} MB"
         bars.append(Bar(row["function"], [row["load_ms"], row["first_ms"]], ["part", "good"], text, head))
     longest = max(row["load_ms"] + row["first_ms"] for row in found)
     title = f"Cold start: loading the function, then its first batch, Python {version}"
-    subtitle = "Medians of fresh processes under Lambda's runtime client. Light: loading. Dark: the first batch."
+    subtitle = (
+        "Medians of fresh processes. Each bar: loading, then the first batch, which is without or with a failure."
+    )
     return Picture(title, subtitle, bars, longest)
 
 

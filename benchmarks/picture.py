@@ -28,7 +28,7 @@ SHAPES = """
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name, the lengths of its parts in units, their classes, and the text behind it.
+    """A bar: its name, the lengths of its parts in units, their classes, and the text beside it.
 
     ``head`` begins a group, with a line above it.
     """
@@ -80,7 +80,7 @@ class Picture:
         for begin, end, kind in zip(ends, ends[1:], bar.classes, strict=False):
             x, width = self._x(begin), max(self._x(end) - self._x(begin), 0)
             parts.append(f'<rect class="{kind}" x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{BAR}" rx="2"/>')
-        parts.append(_text(self._x(ends[-1]) + 8, y + 15, bar.text, "quiet"))
+        parts.append(_text(RIGHT + 16, y + 15, bar.text, "quiet"))
         return parts
 
     def _x(self, units: float) -> float:
