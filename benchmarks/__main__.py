@@ -22,7 +22,7 @@ from benchmarks.results import progress
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 ON_EACH = ("message_time", "settling", "io_bound", "memory", "cold_start")
-ON_ONE = ("outage", "end_to_end")
+ON_ONE = ("requests", "outage", "end_to_end")
 NOT_QUICK = ("end_to_end",)
 OTHER = "3.13"
 """The Python to measure besides the one at hand."""

@@ -4,12 +4,14 @@ All requests go to `ClientThatAnswers`, a boto3 client that does all its work bu
 """
 
 import asyncio
+import json
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from hashlib import md5
 from itertools import chain, cycle, repeat
 from typing import Any
 
@@ -111,6 +113,31 @@ def event_of(size: int, *, queue: str = "orders", groups: int = 0) -> dict[str, 
 # requests
 
 
+def answer_to(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return SQS's answer to a request that succeeds."""
+    if operation == "GetQueueAttributes":
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders-dlq", "maxReceiveCount": 15}
+        return {
+            "Attributes": {
+                "VisibilityTimeout": "180",
+                "MessageRetentionPeriod": "345600",
+                "MaximumMessageSize": "1048576",
+                "RedrivePolicy": json.dumps(policy),
+            }
+        }
+    if operation == "GetQueueUrl":
+        return {"QueueUrl": f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/{parameters['QueueName']}"}
+    entries = parameters.get("Entries", ())
+    return {"Successful": [{"Id": entry["Id"], **_receipt(entry)} for entry in entries], "Failed": []}
+
+
+def _receipt(entry: dict[str, Any]) -> dict[str, str]:
+    if "MessageBody" not in entry:
+        return {}
+    digest = md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest()
+    return {"MessageId": "copy", "MD5OfMessageBody": digest}
+
+
 class ClientThatAnswers:
     """Makes boto3 clients whose requests are built and parsed, but not sent: every one succeeds. It counts them."""
 
@@ -136,15 +163,7 @@ class ClientThatAnswers:
 
     def _answer(self, model: Any, **_: Any) -> Any:
         self.requests[model.name] += 1
-        return _Ok(), self._success(model.name, self._calls.parameters)
-
-    @staticmethod
-    def _success(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        if operation == "GetQueueAttributes":
-            return {"Attributes": {"VisibilityTimeout": "180", "MessageRetentionPeriod": "345600"}}
-        if operation == "GetQueueUrl":
-            return {"QueueUrl": f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/{parameters['QueueName']}"}
-        return {"Successful": [{"Id": entry["Id"]} for entry in parameters.get("Entries", ())]}
+        return _Ok(), answer_to(model.name, self._calls.parameters)
 
 
 class _Ok:

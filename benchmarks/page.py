@@ -81,6 +81,7 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
     yield from introduction(results, versions)
     yield from message_time(results["message_time"], versions)
     yield from cold_starts(results["cold_start"], versions)
+    yield from requests(next(iter(results["requests"].values())))
     yield from settling(results["settling"][newest])
     yield from io_bound(results["io_bound"][newest])
     yield from memory(results["memory"][newest])
@@ -215,6 +216,22 @@ def cold_starts(results: dict[str, list[Row]], versions: Sequence[str]) -> Itera
 
 def start_cells(row: Row) -> list[str]:
     return [*(f"{row[name]:.0f}" for name in ("load_ms", "first_ms", "cpu_ms")), f"{row['peak_mb']:.0f}"]
+
+
+def requests(rows: list[Row]) -> Iterator[str]:
+    yield "## Requests"
+    yield ""
+    yield from prose(
+        "Requests to SQS and DynamoDB of a batch of ten, and the fewest possible. Look-ups of a queue are not counted: "
+        "tarry makes them once in 15 minutes. Lambda deletes the messages that succeed. Powertools cannot delay or "
+        "dead-letter a message."
+    )
+    yield ""
+    yield from table_head(["batch", "fewest possible", POWERTOOLS, BY_HAND, TARRY], left=1)
+    for row in rows:
+        made = [row["fewest"], *(row["requests"].get(name) for name in (POWERTOOLS, BY_HAND, TARRY))]
+        yield cells_of([row["case"], *("" if each is None else f"{sum(each.values())}" for each in made)])
+    yield ""
 
 
 def settling(rows: list[Row]) -> Iterator[str]:

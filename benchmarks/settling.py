@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from hashlib import md5
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,7 +26,15 @@ import boto3
 from botocore.config import Config
 
 from benchmarks import contenders as of
-from benchmarks.contenders import ACCOUNT, BenchmarkContext, ClientThatAnswers, Handler, Work, event_of
+from benchmarks.contenders import (
+    ACCOUNT,
+    BenchmarkContext,
+    ClientThatAnswers,
+    Handler,
+    Work,
+    answer_to,
+    event_of,
+)
 from benchmarks.message_time import output_discarded
 from benchmarks.results import progress, report
 from tarry import Reject, consumer
@@ -84,31 +91,6 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         return await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
         return b""
-
-
-def answer_to(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return SQS's answer to a request that succeeds."""
-    if operation == "GetQueueAttributes":
-        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders-dlq", "maxReceiveCount": 15}
-        return {
-            "Attributes": {
-                "VisibilityTimeout": "180",
-                "MessageRetentionPeriod": "345600",
-                "MaximumMessageSize": "1048576",
-                "RedrivePolicy": json.dumps(policy),
-            }
-        }
-    if operation == "GetQueueUrl":
-        return {"QueueUrl": f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/{parameters['QueueName']}"}
-    entries = parameters.get("Entries", ())
-    return {"Successful": [{"Id": entry["Id"], **_receipt(entry)} for entry in entries], "Failed": []}
-
-
-def _receipt(entry: dict[str, Any]) -> dict[str, str]:
-    if "MessageBody" not in entry:
-        return {}
-    digest = md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest()
-    return {"MessageId": "copy", "MD5OfMessageBody": digest}
 
 
 class Server:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks import contenders as of
+from benchmarks import requests
 from benchmarks.contenders import BARE, BY_HAND, POWERTOOLS, TARRY, BenchmarkContext, ClientThatAnswers, event_of
 from benchmarks.measuring import in_turns, ratio
 from benchmarks.message_time import call_of, loads, output_discarded
@@ -54,6 +55,11 @@ def test_ten_failed_messages_cost_tarry_one_request_and_the_loop_by_hand_ten(cli
     client.requests.clear()
     of.by_hand(of.fails, client.sqs)(event_of(10), BenchmarkContext())
     assert client.requests == {"ChangeMessageVisibility": 10}
+
+
+def test_tarry_makes_the_fewest_requests_possible_for_each_batch() -> None:
+    for row in requests.rows(quick=True):
+        assert row["requests"][TARRY] == row["fewest"], row["case"]
 
 
 MARGIN = 1.3
