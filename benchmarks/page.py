@@ -38,8 +38,8 @@ BEHIND = {
     "FIFO": (
         "tarry makes an object for each message of a FIFO queue, which tells whether its lease may end before the "
         "batch does, whether its group may continue, and its attempt number. Powertools asks only whether a message "
-        "of the batch has failed. Lambda passes at most ten messages of a FIFO queue at once, so the difference is about "
-        "0.1 ms for an invocation."
+        "of the batch has failed. Lambda passes at most ten messages of a FIFO queue at once, so the difference is "
+        "about 0.1 ms for an invocation."
     ),
     "async, ten at once": (
         "tarry runs at most ten tasks at a time, each with a deadline; Powertools starts a task for every message of "
@@ -266,8 +266,8 @@ def settling(rows: list[Row]) -> Iterator[str]:
     yield from prose(
         "The aim was 1.3 times the latency bound. tarry misses it: the bound assumes requests that take no work, and "
         "Python runs one thread at a time. boto3's own work on the requests is a multiple of the bound (*boto3 alone*). "
-        "Deciding on 10,000 failures, with a diagnosis and a log line for each, takes most of the time (*without "
-        "network*)."
+        "Deciding on 10,000 failures, with a diagnosis and a log line for each, takes most of the time "
+        "(*without network*)."
     )
     yield ""
 
