@@ -265,9 +265,9 @@ def settling(rows: list[Row]) -> Iterator[str]:
     yield ""
     yield from prose(
         "The aim was 1.3 times the latency bound. tarry misses it: the bound assumes requests that take no work, and "
-        "Python runs one thread at a time. boto3's own work on the requests is already a multiple of it (*boto3 alone*); "
-        "deciding on 10,000 failures, with a diagnosis and a log line for each, takes most of the time "
-        "(*without network*)."
+        "Python runs one thread at a time. boto3's own work on the requests is already a multiple of it "
+        "(*boto3 alone*); deciding on 10,000 failures, with a diagnosis and a log line for each, takes most of the "
+        "time (*without network*)."
     )
     yield ""
 
