@@ -6,6 +6,7 @@ FILE is the results of `make bench`, by default build/bench/results.json.
 """
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -111,6 +112,12 @@ def introduction(results: dict[str, Any], versions: Sequence[str]) -> Iterator[s
     yield f"| Powertools | {machine['aws-lambda-powertools']} |"
     yield f"| boto3, pydantic | {machine['boto3']}, {machine['pydantic']} |"
     yield ""
+    if results["load_before"] > 1:
+        yield from prose(
+            "Other processes ran on the machine meanwhile. CPU times and ratios allow for that; elapsed times (the "
+            "settlement, cold starts, end to end) are longer than on an idle machine."
+        )
+        yield ""
     yield "The contenders:"
     yield ""
     yield f"- **{BARE}**: a `for` loop with `try`; it logs the exception and reports the message as failed."
@@ -377,8 +384,10 @@ def outage(rows: list[Row]) -> Iterator[str]:
 
 
 def prose(text: str, indent: str = "") -> list[str]:
-    """Return a paragraph in lines; all but the first are indented."""
-    return textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    """Return a paragraph in lines, all but the first indented. Code is not broken."""
+    unbroken = re.sub("`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(unbroken, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def table_head(heads: Sequence[str], left: int) -> Iterator[str]:
