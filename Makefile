@@ -29,7 +29,7 @@ help:
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
 	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
-	@echo "make bench          benchmark the time per message, cold starts, and the start of tarry local"
+	@echo "make bench          measure tarry beside Powertools, and write docs/performance.md; QUICK=1 for a small pass"
 	@echo "make build          validate the template and build the deployment package"
 	@echo "make deploy         build and deploy the stack, as samconfig.toml says; ARGS=--guided asks for everything"
 	@echo "make layer-size     print the sizes of the layers, and fail if one is over its limit"
@@ -80,10 +80,7 @@ docs: $(READY)
 	@$(BIN)/python -m tests.reference
 
 bench: $(READY)
-	@$(BIN)/python benchmarks/batch.py
-	@$(BIN)/python benchmarks/deliveries.py
-	@$(BIN)/python benchmarks/cold_start.py
-	@$(BIN)/python benchmarks/start.py
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 # The makefiles of the layers and functions call python3 and its pip.
 build deploy layer-size: export PATH := $(abspath $(BIN)):$(PATH)

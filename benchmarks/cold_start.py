@@ -1,15 +1,19 @@
-"""Measure the cold start of the built functions: the time to load them, and that of their first message.
+"""Measure cold starts: the time to load a function, and that of its first message, of the contenders and of ours.
 
-python benchmarks/cold_start.py [function ...]
+python -m benchmarks.cold_start [--quick]
 
 Each start is a new process under the runtime client of Lambda, with the layers of its function, boto3 and nothing else.
-The AWS services are moto, in this process. On a busy machine, compare the CPU times.
+The functions of this repository start as well if SAM, which builds them, is there; their AWS services are moto.
 """
 
+import importlib.util
 import json
 import logging
 import os
+import platform
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,15 +23,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
-from moto.server import ThreadedMotoServer
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for `tests`
+from benchmarks import layer_size
+from benchmarks.contenders import BARE, BY_HAND, POWERTOOLS, TARRY, event_of
+from benchmarks.results import Row, progress, report
+from benchmarks.settling import server
 from tests.acceptance.runtime import ROOT, layers_of, link_packages, running, sam_build
 
-STARTS = 15
+STARTS, QUICK_STARTS = 15, 2
+IMPORT = "import tarry"
 KEY = "whsec_" + 40 * "A"
 
 
@@ -57,8 +64,15 @@ CASES = {
         {"SIGNING_SECRET": "ssm:/webhooks/key", "ALLOW_PRIVATE_ADDRESSES": "true"}, "webhooks", {"url": "RECEIVER"}
     ),
 }
-BASELINE = "EmptyFunction"
-EMPTY = "def handler(event, context): return {'batchItemFailures': []}"
+
+
+class Start(NamedTuple):
+    """The seconds to load a function, those of its first batch, those on a CPU for both, and the peak memory in MB."""
+
+    load: float
+    first_batch: float
+    cpu: float
+    peak: float
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -85,6 +99,8 @@ def receiver() -> Iterator[str]:
 @contextmanager
 def services() -> Iterator[str]:
     """Run moto with all that the functions use; yield its URL."""
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -107,7 +123,7 @@ def services() -> Iterator[str]:
         server.stop()
 
 
-def event_of(case: Case, number: int, receiver_url: str) -> dict[str, Any]:
+def first_event_of(case: Case, number: int, receiver_url: str) -> dict[str, Any]:
     """Return a message that is received now: on FIFO, tarry would renew the lease of an older one."""
     [record, *_] = json.loads((ROOT / f"events/{case.event}.json").read_text())["Records"]
     body = json.dumps({**json.loads(record["body"]), **case.body})
@@ -117,8 +133,10 @@ def event_of(case: Case, number: int, receiver_url: str) -> dict[str, Any]:
     return {"Records": [{**record, "messageId": f"message-{number}", "body": body, "attributes": attributes}]}
 
 
-def measure(function: Path, layers: list[Path], packages: Path, environment: dict[str, str], event: Any) -> list[float]:
-    """Return the seconds to load a function, those of its first message, and those on a CPU for both."""
+def measure(
+    function: Path, layers: list[Path], packages: Path, environment: dict[str, str], event: Any, failed: int = 0
+) -> Start:
+    """Start a function and have it handle its first batch, of which a number of messages fail."""
     began = time.perf_counter()
     with running(function, layers, packages, environment) as api:
         if not api.ready.wait(60):
@@ -127,45 +145,192 @@ def measure(function: Path, layers: list[Path], packages: Path, environment: dic
         response = api.invoke(event)
         handled = time.perf_counter()
         assert api.process is not None
-        process_fields = Path(f"/proc/{api.process.pid}/stat").read_text().rpartition(")")[2].split()
-    assert response == {"batchItemFailures": []}, f"{function.name}: {response}"
+        process = Path(f"/proc/{api.process.pid}")
+        process_fields = (process / "stat").read_text().rpartition(")")[2].split()
+        peak = re.search(r"VmHWM:\s*(\d+) kB", (process / "status").read_text())
+    assert len(response["batchItemFailures"]) == failed, f"{function.name}: {response}"
     ticks = sum(map(int, process_fields[11:13]))
-    return [loaded - began, handled - loaded, ticks / os.sysconf("SC_CLK_TCK")]
+    assert peak is not None
+    return Start(loaded - began, handled - loaded, ticks / os.sysconf("SC_CLK_TCK"), int(peak[1]) / 1024)
 
 
-def measure_all(build: Path, names: list[str], starts: int = STARTS) -> dict[str, list[list[float]]]:
-    """Return the times of each start of each function; the functions take turns, so that all see the same machine."""
-    times: dict[str, list[list[float]]] = {name: [] for name in (BASELINE, *names)}
-    with tempfile.TemporaryDirectory() as folder, services() as aws, receiver() as receiver_url:
-        packages, empty = Path(folder, "packages"), Path(folder, BASELINE)
-        packages.mkdir()
-        empty.mkdir()
-        link_packages(packages, "boto3", "awslambdaric")
-        (empty / "app.py").write_text(EMPTY)
+# the contenders
+
+FAILING, SUCCEEDING = "with a failure", "without a failure"
+
+APPS = {
+    BARE: """
+import logging
+def handler(event, context):
+    failures = []
+    for record in event["Records"]:
+        try:
+            if "fail" in record["body"]:
+                raise ValueError("declined")
+        except Exception:
+            logging.exception("failed")
+            failures.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failures}
+""",
+    POWERTOOLS: """
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+def handle(record):
+    if "fail" in record.body:
+        raise ValueError("declined")
+def handler(event, context):
+    return process_partial_response(event=event, record_handler=handle, processor=processor, context=context)
+""",
+    BY_HAND: """
+import logging
+import boto3
+sqs = boto3.client("sqs")
+def handler(event, context):
+    failures = []
+    for record in event["Records"]:
+        try:
+            if "fail" in record["body"]:
+                raise ValueError("declined")
+        except Exception:
+            logging.exception("failed")
+            receives = int(record["attributes"]["ApproximateReceiveCount"])
+            url = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
+            seconds = min(900, 30 * 3 ** (receives - 1))
+            sqs.change_message_visibility(
+                QueueUrl=url, ReceiptHandle=record["receiptHandle"], VisibilityTimeout=seconds
+            )
+            failures.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failures}
+""",
+    TARRY: """
+from tarry import Exponential, Message, consumer
+@consumer(backoff=Exponential(initial=30, multiplier=3, maximum=900))
+def handler(message: Message) -> None:
+    if "fail" in message.body:
+        raise ValueError("declined")
+""",
+}
+LAYER_OF = {POWERTOOLS: "PowertoolsLayer", TARRY: "TarryLayer"}
+IMPORTED = """
+import sys, time
+import awslambdaric.bootstrap  # so that what the runtime client loads is not counted
+before, began = len(sys.modules), time.process_time()
+import app
+print(len(sys.modules) - before, time.process_time() - began)
+"""
+"""Loads a function as the runtime client does."""
+IMPORTED_ALONE = """
+import sys, time
+before, began = len(sys.modules), time.process_time()
+import tarry
+print(len(sys.modules) - before, time.process_time() - began)
+"""
+
+
+def imported(script: str, paths: list[Path]) -> tuple[float, float]:
+    """Return the number of modules that a script loads, and the CPU seconds."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+    }
+    command = [sys.executable, "-S", "-c", script]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    modules, seconds = result.stdout.split()
+    return int(modules), float(seconds)
+
+
+def contender_rows(folder: Path, starts: int) -> Iterator[Row]:
+    """Yield the cold starts of the contenders, each in a first batch of one message."""
+    packages, layers = folder / "packages", folder / "layers"
+    packages.mkdir()
+    link_packages(packages, "boto3", "awslambdaric")
+    build_layers(layers)
+    functions = {name: folder / f"function-{number}" for number, name in enumerate(APPS)}
+    for name, function in functions.items():
+        function.mkdir()
+        (function / "app.py").write_text(APPS[name])
+    layers_of_each = {name: [layers / LAYER_OF[name]] if name in LAYER_OF else [] for name in APPS}
+    imports: dict[str, list[tuple[float, float]]] = {name: [] for name in (*APPS, IMPORT)}
+    times: dict[tuple[str, str], list[Start]] = {(name, load): [] for load in (SUCCEEDING, FAILING) for name in APPS}
+    with server() as sqs:
+        environment = {"AWS_ENDPOINT_URL_SQS": sqs.url}
         for number in range(starts + 1):  # the first start fills the caches of the disk
-            for name, measured in times.items():
-                if name == BASELINE:
-                    times_of_start = measure(empty, [], packages, {}, {"Records": []})
+            progress(f"cold starts: {number} of {starts}")
+            for (name, load), measured in times.items():
+                event = event_of(1)
+                event["Records"][0]["body"] = "fail" if load == FAILING else "{}"
+                started = measure(
+                    functions[name], layers_of_each[name], packages, environment, event, int(load == FAILING)
+                )
+                if number:
+                    measured.append(started)
+            for name, loaded in imports.items():
+                if name == IMPORT:
+                    found = imported(IMPORTED_ALONE, [layers / LAYER_OF[TARRY] / "python"])
                 else:
-                    case = CASES[name]
-                    environment = {"AWS_ENDPOINT_URL": aws, **case.environment}
-                    event = event_of(case, number, receiver_url)
-                    times_of_start = measure(build / name, layers_of(build, name), packages, environment, event)
-                if number > 0:
-                    measured.append(times_of_start)
-    return times
+                    paths = [functions[name], *(layer / "python" for layer in layers_of_each[name]), packages]
+                    found = imported(IMPORTED, paths)
+                if number:
+                    loaded.append(found)
+    for name, loaded in imports.items():
+        modules, seconds = (statistics.median(column) for column in zip(*loaded, strict=True))
+        yield {"kind": "import", "function": name, "modules": modules, "ms": seconds * 1000}
+    for (name, load), measured in times.items():
+        yield {"kind": "start", "function": name, "load": load, **medians(measured)}
 
 
-def table(times: dict[str, list[list[float]]]) -> Iterator[str]:
-    yield f"{'median, in ms':20}{'load':>8}{'first message':>16}{'CPU for both':>16}"
-    for name, starts in times.items():
-        loaded, handled, cpu = (statistics.median(column) * 1000 for column in zip(*starts, strict=True))
-        yield f"{name:20}{loaded:8.0f}{handled:16.0f}{cpu:16.0f}"
+def build_layers(folder: Path) -> None:
+    """Build the layers for the Python and the architecture that run here."""
+    os.environ["ARCH"] = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    os.environ["PYTHON"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    layer_size.build(folder)
+
+
+# the shipped functions
+
+
+def shipped_rows(folder: Path, starts: int) -> Iterator[Row]:
+    """Yield the cold starts of the functions of this repository; they take turns, so that all see the same machine."""
+    progress("cold starts: building the functions of this repository")
+    sam_build(folder)
+    names = [name for name in CASES if Path(folder, name).is_dir()]
+    times: dict[str, list[Start]] = {name: [] for name in names}
+    with services() as aws, receiver() as receiver_url:
+        packages = folder / "packages"
+        packages.mkdir()
+        link_packages(packages, "boto3", "awslambdaric")
+        for number in range(starts + 1):
+            progress(f"cold starts of the functions of this repository: {number} of {starts}")
+            for name, measured in times.items():
+                case = CASES[name]
+                environment = {"AWS_ENDPOINT_URL": aws, **case.environment}
+                event = first_event_of(case, number, receiver_url)
+                started = measure(folder / name, layers_of(folder, name), packages, environment, event)
+                if number:
+                    measured.append(started)
+    for name, measured in times.items():
+        yield {"kind": "shipped", "function": name, "load": SUCCEEDING, **medians(measured)}
+
+
+def medians(starts: list[Start]) -> dict[str, float]:
+    loaded, handled, cpu, peak = (statistics.median(column) for column in zip(*starts, strict=True))
+    return {"load_ms": loaded * 1000, "first_ms": handled * 1000, "cpu_ms": cpu * 1000, "peak_mb": peak}
+
+
+def rows(*, quick: bool) -> Iterator[Row]:
+    """Yield the medians of all starts."""
+    starts = QUICK_STARTS if quick else STARTS
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from contender_rows(Path(folder), starts)
+    if importlib.util.find_spec("samcli"):
+        with tempfile.TemporaryDirectory() as folder:
+            yield from shipped_rows(Path(folder), starts)
 
 
 if __name__ == "__main__":
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as build:
-        sam_build(Path(build))
-        built = [name for name in CASES if Path(build, name).is_dir()]
-        print("\n".join(table(measure_all(Path(build), sys.argv[1:] or built))))
+    report(rows)

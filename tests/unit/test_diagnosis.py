@@ -2,13 +2,23 @@
 
 import asyncio
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tarry import Reject
-from tarry.telemetry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
+from tarry.telemetry import diagnosis
+from tarry.telemetry.diagnosis import (
+    MAX_CACHED_FRAMES,
+    MAX_CACHED_TRACEBACKS,
+    MAX_MESSAGE_CHARACTERS,
+    Diagnoses,
+    Diagnosis,
+    diagnose,
+    one_line,
+)
 
 
 class StockDeclined(Exception):
@@ -374,3 +384,43 @@ def test_an_error_that_is_raised_at_another_place_is_diagnosed_anew() -> None:  
     first = diagnoses.of(caught(here))
     second = diagnoses.of(caught(there))
     assert first.fingerprint != second.fingerprint
+
+
+def test_a_place_that_fails_again_is_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formatting a traceback takes longer than all else about a failed message."""
+    formatted, format_tb = [], traceback.format_tb
+    monkeypatch.setattr(traceback, "format_tb", lambda trace: formatted.append(trace) or format_tb(trace))
+    found = {diagnosis_of(decline_elsewhere_again).logged_traceback for _ in range(3)}
+    assert len(found) == len(formatted) == 1
+
+
+def decline_elsewhere_again() -> None:
+    raise StockDeclined("order 2 was declined")
+
+
+def test_equal_functions_of_two_files_and_two_lines_of_a_function_keep_their_own_places() -> None:
+    """Code objects compare equal even if their files differ."""
+    source = "def handle(number):\n    if number:\n        raise ValueError\n    raise ValueError"
+    found = []
+    for file in ("orders.py", "ledger.py"):
+        names: dict[str, Any] = {}
+        exec(compile(source, file, "exec"), names)
+        found += [diagnosis_of(lambda number=number, names=names: names["handle"](number)) for number in (0, 1)]
+    places = [re.findall(r'File "(\w+)\.py", line (\d)', each.traceback)[-1] for each in found]
+    assert places == [("orders", "4"), ("orders", "3"), ("ledger", "4"), ("ledger", "3")]
+
+
+def test_few_tracebacks_are_kept_and_none_of_a_deep_recursion() -> None:
+    def recurse(depth: int) -> None:
+        if not depth:
+            raise ValueError
+        recurse(depth - 1)
+
+    for depth in range(MAX_CACHED_FRAMES + 10):
+        assert "recurse" in diagnosis_of(lambda depth=depth: recurse(depth)).traceback
+    for number in range(2 * MAX_CACHED_TRACEBACKS):
+        names: dict[str, Any] = {}
+        exec(compile("\n" * number + "def fail(): raise ValueError", "many.py", "exec"), names)
+        assert f"line {number + 1}," in diagnosis_of(names["fail"]).traceback
+    assert len(diagnosis._formatted) <= MAX_CACHED_TRACEBACKS
+    assert max(len(codes) for codes, _ in diagnosis._formatted.values()) <= MAX_CACHED_FRAMES

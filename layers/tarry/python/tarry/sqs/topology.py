@@ -26,6 +26,9 @@ LOOK_UP_SHARE = 1 / 3  # of the time left: a slow look-up must leave time for th
 SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize")
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
 
+Key = tuple[str, str]
+"""A queue's ARN, and the first of the attributes that were asked for."""
+
 
 class Lookup(Value):
     """The attributes of a queue, or the error of the request for them."""
@@ -40,7 +43,7 @@ class Topology:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._lookups: dict[str, Lookup] = {}
+        self._lookups: dict[Key, Lookup] = {}
         self._retentions: dict[str, int] = {}
         """In seconds, the last known, however old: a queue's retention hardly ever changes."""
         self._facts: dict[str, tuple[Lookup, QueueFacts]] = {}
@@ -130,7 +133,7 @@ class Topology:
         known = self._lookups.get(_key(queue, attributes))
         return known if known is not None and known.until > self._world.clock.time() else None
 
-    def _keep(self, key: str, lookup: Lookup) -> Lookup:
+    def _keep(self, key: Key, lookup: Lookup) -> Lookup:
         self._lookups[key] = lookup
         return lookup
 
@@ -151,8 +154,8 @@ def _facts(lookup: Lookup, last_known_retention: int | None) -> QueueFacts:
     )
 
 
-def _key(queue: QueueArn, attributes: tuple[str, ...]) -> str:
-    return f"{queue} {attributes[0]}"
+def _key(queue: QueueArn, attributes: tuple[str, ...]) -> Key:
+    return queue.text, attributes[0]
 
 
 def _whole(value: object) -> int | None:

@@ -33,6 +33,10 @@ MAX_GROUP_DEPTH = 5
 MAX_LINKS_SHOWN = 50
 """The most errors of a chain that a traceback shows; the last ones."""
 
+MAX_CACHED_TRACEBACKS = 64
+MAX_CACHED_FRAMES = 30
+"""The most frames of a traceback whose text is cached."""
+
 MAX_LINE_BYTES = 1_024
 """The most bytes of an error's text in a log field. With `MAX_LOGGED_TEXT_BYTES` it is below 4 KiB (SPEC I2)."""
 MAX_LOGGED_TEXT_BYTES = 2_048
@@ -177,14 +181,39 @@ def _tracebacks(error: BaseException, message: str) -> tuple[str, str]:
 
 def _links(error: BaseException) -> list[tuple[str, str, BaseException]]:
     """Return the errors of a chain, the last raised first, each with its type and its frames as text."""
-    from traceback import format_tb
-
     links: list[tuple[str, str, BaseException]] = []
     for link in chain(error):
         if len(links) == MAX_LINKS_SHOWN:
             break
-        links.append((type_name(link), "".join(format_tb(handler_frames(link))), link))
+        links.append((type_name(link), _frames(handler_frames(link)), link))
     return links
+
+
+_formatted: dict[tuple[int, ...], tuple[list[CodeType], str]] = {}
+"""Frames as text, by the place of each frame; with their code, so that its identity is not given to another one."""
+
+
+def _frames(trace: TracebackType | None) -> str:
+    """Return frames as text; cached, since formatting is the slowest part of a diagnosis, and places are few."""
+    from traceback import format_tb
+
+    codes: list[CodeType] = []
+    places: list[int] = []
+    link = trace
+    while link is not None and len(codes) < MAX_CACHED_FRAMES:
+        code = link.tb_frame.f_code
+        codes.append(code)
+        places += id(code), link.tb_lasti, link.tb_lineno or 0
+        link = link.tb_next
+    if link is not None:
+        return "".join(format_tb(trace))
+    if (known := _formatted.get(key := tuple(places))) is not None:
+        return known[1]
+    text = "".join(format_tb(trace))
+    if len(_formatted) >= MAX_CACHED_TRACEBACKS:
+        _formatted.clear()
+    _formatted[key] = codes, text
+    return text
 
 
 def _bare_traceback(error: BaseException) -> str:
