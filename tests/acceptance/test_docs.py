@@ -6,7 +6,7 @@ The blocks of a page are taken in order, in an empty folder:
 
 - ``python`` blocks are written to the file that the first line names (``# app.py``), else to ``example.py``. Blocks of
   one file are appended. At the end every file is imported, and its tests run with tarry's `sandbox`, unless the page
-  runs `pytest` itself.
+  runs `pytest` itself. There are no `AWS_*` variables, whatever the shell or the Makefile sets.
 - ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
   JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
@@ -142,6 +142,8 @@ def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
     for variable, value in environment(pytester.path).items():
         monkeypatch.setenv(variable, value)
     files = follow(page, pytester.path)
@@ -149,25 +151,36 @@ def test_the_examples_of_a_page_run(
     if any(name.endswith(".py") for name in files) and "pytest" not in commands:
         options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
         settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
-        with monkeypatch.context() as patch:
-            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
-            patch.setattr(logging.root, "handlers", [])  # the page's tests get the log lines
-            result = pytester.runpytest_inprocess(*options, *settings)
-        capsys.readouterr()  # discard the output of pytest: a failure includes it
-        if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
-            fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
+        texts = {name: "".join(each.text for each in blocks) for name, blocks in files.items() if name.endswith(".py")}
+        tests = [name for name, text in texts.items() if "def test_" in text]
+        imported = set(re.findall(r"^ *(?:from|import) (\w+)", "".join(texts[name] for name in tests), re.MULTILINE))
+        others = [name for name in texts if name not in tests and PurePath(name).stem not in imported]
+        for names, variables in [(tests, {}), (others, ON_LAMBDA)]:
+            with monkeypatch.context() as patch:
+                for variable, value in variables.items():
+                    patch.setenv(variable, value)
+                patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
+                patch.setattr(logging.root, "handlers", [])  # the page's tests get the log lines
+                result = pytester.runpytest_inprocess(*options, *settings, *names) if names else None
+            capsys.readouterr()  # discard the output of pytest: a failure includes it
+            if result is not None and result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+                fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
+
+
+ON_LAMBDA = {"AWS_DEFAULT_REGION": "us-east-1"}
+"""The variables of the modules that no test imports: they run on Lambda, which sets the region."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return environment variables without an AWS account and with `tarry` on the path."""
+    """Return the environment variables of a reader who has not set up AWS, with `tarry` on the path.
+
+    There is neither a region nor an account: an example that needs one sets it itself.
+    """
     scripts = sysconfig.get_path("scripts")
     return {
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_EC2_METADATA_DISABLED": "true",  # a look-up of credentials fails at once, not after a timeout
         "COLUMNS": "100",
     }
 

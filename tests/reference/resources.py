@@ -1,4 +1,4 @@
-"""docs/reference/local.md: the resources and properties that `tarry local` plays, found by reading templates.
+"""docs/reference/local.md: the resources and properties that `tarry local` emulates, found by reading templates.
 
 Each property is added to a small template. If the template then reads the same, the property is ignored.
 """
@@ -90,11 +90,11 @@ def parts() -> dict[str, str]:
 
 
 def _table() -> Iterator[str]:
-    yield "| resource | played | stored only | ignored |\n| --- | --- | --- | --- |"
+    yield "| resource | emulated | stored only | ignored |\n| --- | --- | --- | --- |"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "template.json"
         for kind, base in BASES.items():
-            found: dict[str, list[str]] = {"played": [], "stored": [], "ignored": []}
+            found: dict[str, list[str]] = {"emulated": [], "stored": [], "ignored": []}
             without = _read(path, kind, base)
             assert without is not None
             for name in properties_of(kind):
@@ -104,7 +104,7 @@ def _table() -> Iterator[str]:
     for kind in QUALIFIED_TYPES:
         yield f"| `{kind}` | as the end of its function's ARN | | |"
     for kind in sorted(BACKING_TYPES):
-        yield f"| `{kind}` | what moto plays | what moto only stores | |"
+        yield f"| `{kind}` | what moto emulates | what moto only stores | |"
     for kind in sorted(PLAYED - {"Function"}):
         yield f"| `{SERVERLESS}{kind}` | as the resources that SAM makes of it | | |"
     yield "| all others | | | all |"
@@ -126,17 +126,17 @@ def properties_of(kind: str) -> list[str]:
 
 
 def effect(kind: str, name: str, without: Template, given: Template | None) -> str:
-    """Return whether a property is ``played``, ``stored`` or ``ignored``, from the template with it and without."""
+    """Return whether a property is ``emulated``, ``stored`` or ``ignored``, from the template with it and without."""
     if given is None or without == given:
         return "ignored"
     if kind == QUEUE and name in QUEUE_ATTRIBUTES:
         value = _text(SAMPLES.get(name, generic(kind, name)))
-        return "played" if _settings({}) != _settings({name: value}) else "stored"
+        return "emulated" if _settings({}) != _settings({name: value}) else "stored"
     if kind in (FUNCTION, PLAIN) and without.mappings == given.mappings and len(given.functions) == 1:
         [one], [other] = without.functions.values(), given.functions.values()
         changed = _changed(one, other) - (set() if name in OF_ROLES else {"permissions"})
-        return "ignored" if not changed else "stored" if changed <= ONLY_STORED else "played"
-    return "played"
+        return "ignored" if not changed else "stored" if changed <= ONLY_STORED else "emulated"
+    return "emulated"
 
 
 def generic(kind: str, name: str) -> Any:

@@ -106,7 +106,7 @@ Resources:
         "Parameters without a value get a placeholder: Stage=dev. "
         "AWS's defaults apply to properties whose parameter has no value: Worker.Timeout (Seconds). "
         "To set them: --parameter Stage=VALUE --parameter Seconds=VALUE",
-        "Not played here: Api (AWS::Serverless::Api), Flow (AWS::Serverless::StateMachine).",
+        "Not emulated here: Api (AWS::Serverless::Api), Flow (AWS::Serverless::StateMachine).",
         "Left out: Key.KeyPolicy.Principal: Fn::ImportValue cannot be resolved here.",
         "Sending record 1 to dev-jobs: no function here consumes MyQueue.",
         "Variables with their name as placeholder: FLOW of Worker (tarry does not create Flow). "

@@ -163,7 +163,7 @@ ARRIVED = [
     "Raw paid ['kind']",
     "Raw seed []",
 ]
-REFUSED = "cannot be played: moto, which plays {} here, does not implement it."
+REFUSED = "cannot be emulated: moto, which emulates {} here, does not implement it."
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_topics_buckets_and_event_buses_send_to_queues_and_resources_are_made(fo
     assert "Imported.Value: Fn::ImportValue cannot be resolved here" in result.stderr
     assert "Elsewhere.TopicArn" not in result.stderr
     assert (
-        "Not played here: Worker (Schedule events), Topic (its subscriptions: https), "
+        "Not emulated here: Worker (Schedule events), Topic (its subscriptions: https), "
         "Flow (AWS::StepFunctions::StateMachine), Nightly (schedule), Api (AWS::ApiGatewayV2::Api), "
         "Elsewhere (subscription to a topic elsewhere)." in result.stderr
     )

@@ -104,5 +104,5 @@ def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination
     world.invoke("f", "Event")
     assert after.events[0]["requestContext"]["condition"] == "Success"
     assert world.notes == [
-        f"{topic} does not get a record: destinations other than queues and functions are not played."
+        f"{topic} does not get a record: destinations other than queues and functions are not emulated."
     ]

@@ -63,7 +63,7 @@ def read_project(
         raise missing_values(template.missing)
     _note_parameters(template, note)
     if template.not_played:
-        note(f"Not played here: {', '.join(template.not_played)}.")
+        note(f"Not emulated here: {', '.join(template.not_played)}.")
     if template.left_out:
         note(f"Left out: {'; '.join(template.left_out)}.")
     return template

@@ -60,7 +60,7 @@ class Filters:
         operators = sorted(set().union(*(pattern.unlisted for pattern in self._patterns)))
         if operators:
             yield (
-                f"its filters use {', '.join(operators)}, which Lambda does not list for filters; played as in "
+                f"its filters use {', '.join(operators)}, which Lambda does not list for filters; evaluated as in "
                 "EventBridge, but Lambda may refuse the mapping"
             )
         keys = {path.partition(".")[0] for pattern in self._patterns for branch in pattern.branches for path in branch}

@@ -204,7 +204,9 @@ class Invoker:
             elif service == "lambda":
                 self._start(self._named(name), content)
             else:
-                self._note(f"{arn} does not get a record: destinations other than queues and functions are not played.")
+                self._note(
+                    f"{arn} does not get a record: destinations other than queues and functions are not emulated."
+                )
         except (SqsError, UnknownFunction) as error:
             self._note(f"{arn} does not get a record: {error}")
 

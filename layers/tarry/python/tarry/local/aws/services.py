@@ -240,7 +240,7 @@ def asked_for(environ: dict[str, Any]) -> tuple[str, str]:
 
 def not_there(service: str, operation: str) -> str:
     """Return the text of the error for an operation that moto lacks."""
-    return f"{operation} cannot be played: moto, which plays {service} here, does not implement it."
+    return f"{operation} cannot be emulated: moto, which emulates {service} here, does not implement it."
 
 
 def is_query(environ: dict[str, Any]) -> bool:
