@@ -41,7 +41,7 @@ class OneMessage:
 
     def logged(self, state: str, id: str = "m", **fields: Any) -> None:
         """Record a line of tarry's log."""
-        fields = {"state": state, "delivery_id": id, **fields}
+        fields = {"event": state.lower(), "state": state, "delivery_id": id, **fields}
         self.record("logged", function="f", request_id="r", line="", fields=fields)
 
     def answered(self, *failed: str, why: str = "") -> None:
@@ -95,6 +95,8 @@ def test_a_log_line_gives_the_state(message: OneMessage) -> None:
     message.answered()
     assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> IN_FLIGHT 2 -> DEAD_LETTERED"
     assert state_counts(message.board.messages) == {"DEAD_LETTERED": 1}
+    message.logged("DEAD_LETTERED", event="outcome")  # the user's own line, such as of on_outcome
+    assert str(message.timeline).count("DEAD_LETTERED") == 1
 
 
 def test_a_log_line_after_the_answer_replaces_the_concluded_state(message: OneMessage) -> None:

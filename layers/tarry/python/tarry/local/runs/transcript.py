@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.functions import current_call
 from tarry.simulator.stack import in_debugger
+from tarry.story.lines import is_transition
 from tarry.testing.ignored_failures import IgnoredFailures
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = vars(record)
-        is_transition = bool(fields.get("state") and fields.get("delivery_id"))
-        if self._verbose or (not is_transition and record.levelno >= logging.WARNING):
+        is_of_state = is_transition(fields)
+        if self._verbose or (not is_of_state and record.levelno >= logging.WARNING):
             self._note(self.format(record))
-        elif is_transition and (text := self._tracebacks.take(fields)):
+        elif is_of_state and (text := self._tracebacks.take(fields)):
             self._note(text)
 
 
@@ -113,7 +114,7 @@ def _is_worth_showing() -> Callable[[logging.LogRecord], bool]:
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
             return False
         fields = vars(record)
-        if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
+        if record.levelno != logging.WARNING or is_transition(fields):
             return True
         call = current_call()
         function = call.environment.function.settings.name if call else ""
