@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent
-from tarry.story.from_log import UNCLEAR
+from tarry.story.from_log import texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,8 +61,6 @@ class _CopyFacts:
 def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) -> StoryEvent:
     fields: Mapping[str, Any] = copy.lines.get((step.at, step.state), {}) if copy is not None else {}
     invocation = copy.invocation(step.at) if copy is not None else None
-    names = UNCLEAR if step.state is State.DEAD_LETTERED else ("text", *UNCLEAR)
-    unclear = [str(fields[name]) for name in names if fields.get(name)]
     queue = str(fields.get("queue") or queue_before or step.queue)
     sent_to = fields.get("dead_letter_queue") or fields.get("sent_to")
     return StoryEvent(
@@ -76,7 +73,7 @@ def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) 
         delay=step.delay,
         reason=str(fields.get("reason") or ""),
         error=str(fields.get("error") or ""),
-        text="; ".join(unclear) if fields else step.why,
+        text=texts_of(str(fields.get("event")), fields) if fields else step.why,
         name=str(fields.get("event") or ""),
         consumer=str(fields.get("consumer") or ""),
         function=str(invocation.invoked.fields.get("function") or "") if invocation is not None else "",

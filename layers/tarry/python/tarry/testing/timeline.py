@@ -200,6 +200,8 @@ def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
 def because(fields: Mapping[str, Any]) -> str:
     """Return why a message is in its state, from the fields of a line of tarry's log."""
     reason, error = fields.get("not_sent") or fields.get("reason"), fields.get("error")
+    if reason == "expiring" and not error:
+        error = fields.get("text")  # why it could not wait any longer
     if reason == "error":
         reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None
     return ": ".join(str(each) for each in (reason, error) if each)
