@@ -351,6 +351,14 @@ class Executor:
         said = failure.said if failure is not None else None
         failed = failure is not None and outcome.kind in ("ack", "discard")
         self._log.transition(
-            delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
+            delivery,
+            outcome,
+            error=error,
+            delay=delay,
+            reason=reason,
+            said=said,
+            failed=failed,
+            failure=failure,
+            **more,
         )
         del self._plans[delivery.delivery_id]  # frees the failure, its exception, and the copy as well
