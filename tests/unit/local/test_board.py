@@ -157,6 +157,15 @@ def test_a_copy_continues_the_timeline_of_its_original(message: OneMessage) -> N
     assert message.board.is_settled
 
 
+def test_the_copy_of_a_deferred_message_is_one_step_with_its_delay(message: OneMessage) -> None:
+    record = {"v": 1, "sum": body_sum("{}"), "id": "m", "carried": 1}
+    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
+    message.sent("copy", "orders", attributes=attributes, by="http", visible_at=NOW + 35)
+    message.deleted(by="http")
+    message.logged("DEFERRED", sent_to="orders", delay=35)
+    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> DEFERRED 35 s"
+
+
 def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt() -> None:
     message = OneMessage()
     for id in ("a", "b"):

@@ -156,7 +156,9 @@ def test_a_message_that_did_not_run_has_no_missing_attempt() -> None:
         line(0, "released", 1), line(9, "waiting_retry", 2), line(20, "deferred", 3), line(60, "discarded", 3)
     )
     assert states(found) == ["READY", "WAITING_RETRY", "DEFERRED", "DISCARDED"]
-    assert found.summary.startswith("Discarded after 3 attempts in 1 min.")
+    assert found.summary.startswith("Discarded after 3 attempts and 1 deferral in 1 min.")
+    deferred = story(line(0, "waiting_retry", 1, delay=9), line(9, "deferred", 2, delay=60), until=20)
+    assert deferred.summary.startswith("Deferred at attempt 2, due in 49 s, at 12:01:09 UTC.")
 
 
 def test_a_line_about_a_problem_is_part_of_the_story() -> None:

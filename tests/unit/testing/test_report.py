@@ -64,6 +64,7 @@ def test_a_deferral_is_shown_as_a_copy(sandbox: Sandbox) -> None:  # SPEC J5
     order = sandbox.send("orders", "1")
     report = sandbox.run()
     assert "DEFERRED       for 1 min 30 s, as a copy" in report.timeline(order)
+    assert report.timeline(order).count("READY") == 1  # the copy is not visible yet
     assert report.state(order) == "COMMITTED"
 
 

@@ -17,6 +17,8 @@ ENDS = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
 """States after which nothing more happens to a message, unless a dead letter is retried or redriven."""
 WAITS = frozenset({State.READY, State.WAITING_RETRY, State.DEFERRED, State.RESENT})
 """States in which a message is to be delivered again."""
+WAITS_ON = frozenset({"not_due", "in_progress"})
+"""The reasons of a message in state DEFERRED that its handler did not defer."""
 FAILURES = frozenset({State.WAITING_RETRY, State.DEAD_LETTERED})
 
 WORDS: Mapping[str, str] = {
@@ -160,7 +162,10 @@ class Story:
         word = "unknown" if last.state is None else WORDS.get(last.state, last.state.lower())
         is_over = last.state in ENDS
         at_least = "" if self.is_whole or is_over else "at least "
-        attempts = f" after {at_least}{count} attempt{'s'[: count != 1]}" if count else ""
+        counted = f"{at_least}{count} attempt{'s'[: count != 1]}{self._deferrals()}"
+        attempts = f" after {counted}" if count else ""
+        if last.state is State.DEFERRED:  # a deferral ends no attempt
+            attempts = f" at attempt {last.attempt}" if last.attempt else ""
         if is_over:
             took = f" in {coarse(last.at - self.began)}" if last.at - self.began >= 1 else ""
             return f"{word}{attempts}{took}".capitalize()
@@ -178,6 +183,12 @@ class Story:
     def _attempts(self) -> int:
         """The attempts of the life that the last event belongs to."""
         return next((event.attempt for event in reversed(self.events) if event.attempt), 0)
+
+    def _deferrals(self) -> str:
+        """The deferrals in words, which cost no attempt; empty if there are none."""
+        deferred = (event for event in self.events if event.state is State.DEFERRED)
+        count = sum(event.reason not in WAITS_ON for event in deferred)
+        return f" and {count} deferral{'s'[: count != 1]}" if count else ""
 
     def _first_failure(self) -> list[str]:
         found = next((each for each in self.events if each.state in FAILURES and (each.error or each.text)), None)

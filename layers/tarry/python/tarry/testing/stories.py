@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.story.events import Story, StoryEvent
 from tarry.story.from_log import texts_of
+from tarry.testing.timeline import without_copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +35,7 @@ def story_of(timeline: Timeline, source: str, now: float) -> Story:
     copies = {copy.delivery_id: _CopyFacts(copy) for copy in timeline.copies}
     queues: dict[str, str] = {}
     events = []
-    for step in timeline.transitions:
+    for step in without_copies(timeline.transitions):
         events.append(_event(step, copies.get(step.delivery_id), queues.get(step.delivery_id)))
         queues[step.delivery_id] = step.queue
     return Story(timeline.id, tuple(events), source, now)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attempts import attempt_number
 from tarry.outcome import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy
@@ -186,6 +187,16 @@ class CopySteps:
         self._now = Transition(at, state, copy.delivery_id, queue or copy.queue, **more)
         copy.timeline.transitions.append(self._now)
         copy.timeline.on_step(copy.timeline)
+
+
+def without_copies(steps: Sequence[Transition]) -> Iterator[Transition]:
+    """Yield the steps without the sending of a copy to the same queue, which the step after it tells with its delay."""
+    for step, after in zip_longest(steps, steps[1:]):
+        is_told = after is not None and after.sent_on and after.delivery_id != step.delivery_id
+        if not (
+            is_told and step.state is State.READY and step.queue == after.queue and (after.delay or not step.delay)
+        ):
+            yield step
 
 
 def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
