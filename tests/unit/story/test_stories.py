@@ -221,6 +221,9 @@ def test_the_json_of_a_story_is_the_story(hostile: Story) -> None:
     for broken in ({}, {**hostile.as_json(), "events": []}, {**hostile.as_json(), "events": [{"state": "LOST"}]}, []):
         with pytest.raises(UsageError, match="not the story of a message"):
             story_from(broken)  # type: ignore[arg-type] # read from a file or a server
+    waiting = StoryEvent(NOON, State.DEFERRED, delay=45.999945402145386, event="deferred")
+    [event] = Story(ID, (waiting,), "tarry local", NOON).as_json()["events"]
+    assert {name: event[name] for name in ("delay", "event")} == {"delay": 46, "event": "deferred"}
 
 
 def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story) -> None:
@@ -233,6 +236,7 @@ def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story)
         root = ET.fromstring(picture(each))
         texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
         assert all(text.isprintable() for text in texts)
+        assert "times in UTC, from 2026-11-22" in texts
         assert not [*root.iter("{http://www.w3.org/2000/svg}script")]
         if each is found:
             labels = {"orders", "slow", "slow-dlq", "1", "2", "3", "1 h", "12:00:00", "DEAD_LETTERED", f"message {ID}"}

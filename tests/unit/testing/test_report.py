@@ -51,7 +51,9 @@ def test_a_copy_continues_the_timeline_of_its_message(sandbox: Sandbox) -> None:
     ]  # fmt: skip
     [first, *_, last] = report.story(order)
     assert first.delivery_id == order != last.delivery_id
-    assert report.story(last.delivery_id) == report.story(order)
+    assert report.story(last.delivery_id) == report.story(order) == report.story(order[:8])
+    with pytest.raises(KeyError, match="no message '' was sent"):
+        report.story("")
 
 
 def test_a_deferral_is_shown_as_a_copy(sandbox: Sandbox) -> None:  # SPEC J5

@@ -51,7 +51,7 @@ class StoryEvent:
     error: str = ""
     text: str = ""
     """A description of the event, beside reason and error."""
-    name: str = ""
+    event: str = ""
     """The name of tarry's log event, if there is a line of tarry."""
     consumer: str = ""
     function: str = ""
@@ -83,7 +83,7 @@ class StoryEvent:
     def words(self, before: StoryEvent | None) -> str:
         """Return the event in words, without its reason; ``before`` is the event before it."""
         if self.state is None:
-            return self.name
+            return self.event
         place = self.sent_to if self.state is State.DEAD_LETTERED and self.sent_to else self.queue
         parts = [f"in {place}"] if place and (before is None or before.place != place) else []
         if self.attempt is not None and not self._continues(before):
@@ -131,7 +131,7 @@ class Story:
     @property
     def logged(self) -> tuple[StoryEvent, ...]:
         """The events that a log of tarry tells: all but plain successes, deliveries and sends."""
-        logged = (event for event in self.events if event.name and event.is_seen)
+        logged = (event for event in self.events if event.event and event.is_seen)
         return tuple(event for event in logged if event.state not in (None, State.IN_FLIGHT))
 
     @property
@@ -205,7 +205,7 @@ class Story:
 
 def _event_as_json(event: StoryEvent) -> dict[str, Any]:
     found = {name: value for name, value in asdict(event).items() if value not in (None, "") or name == "state"}
-    return {**found, "at": moment(event.at)}
+    return {**found, "at": moment(event.at), **({} if event.delay is None else {"delay": round(event.delay)})}
 
 
 def story_from(found: Mapping[str, Any]) -> Story:

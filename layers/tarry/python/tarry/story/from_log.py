@@ -109,7 +109,7 @@ def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
         reason=line.text("reason"),
         error=line.text("error"),
         text=texts_of(line.event, line.fields),
-        name=line.event,
+        event=line.event,
         consumer=line.text("consumer"),
         function=functions.get(group) or group.rpartition("/")[2],
         delivery_id=line.delivery_id,
