@@ -11,7 +11,6 @@ from tarry.testing.deliveries import TRANSFERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
 
     from tarry.testing.deliveries import MessageCopy
     from tarry.testing.recorded_history import RecordedHistory
@@ -64,7 +63,7 @@ def _users(copy: MessageCopy) -> dict[str, Any]:
     return {name: value for name, value in copy.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
 
 
-def _propagated() -> AbstractSet[str]:
+def _propagated() -> frozenset[str]:
     """Return the names of the attributes with which OpenTelemetry's propagators trace a copy, as tarry sends it."""
     propagate = modules.get("opentelemetry.propagate")
     try:
