@@ -115,7 +115,7 @@ class TemplateCode:
     def _permissions(self) -> Iterator[Finding]:
         path = self._template.path
         lines = cache(partial(resource_lines, path))
-        told = set[str]()
+        checked = set[str]()
         for mapping in self._mappings:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
@@ -123,8 +123,8 @@ class TemplateCode:
             if (consumer := self.consumer(function)) is None:
                 continue
             uses, place = self._uses(function), partial(_place, path, lines, function.logical_id)
-            if uses.has_idempotency_table and function.logical_id not in told:
-                told.add(function.logical_id)
+            if uses.has_idempotency_table and function.logical_id not in checked:
+                checked.add(function.logical_id)
                 yield from missing_table_permissions(function, place)
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None

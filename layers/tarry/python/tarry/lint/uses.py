@@ -1,4 +1,4 @@
-"""What the code of a function certainly does that needs a permission beside those of its failure steps."""
+"""Actions of a function's code that need permissions beside those of its failure steps."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ MESSAGE_NAMES = frozenset({"message", "msg"})
 
 
 class Uses(NamedTuple):
-    """What a function's own code certainly does."""
+    """The certain actions of a function's own code."""
 
     defers: bool
     """Whether it defers messages, so that tarry sends copies to their queue."""

@@ -192,9 +192,9 @@ class CopySteps:
 def without_copies(steps: Sequence[Transition]) -> Iterator[Transition]:
     """Yield the steps without the sending of a copy to the same queue, which the step after it tells with its delay."""
     for step, after in zip_longest(steps, steps[1:]):
-        is_told = after is not None and after.sent_on and after.delivery_id != step.delivery_id
+        is_covered = after is not None and after.sent_on and after.delivery_id != step.delivery_id
         if not (
-            is_told and step.state is State.READY and step.queue == after.queue and (after.delay or not step.delay)
+            is_covered and step.state is State.READY and step.queue == after.queue and (after.delay or not step.delay)
         ):
             yield step
 
