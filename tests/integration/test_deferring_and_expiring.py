@@ -438,6 +438,22 @@ def test_a_message_that_cannot_be_copied_is_dead_lettered_before_it_expires(
     assert dead_letter["MessageBody"] == "{}"
 
 
+def test_a_dead_letter_that_could_not_wait_says_why_in_the_log_and_names_no_first_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC C8, C10
+    last = record("{}", "last", receives=15)
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(defers)(event(aged(4 * DAY - HOUR / 2), last), Context())) == []
+    moments = ("before it would expire", "at the queue's last delivery (maxReceiveCount)")
+    dead_letters = lines(caplog, "dead_lettered")
+    for line, envelope, when in zip(dead_letters, wire.envelopes()[-2:], moments, strict=True):
+        why = f"deferred for 60 s {when}, and could not be sent again"
+        assert field(line, "text").partition("; ")[0] == why
+        assert envelope["failure"]["message"] == why
+        assert "first_failed_at" not in envelope["failure"]
+
+
 def test_a_message_that_cannot_be_copied_may_be_dropped_by_its_failure_step() -> None:  # SPEC C10, F5
     handler = consumer(on_failure=[RetryInPlace(), DropMessage()], backoff=Fixed(30))(fails)
     with orders() as wire:

@@ -103,6 +103,42 @@ def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_rele
     assert seen == [("m0", "retry"), ("m1", "release"), ("m0", "unhandled")]
 
 
+@pytest.mark.parametrize("make", CONSUMERS)
+def test_the_hook_sees_why_a_message_failed_now(make: Callable[[Any], Any]) -> None:
+    seen: dict[str, tuple[str | None, Any]] = {}
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        seen[message.id] = outcome.reason, message.failure
+
+    with orders() as wire:
+        make(hook)(event(*[record("{}", f"m{number}", receives=2) for number in range(6)]), Context())
+    reasons = {id: reason for id, (reason, _) in seen.items()}
+    assert reasons == {"m0": None, "m1": "error", "m2": "rejected", "m3": None, "m4": "old", "m5": None}
+    failures = {id: failure for id, (_, failure) in seen.items() if failure is not None}
+    assert failures.keys() == {"m1", "m2"}
+    failed_now = failures["m1"]
+    assert (failed_now.reason, failed_now.type, failed_now.message) == ("error", "ValueError", "no stock")
+    assert (failed_now.attempts, failed_now.history[-1]["error"]) == (2, "ValueError: no stock")
+    assert "gives_verdicts" in failed_now.traceback
+    [written] = [envelope["failure"] for envelope in wire.envelopes() if "failure" in envelope]
+    assert {name: getattr(failures["m2"], name) for name in written} == written
+
+
+def test_a_dead_letter_that_was_not_sent_still_has_the_reason_and_the_failure_for_the_hook() -> None:
+    seen = []
+
+    @consumer(max_attempts=1, on_outcome=lambda message, outcome: seen.append((outcome, message.failure)))
+    def handler(message: Message) -> None:
+        raise ValueError("no stock")
+
+    with orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}):
+        assert failed(handler(batch_of(1), Context())) == ["m0"]
+    [(outcome, failure)] = seen
+    assert (outcome.kind, outcome.reason) == ("unhandled", "exhausted")
+    assert failure is not None
+    assert (failure.reason, failure.type) == ("exhausted", "ValueError")
+
+
 class Broken(BaseException):
     """Not even an `Exception`."""
 

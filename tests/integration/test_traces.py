@@ -533,6 +533,22 @@ def test_the_run_of_a_message_is_linked_to_its_send_in_the_handler_of_another(sp
 # copies
 
 
+def test_a_sandbox_finds_no_violation_in_the_trace_context_of_a_copy_and_one_in_another_attribute(
+    spans: InMemorySpanExporter,
+) -> None:
+    @consumer(max_attempts=1)
+    def handler(message: Message) -> None:
+        raise ValueError
+
+    with Sandbox(seed=1) as sandbox:
+        sandbox.queue("orders", dead_letter="dead")
+        sandbox.connect(handler, "orders")
+        sandbox.send("orders", "x", attributes={"tenant": "a"})
+        sandbox.run()
+        [dead_letter] = sandbox.messages("dead")
+        assert list(dead_letter.attributes) == ["tenant", "traceparent"]
+
+
 @pytest.mark.parametrize("step", [DeadLetter(), SendAgain("later", times=1)], ids=["dead letter", "resend"])
 def test_a_copy_keeps_the_senders_context_and_gets_one_if_it_has_none(step: Any, spans: InMemorySpanExporter) -> None:
     @consumer(on_failure=[step])

@@ -43,7 +43,7 @@ def test_the_record_of_the_last_run_tells_the_story_of_each_message(played: list
     states = {story["events"][-1]["state"]: [event["state"] for event in story["events"]] for story in found}
     assert set(states) == {"COMMITTED", "DEAD_LETTERED", "DISCARDED"}
     assert states["DEAD_LETTERED"] == ["READY", *["IN_FLIGHT", "WAITING_RETRY"] * 3, "DEAD_LETTERED"]
-    [failed] = [story for story in found for event in story["events"] if event.get("name") == "waiting_retry"]
+    [failed] = [story for story in found for event in story["events"] if event.get("event") == "waiting_retry"]
     shown = tarry_story(failed["id"][:12], "--svg", "story.svg")
     assert shown.exit_code == 0, shown.output
     assert "from the last run of tarry local --skip-time (virtual time), until 20" in " ".join(shown.stdout.split())

@@ -155,7 +155,7 @@ def test_the_project_names_the_python_that_made_it_if_lambda_and_tarry_support_i
 
 
 def test_the_consumer_of_a_project_has_the_same_block_as_orders_of_this_repository() -> None:
-    """The settings are the same, but for their values; a project has no tables and no metrics, and SAM builds it."""
+    """The settings are the same, but for their values; a project has no tables and no metrics, and may defer."""
     ours, theirs = (load_document(path / "template.yaml") for path in (ROOT, TEMPLATES))
     block = {name: each for name, each in ours["Resources"].items() if name.startswith("Orders")}
     del block["OrdersTable"], block["OrdersIdempotencyTable"]
@@ -163,6 +163,8 @@ def test_the_consumer_of_a_project_has_the_same_block_as_orders_of_this_reposito
     del block["OrdersFunction"]["Properties"]["Environment"]
     del block["OrdersFunction"]["Properties"]["Events"]["Orders"]["Properties"]["MaximumBatchingWindowInSeconds"]
     block["OrdersRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"][-3:] = []
+    own = theirs["Resources"]["MyQueueRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
+    assert own.pop(2)["Sid"] == "Defer"  # here, orders does not defer
     expected = shape({re.sub("^Orders", "MyQueue", name): each for name, each in block.items()})
     assert shape({name: each for name, each in theirs["Resources"].items() if name.startswith("MyQueue")}) == expected
     assert {*ours["Parameters"]} - {*theirs["Parameters"]} == {"AllowPrivateAddresses"}

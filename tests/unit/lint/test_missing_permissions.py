@@ -132,6 +132,52 @@ def test_a_missing_permission_is_named_with_the_lines_to_add(
     assert {each.rule for each in findings} == {"W9003"}
 
 
+IDEMPOTENT = """
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
+from tarry import consumer
+
+@consumer(idempotency=DynamoDBPersistenceLayer(table_name="records"))
+def handler(message): ...
+"""
+POLICIES = f"Policies: [{POLLER[2:]}, {SENDER[2:]}, {READER[2:]}]"
+BREAKER = "from aws_lambda_powertools.utilities.circuit_breaker import circuit_breaker\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "lacks"),
+    [
+        (CONSUMER.replace("...", "message.defer(5)"), True),
+        (CONSUMER.replace("(message): ...", "(m: tarry.Message):\n    m.defer(5)"), True),
+        ("from tarry import Defer\n" + CONSUMER.replace("...", "raise Defer(5)"), True),
+        ("from api import charge\n" + CONSUMER, True),
+        ("from tarry import DynamoDBAttempts, Defer\n" + CONSUMER.replace("...", "raise Defer(5)"), False),
+        (CONSUMER.replace("...", "task.defer(5)"), False),
+    ],
+)
+def test_a_consumer_that_certainly_defers_needs_to_send_to_its_own_queue(find: Find, code: str, lacks: bool) -> None:
+    files = {"src/app.py": code, "src/api.py": BREAKER + "@circuit_breaker('api')\ndef charge(): ..."}
+    found = [(each.rule, each.text, each.snippet) for each in find(files, LAYER + POLICIES)]
+    text = (
+        "OrdersFunction (template.yaml:4) lacks sqs:SendMessage on orders: messages that are deferred or sent again "
+        "wait in place, where a deferral counts as an attempt. Add to its Policies:"
+    )
+    assert found == [("W9003", text, "- SQSSendMessagePolicy: {QueueName: !GetAtt OrdersQueue.QueueName}")] * lacks
+    sends = "- SQSSendMessagePolicy: {QueueName: !GetAtt OrdersQueue.QueueName}"
+    assert not find(files, f"{LAYER}{POLICIES[:-1]}, {sends[2:]}]")
+
+
+def test_a_consumer_with_idempotency_records_in_dynamodb_needs_permissions_on_a_table(find: Find) -> None:
+    [found] = find({"src/app.py": IDEMPOTENT}, LAYER + POLICIES)
+    actions = "dynamodb:PutItem, dynamodb:GetItem, dynamodb:UpdateItem"
+    assert found.text.partition(": a message")[0] == (
+        f"OrdersFunction (template.yaml:4) lacks {actions} and dynamodb:DeleteItem on the table of its idempotency"
+    )
+    assert found.snippet.startswith(f"- Statement: {{Effect: Allow, Action: [{actions}, dynamodb:DeleteItem], ")
+    assert not find({"src/app.py": IDEMPOTENT}, f"{LAYER}{POLICIES[:-1]}, DynamoDBCrudPolicy: {{TableName: records}}]")
+    assert not find({"src/app.py": IDEMPOTENT}, f"{LAYER}{POLICIES[:-1]}, AmazonDynamoDBFullAccess]")
+    assert not find({"src/app.py": IDEMPOTENT.replace("idempotency=", "other=")}, LAYER + POLICIES)
+
+
 def test_the_steps_in_the_code_decide_which_permissions_are_needed(find: Find) -> None:
     findings = find({"src/app.py": "from jobs.main import handler", "src/jobs/main.py": STEPS}, LAYER)
     lacking = {each.text.partition(" lacks ")[2].partition(".")[0]: each.snippet for each in findings}

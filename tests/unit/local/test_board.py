@@ -41,7 +41,7 @@ class OneMessage:
 
     def logged(self, state: str, id: str = "m", **fields: Any) -> None:
         """Record a line of tarry's log."""
-        fields = {"state": state, "delivery_id": id, **fields}
+        fields = {"event": state.lower(), "state": state, "delivery_id": id, **fields}
         self.record("logged", function="f", request_id="r", line="", fields=fields)
 
     def answered(self, *failed: str, why: str = "") -> None:
@@ -95,6 +95,8 @@ def test_a_log_line_gives_the_state(message: OneMessage) -> None:
     message.answered()
     assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> IN_FLIGHT 2 -> DEAD_LETTERED"
     assert state_counts(message.board.messages) == {"DEAD_LETTERED": 1}
+    message.logged("DEAD_LETTERED", event="outcome")  # the user's own line, such as of on_outcome
+    assert str(message.timeline).count("DEAD_LETTERED") == 1
 
 
 def test_a_log_line_after_the_answer_replaces_the_concluded_state(message: OneMessage) -> None:
@@ -153,6 +155,15 @@ def test_a_copy_continues_the_timeline_of_its_original(message: OneMessage) -> N
     message.deleted("copy")
     assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> READY -> RESENT -> IN_FLIGHT 2 -> DISCARDED"
     assert message.board.is_settled
+
+
+def test_the_copy_of_a_deferred_message_is_one_step_with_its_delay(message: OneMessage) -> None:
+    record = {"v": 1, "sum": body_sum("{}"), "id": "m", "carried": 1}
+    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
+    message.sent("copy", "orders", attributes=attributes, by="http", visible_at=NOW + 35)
+    message.deleted(by="http")
+    message.logged("DEFERRED", sent_to="orders", delay=35)
+    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> DEFERRED 35 s"
 
 
 def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt() -> None:

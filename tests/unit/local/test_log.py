@@ -59,11 +59,17 @@ def test_an_error_with_a_traceback_in_its_text_is_shown_once(log: LogReader) -> 
 
 
 def test_a_log_line_about_a_message_is_not_shown(log: LogReader) -> None:
-    assert shown_fields(log, message="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
+    assert shown_fields(log, message="retry", event="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
+
+
+def test_a_line_of_the_users_with_a_state_and_the_ids_of_a_message_is_shown(log: LogReader) -> None:
+    """``on_outcome`` may log the state, and a logger of Powertools has the ids of the message."""
+    [line] = shown_fields(log, message="outcome", state="DEAD_LETTERED", delivery_id="d", message_id="d")
+    assert line.text == "WARNING outcome  state=DEAD_LETTERED delivery_id=d message_id=d"
 
 
 def test_a_traceback_is_shown_at_the_first_error_of_its_kind(log: LogReader) -> None:
-    fields = {"state": "WAITING_RETRY", "delivery_id": "d", "stackTrace": ["  File\n"], "message": "waiting_retry"}
+    fields = {"event": "waiting_retry", "state": "WAITING_RETRY", "delivery_id": "d", "stackTrace": ["  File\n"]}
     assert [len(shown_fields(log, **fields, fingerprint=each)) for each in ("a", "a", "b")] == [1, 0, 1]
     verbose = LogReader(verbose=True)
     assert [len(shown_fields(verbose, **fields, fingerprint=each)) for each in ("a", "a")] == [1, 1]

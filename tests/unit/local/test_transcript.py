@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tarry.local.runs.transcript import OutputLine, Transcript
+from tarry.local.runs.transcript import OutputLine, Transcript, logging_to
 
 
 def test_lines_are_recorded_with_their_times() -> None:
@@ -47,3 +47,12 @@ def test_a_logger_that_is_made_at_import_writes_to_the_terminal_then_and_to_the_
         handler.emit(logging.makeLogRecord({"msg": "running"}))
     assert capsys.readouterr() == ("", "imported\n")
     assert transcript.lines == [OutputLine(0, "", "running")]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_info_lines_of_awss_sdk_are_not_recorded(verbose: bool) -> None:
+    transcript = Transcript(lambda: 0)
+    with logging_to(transcript, verbose=verbose), transcript.recording():
+        for name in ("botocore.credentials", "app"):
+            logging.getLogger(name).handle(logging.makeLogRecord({"name": name, "levelno": 20, "msg": f"from {name}"}))
+    assert [line.text.partition(": ")[2] for line in transcript.lines] == ["from app"]

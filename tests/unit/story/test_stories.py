@@ -156,7 +156,9 @@ def test_a_message_that_did_not_run_has_no_missing_attempt() -> None:
         line(0, "released", 1), line(9, "waiting_retry", 2), line(20, "deferred", 3), line(60, "discarded", 3)
     )
     assert states(found) == ["READY", "WAITING_RETRY", "DEFERRED", "DISCARDED"]
-    assert found.summary.startswith("Discarded after 3 attempts in 1 min.")
+    assert found.summary.startswith("Discarded after 3 attempts and 1 deferral in 1 min.")
+    deferred = story(line(0, "waiting_retry", 1, delay=9), line(9, "deferred", 2, delay=60), until=20)
+    assert deferred.summary.startswith("Deferred at attempt 2, due in 49 s, at 12:01:09 UTC.")
 
 
 def test_a_line_about_a_problem_is_part_of_the_story() -> None:
@@ -219,6 +221,9 @@ def test_the_json_of_a_story_is_the_story(hostile: Story) -> None:
     for broken in ({}, {**hostile.as_json(), "events": []}, {**hostile.as_json(), "events": [{"state": "LOST"}]}, []):
         with pytest.raises(UsageError, match="not the story of a message"):
             story_from(broken)  # type: ignore[arg-type] # read from a file or a server
+    waiting = StoryEvent(NOON, State.DEFERRED, delay=45.999945402145386, event="deferred")
+    [event] = Story(ID, (waiting,), "tarry local", NOON).as_json()["events"]
+    assert {name: event[name] for name in ("delay", "event")} == {"delay": 46, "event": "deferred"}
 
 
 def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story) -> None:
@@ -231,6 +236,7 @@ def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story)
         root = ET.fromstring(picture(each))
         texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
         assert all(text.isprintable() for text in texts)
+        assert "times in UTC, from 2026-11-22" in texts
         assert not [*root.iter("{http://www.w3.org/2000/svg}script")]
         if each is found:
             labels = {"orders", "slow", "slow-dlq", "1", "2", "3", "1 h", "12:00:00", "DEAD_LETTERED", f"message {ID}"}

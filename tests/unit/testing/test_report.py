@@ -51,7 +51,9 @@ def test_a_copy_continues_the_timeline_of_its_message(sandbox: Sandbox) -> None:
     ]  # fmt: skip
     [first, *_, last] = report.story(order)
     assert first.delivery_id == order != last.delivery_id
-    assert report.story(last.delivery_id) == report.story(order)
+    assert report.story(last.delivery_id) == report.story(order) == report.story(order[:8])
+    with pytest.raises(KeyError, match="no message '' was sent"):
+        report.story("")
 
 
 def test_a_deferral_is_shown_as_a_copy(sandbox: Sandbox) -> None:  # SPEC J5
@@ -64,6 +66,7 @@ def test_a_deferral_is_shown_as_a_copy(sandbox: Sandbox) -> None:  # SPEC J5
     order = sandbox.send("orders", "1")
     report = sandbox.run()
     assert "DEFERRED       for 1 min 30 s, as a copy" in report.timeline(order)
+    assert report.timeline(order).count("READY") == 1  # the copy is not visible yet
     assert report.state(order) == "COMMITTED"
 
 

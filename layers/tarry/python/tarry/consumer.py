@@ -211,7 +211,8 @@ class Consumer(Generic[T]):
         if self._on_outcome is not None or self._metrics:
             from tarry.observing.observer import Observer
 
-            invocation.observer = Observer(invocation.world.clock.monotonic)
+            keeps_failures = self._on_outcome is not None
+            invocation.observer = Observer(invocation.world.clock.monotonic, keeps_failures=keeps_failures)
         keys = modules.get("tarry.observing.logger_keys")
         if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
             from tarry.observing import logger_keys as keys

@@ -52,6 +52,8 @@ class Delivery:
     """The outcome that tarry decided on."""
     claim: EndsWithOutcome | None = None
     """Its idempotency record, from before its handler runs until its outcome is known; None without idempotency."""
+    failed_now: FailureRecord | None = None
+    """The record of its failure in this delivery, while ``on_outcome`` runs; else None."""
     is_settled = False
     """Whether no request is left to make for the message."""
     is_done = False

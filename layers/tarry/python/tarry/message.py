@@ -203,8 +203,11 @@ class Message(Generic[T]):
 
     @property
     def failure(self) -> FailureRecord | None:
-        """The record of earlier failures, if the message was dead-lettered or sent again before."""
-        return self._delivery.failure
+        """The record of earlier failures, if the message was dead-lettered or sent again before.
+
+        In ``on_outcome``, if the message has failed in this delivery: the record of this failure.
+        """
+        return self._delivery.failed_now or self._delivery.failure
 
     # verdicts
 

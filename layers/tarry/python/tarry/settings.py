@@ -71,8 +71,9 @@ class Settings(TypedDict, total=False):
     `LogOptions`.
 
     ``on_outcome``: a function of a message and its `Outcome`, called for each message of a batch when all of them are
-    settled. What it raises is logged once, and has no effect. It runs before the response, while there is time. It
-    cannot be async.
+    settled. If the message failed, ``outcome.reason`` says why, and ``message.failure`` is the record of this failure.
+    What it raises is logged once, and has no effect. It runs before the response, while there is time. It cannot be
+    async.
     """
 
     policy: RetryPolicy | None

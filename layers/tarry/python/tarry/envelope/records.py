@@ -168,6 +168,8 @@ def failure_part(
         "function": delivery.invocation.function_name,
         "request_id": delivery.invocation.request_id,
     }
+    if failure.was_deferral and not (stored.get("failure") or earlier):
+        del part["first_failed_at"]  # the message waited until now, and has never failed
     error = None if diagnosis is None else diagnosis.line(ERROR_IN_HISTORY_CHARACTERS)
     history = stored.get("history") or (earlier.history if earlier else ())
     return {

@@ -174,8 +174,9 @@ class Outcomes:
         if failure is not None or outcome.kind == "discard":
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
-            failed = failure is not None
-            self._handling.log.transition(decision.delivery, outcome, error=error, reason=reason, failed=failed)
+            self._handling.log.transition(
+                decision.delivery, outcome, error=error, reason=reason, failed=failure is not None, failure=failure
+            )
 
     # the settlement
 

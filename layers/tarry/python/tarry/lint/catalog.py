@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 RULES: Mapping[str, str] = {
     "W9001": "The build of a function lacks modules that its code imports.",
-    "W9003": "The role of a function lacks permissions that its failure steps need.",
+    "W9003": "The role of a function lacks permissions that its consumer needs.",
     "W9004": "A queue allows fewer receives than the consumer has attempts.",
     "W9005": "A decorator of Powertools above a consumer makes it fail.",
     "E9010": "Lambda ignores the list of failed messages, and deletes them.",

@@ -12,12 +12,13 @@ from tarry.lint.builds import modules_in_build, recipe_of
 from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
 from tarry.lint.rules.missing_modules import PARSER, missing_modules, modules_left_out
-from tarry.lint.rules.missing_permissions import missing_permissions
+from tarry.lint.rules.missing_permissions import missing_permissions, missing_table_permissions
 from tarry.lint.rules.python_version import other_python
 from tarry.lint.rules.receive_counts import receive_counts
 from tarry.lint.rules.unfit_decorators import unfit_decorators
 from tarry.lint.runtimes import Version, is_brought, text_of, version_of
 from tarry.lint.sources import OutsideImport, Sources
+from tarry.lint.uses import Uses, uses_of
 from tarry.support.arn import queue_arn
 from tarry.template import Template, TemplateFunction, TemplateMapping
 from tarry.template.document import resource_lines
@@ -114,12 +115,17 @@ class TemplateCode:
     def _permissions(self) -> Iterator[Finding]:
         path = self._template.path
         lines = cache(partial(resource_lines, path))
+        checked = set[str]()
         for mapping in self._mappings:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
                 continue
             if (consumer := self.consumer(function)) is None:
                 continue
+            uses, place = self._uses(function), partial(_place, path, lines, function.logical_id)
+            if uses.has_idempotency_table and function.logical_id not in checked:
+                checked.add(function.logical_id)
+                yield from missing_table_permissions(function, place)
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
             yield from missing_permissions(
@@ -128,8 +134,15 @@ class TemplateCode:
                 dead_letters,
                 consumer.steps_for(mapping.queue),
                 self._template.queues,
-                partial(_place, path, lines, function.logical_id),
+                place,
+                defers=uses.defers,
             )
+
+    def _uses(self, function: TemplateFunction) -> Uses:
+        sources, module = self.code(function)
+        with suppress(OSError):
+            return uses_of(sources.loaded_by(module))
+        return Uses(defers=False, has_idempotency_table=False)
 
     def _consumers(self) -> Iterator[Finding]:
         lines = cache(partial(resource_lines, self._template.path))

@@ -10,26 +10,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tarry.envelope.attribute import FailureRecord
     from tarry.outcome import Outcome
+    from tarry.policy.failure import Failure
 
 
 class FinalOutcome(NamedTuple):
     """The outcome of a message as it was carried out."""
 
     outcome: Outcome
+    """With the reason of its failure, unless it has its own."""
     delay: int | None
     """The seconds until it is visible again; None if SQS did not confirm them, or they do not apply."""
     is_copied: bool
     """Whether a copy was sent."""
     is_refused: bool
     """Whether SQS refused a request for it, or did not confirm one."""
+    failure: FailureRecord | None = None
+    """The record of its failure in this delivery, for ``on_outcome``; None if it did not fail."""
 
 
 class Observer:
     """The observations of one invocation."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], *, keeps_failures: bool = False) -> None:
         self._monotonic = monotonic
+        self._keeps_failures = keeps_failures
         self._running: dict[object, tuple[str | None, float]] = {}
         self.transitions: dict[str, FinalOutcome] = {}
         """The messages that did not simply succeed, by delivery id."""
@@ -37,11 +43,22 @@ class Observer:
         """The operations of the requests to SQS."""
         self._runs: list[tuple[str | None, float]] = []
 
-    def transition(self, delivery_id: str, outcome: Outcome, delay: int | None, fields: dict[str, Any]) -> None:
-        """Note what became of a message; ``fields``: those of its log line."""
+    def transition(
+        self,
+        delivery_id: str,
+        outcome: Outcome,
+        delay: int | None,
+        reason: str | None,
+        failure: Failure | None,
+        fields: dict[str, Any],
+    ) -> None:
+        """Note what became of a message; ``fields``: further fields of its log line."""
         is_refused = "not_settled" in fields or "not_sent" in fields
         is_copied = "sent_to" in fields or "dead_letter_queue" in fields
-        self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused)
+        record = record_of(failure) if failure is not None and self._keeps_failures else None
+        if outcome.reason is None and reason is not None:
+            outcome = outcome._changed(reason=reason)
+        self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused, record)
 
     def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
         """Return a handler whose runs are timed."""
@@ -87,3 +104,20 @@ class Observer:
         for run in list(self._running):  # of handlers that were abandoned
             self._end(run)
         return list(self._runs)
+
+
+def record_of(failure: Failure) -> FailureRecord | None:
+    """Return the record of a failure as a dead letter has it; None for a deferral, which has no failure.
+
+    The failure itself is not kept: its exception holds the frames of the handler.
+    """
+    from tarry.envelope.attribute import FailureRecord
+    from tarry.envelope.records import failure_part
+
+    if failure.was_deferral:
+        return None
+    try:
+        part = failure_part(failure, failure.reason, failure.failed_at, failure.attempt, include_traceback=True)
+        return FailureRecord(part["failure"], tuple(part["history"]))
+    except Exception:  # noqa: BLE001 a test's context may name the function with anything
+        return None

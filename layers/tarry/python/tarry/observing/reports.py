@@ -166,7 +166,7 @@ class Observing:
                 if limit.is_over:
                     break
                 called += 1
-                self._call(on_outcome, delivery_id, transition.outcome, limit)
+                self._call(on_outcome, delivery_id, transition, limit)
         finally:
             if interruption is not None:
                 interruption.cancel()
@@ -177,12 +177,12 @@ class Observing:
             )
             self._log.problem("on_outcome_stopped", text, level=WARNING)
 
-    def _call(self, on_outcome: OnOutcome, delivery_id: str, outcome: Outcome, limit: _Limit) -> None:
-        invocation = self._invocation
+    def _call(self, on_outcome: OnOutcome, delivery_id: str, transition: FinalOutcome, limit: _Limit) -> None:
+        invocation, outcome = self._invocation, transition.outcome
         is_kept = delivery_id in invocation.deliveries
         delivery = invocation.delivery(delivery_id)
         message = vars(delivery).get("message") or Message(delivery.record, delivery_id, invocation)
-        delivery.outcome, delivery.is_closed = outcome, True
+        delivery.outcome, delivery.is_closed, delivery.failed_now = outcome, True, transition.failure
         hook: Callable[..., object] = on_outcome
         if invocation.logger_keys:
             from tarry.observing.logger_keys import with_keys

@@ -13,7 +13,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.outcome import Outcome
 from tarry.settlement.facts import Situation, SizeLimit
 from tarry.settlement.planner import seconds_until
-from tarry.settlement.plans import IN_PLACE, SENDS_COPY, SettlementPlan
+from tarry.settlement.plans import IN_PLACE, SENDS_COPY, SettlementPlan, why_it_could_not_wait
 from tarry.settlement.sending import Sent, send_copies
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import tens
@@ -342,13 +342,23 @@ class Executor:
             self._log.problem("step_failed", text, delivery, error=decision.step_error)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
-        if outcome.kind == "dead_letter" and delivery.attempts_at_most:
-            more["text"] = f"at most {delivery.attempt} attempts"
+        if outcome.kind == "dead_letter":
+            at_most = f"at most {delivery.attempt} attempts" if delivery.attempts_at_most else None
+            why = why_it_could_not_wait(plan.decided, plan.ways[0])
+            more["text"] = "; ".join(filter(None, (why, at_most))) or None
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.diagnosis if failure is not None else None
         said = failure.said if failure is not None else None
         failed = failure is not None and outcome.kind in ("ack", "discard")
         self._log.transition(
-            delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
+            delivery,
+            outcome,
+            error=error,
+            delay=delay,
+            reason=reason,
+            said=said,
+            failed=failed,
+            failure=failure,
+            **more,
         )
         del self._plans[delivery.delivery_id]  # frees the failure, its exception, and the copy as well

@@ -181,7 +181,7 @@ class Planner:
         reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
         named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
         dead_letter = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
-        copy = writer.dead_letter(failure, dead_letter, decision.decided_at, text=why_it_could_not_wait(decision))
+        copy = writer.dead_letter(failure, dead_letter, decision.decided_at, text=why_it_could_not_wait(decision, way))
         if copy.target in plan.tried:
             return decision, None
         return Decision(delivery, dead_letter, decision.decided_at, failure, step_error=decision.step_error), copy

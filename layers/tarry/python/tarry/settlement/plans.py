@@ -171,8 +171,8 @@ def waits_until(decision: Decision, longest_delay: float) -> float:
     return decision.decided_at + seconds_to_wait(decision, longest_delay)
 
 
-def why_it_could_not_wait(decision: Decision) -> str | None:
-    """Return the text of the failure record of a message that is dead-lettered without a failure; else None."""
+def why_it_could_not_wait(decision: Decision, way: Way) -> str | None:
+    """Return why a message is dead-lettered without a failure, for its record and the log; None if it had failed."""
     delay = f"{decision.outcome.delay or 0:g} s"
     if decision.outcome.kind == "wait":
         return (
@@ -180,5 +180,6 @@ def why_it_could_not_wait(decision: Decision) -> str | None:
             "could not be sent again"
         )
     if decision.outcome.kind == "defer":
-        return f"deferred for {delay} at the queue's last delivery (maxReceiveCount), and could not be sent again"
+        when = "before it would expire" if way.name == "expiring" else "at the queue's last delivery (maxReceiveCount)"
+        return f"deferred for {delay} {when}, and could not be sent again"
     return None

@@ -17,6 +17,8 @@ ENDS = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
 """States after which nothing more happens to a message, unless a dead letter is retried or redriven."""
 WAITS = frozenset({State.READY, State.WAITING_RETRY, State.DEFERRED, State.RESENT})
 """States in which a message is to be delivered again."""
+WAITS_ON = frozenset({"not_due", "in_progress"})
+"""The reasons of a message in state DEFERRED that its handler did not defer."""
 FAILURES = frozenset({State.WAITING_RETRY, State.DEAD_LETTERED})
 
 WORDS: Mapping[str, str] = {
@@ -49,7 +51,7 @@ class StoryEvent:
     error: str = ""
     text: str = ""
     """A description of the event, beside reason and error."""
-    name: str = ""
+    event: str = ""
     """The name of tarry's log event, if there is a line of tarry."""
     consumer: str = ""
     function: str = ""
@@ -81,7 +83,7 @@ class StoryEvent:
     def words(self, before: StoryEvent | None) -> str:
         """Return the event in words, without its reason; ``before`` is the event before it."""
         if self.state is None:
-            return self.name
+            return self.event
         place = self.sent_to if self.state is State.DEAD_LETTERED and self.sent_to else self.queue
         parts = [f"in {place}"] if place and (before is None or before.place != place) else []
         if self.attempt is not None and not self._continues(before):
@@ -129,7 +131,7 @@ class Story:
     @property
     def logged(self) -> tuple[StoryEvent, ...]:
         """The events that a log of tarry tells: all but plain successes, deliveries and sends."""
-        logged = (event for event in self.events if event.name and event.is_seen)
+        logged = (event for event in self.events if event.event and event.is_seen)
         return tuple(event for event in logged if event.state not in (None, State.IN_FLIGHT))
 
     @property
@@ -160,7 +162,10 @@ class Story:
         word = "unknown" if last.state is None else WORDS.get(last.state, last.state.lower())
         is_over = last.state in ENDS
         at_least = "" if self.is_whole or is_over else "at least "
-        attempts = f" after {at_least}{count} attempt{'s'[: count != 1]}" if count else ""
+        counted = f"{at_least}{count} attempt{'s'[: count != 1]}{self._deferrals()}"
+        attempts = f" after {counted}" if count else ""
+        if last.state is State.DEFERRED:  # a deferral ends no attempt
+            attempts = f" at attempt {last.attempt}" if last.attempt else ""
         if is_over:
             took = f" in {coarse(last.at - self.began)}" if last.at - self.began >= 1 else ""
             return f"{word}{attempts}{took}".capitalize()
@@ -179,6 +184,12 @@ class Story:
         """The attempts of the life that the last event belongs to."""
         return next((event.attempt for event in reversed(self.events) if event.attempt), 0)
 
+    def _deferrals(self) -> str:
+        """The deferrals in words, which cost no attempt; empty if there are none."""
+        deferred = (event for event in self.events if event.state is State.DEFERRED)
+        count = sum(event.reason not in WAITS_ON for event in deferred)
+        return f" and {count} deferral{'s'[: count != 1]}" if count else ""
+
     def _first_failure(self) -> list[str]:
         found = next((each for each in self.events if each.state in FAILURES and (each.error or each.text)), None)
         if found is None:
@@ -194,7 +205,7 @@ class Story:
 
 def _event_as_json(event: StoryEvent) -> dict[str, Any]:
     found = {name: value for name, value in asdict(event).items() if value not in (None, "") or name == "state"}
-    return {**found, "at": moment(event.at)}
+    return {**found, "at": moment(event.at), **({} if event.delay is None else {"delay": round(event.delay)})}
 
 
 def story_from(found: Mapping[str, Any]) -> Story:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.outcome import State
 from tarry.story.events import ENDS, WORDS, Story, StoryEvent
@@ -80,15 +80,24 @@ def story_of_log(
 
 
 UNCLEAR = ("not_sent", "not_settled", "said")
-"""The fields that say what else a person should know. The text of a dead letter's line is about its attempts."""
+"""The fields that say what else a person should know."""
+
+
+def texts_of(event: str, fields: Mapping[str, Any]) -> str:
+    """Return the texts of a line that say what else a person should know; ``event`` is its log event.
+
+    The text of a dead letter's line is about its attempts, unless the message could not wait any longer.
+    """
+    could_not_wait = fields.get("reason") == "expiring" and not fields.get("error")
+    is_known = event == BEGINS or (event == "dead_lettered" and not could_not_wait)
+    names = UNCLEAR if is_known else ("text", *UNCLEAR)
+    return "; ".join(str(fields[name]) for name in names if fields.get(name))
 
 
 def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
     group, state = line.entry.group, line.state
     if line.event == BEGINS:
         state = State.IN_FLIGHT
-    names = UNCLEAR if line.event in {BEGINS, "dead_lettered"} else ("text", *UNCLEAR)
-    unclear = [line.text(name) for name in names if line.text(name)]
     return StoryEvent(
         line.entry.at,
         state,
@@ -99,8 +108,8 @@ def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
         delay=line.number("delay"),
         reason=line.text("reason"),
         error=line.text("error"),
-        text="; ".join(unclear),
-        name=line.event,
+        text=texts_of(line.event, line.fields),
+        event=line.event,
         consumer=line.text("consumer"),
         function=functions.get(group) or group.rpartition("/")[2],
         delivery_id=line.delivery_id,

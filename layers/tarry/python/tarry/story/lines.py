@@ -84,6 +84,15 @@ class TarryLine:
         return int(value) if value is not None and value.is_integer() else None
 
 
+def is_transition(fields: Mapping[str, Any]) -> bool:
+    """Return whether a line with these fields is tarry's, about a message that moved to a state.
+
+    A line of the user's may have ``state`` and the ids too: its logger has the keys of the message.
+    """
+    state = STATES.get(str(fields.get("event")))
+    return state is not None and fields.get("state") == state and bool(fields.get("delivery_id"))
+
+
 def read_line(entry: LogEntry) -> TarryLine | None:
     """Return a line of tarry about a message; None for any other line."""
     try:

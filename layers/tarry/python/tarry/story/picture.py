@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -171,7 +172,8 @@ class _Picture:
             yield shape.format(round(x, 1), round(x + width / 2, 1))
             yield text_at(round(x + width + 6, 1), y + 4, text, "quiet")
             x += width + 6 + width_of(text, 12) + 16
-        yield text_at(WIDTH - MARGIN, y + 4, "times in UTC", "quiet end")
+        day = datetime.fromtimestamp(self._story.began, UTC).date()
+        yield text_at(WIDTH - MARGIN, y + 4, f"times in UTC, from {day}", "quiet end")
 
     def _words(self, event: StoryEvent) -> str:
         """An event in words, to be read while the pointer is over it."""

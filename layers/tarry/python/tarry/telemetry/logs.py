@@ -15,6 +15,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.outcome import Outcome
+    from tarry.policy.failure import Failure
     from tarry.telemetry.diagnosis import Diagnosis
     from tarry.telemetry.notices import Notice
     from tarry.world import World
@@ -73,16 +74,18 @@ class Log:
         delay: int | None = None,
         reason: str | None = None,
         failed: bool = False,
+        failure: Failure | None = None,
         **more: Any,
     ) -> None:
         """Log that a message has moved to the state of its outcome; ``delay`` is None if it could not be set.
 
-        ``failed``: whether the handler had failed on the message, so that the line is at least a WARNING.
+        ``failed``: whether the handler had failed on the message, so that the line is at least a WARNING. ``failure``:
+        its failure, for `on_outcome`.
         """
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
         if (observer := delivery.invocation.observer) is not None:
-            observer.transition(delivery.delivery_id, outcome, delay, more)
+            observer.transition(delivery.delivery_id, outcome, delay, reason, failure, more)
         if failed or "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
         self._message_line(level, event, delivery, error, fields)

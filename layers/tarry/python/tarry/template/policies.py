@@ -21,6 +21,8 @@ MANAGED: Mapping[str, tuple[str, ...]] = {
     "PowerUserAccess": ("*",),
     "AmazonSQSFullAccess": ("sqs:*",),
     "AmazonSQSReadOnlyAccess": ("sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:List*"),
+    "AmazonDynamoDBFullAccess": ("dynamodb:*",),
+    "AmazonDynamoDBReadOnlyAccess": ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan"),
     "AWSLambdaSQSQueueExecutionRole": READ_AND_DELETE,
     **dict.fromkeys(
         (
@@ -28,8 +30,6 @@ MANAGED: Mapping[str, tuple[str, ...]] = {
             "AWSLambdaVPCAccessExecutionRole",
             "AWSXRayDaemonWriteAccess",
             "AWSXrayWriteOnlyAccess",
-            "AmazonDynamoDBFullAccess",
-            "AmazonDynamoDBReadOnlyAccess",
             "AmazonS3FullAccess",
             "AmazonS3ReadOnlyAccess",
             "CloudWatchLambdaInsightsExecutionRolePolicy",
@@ -37,7 +37,7 @@ MANAGED: Mapping[str, tuple[str, ...]] = {
         (),
     ),
 }
-"""The actions on SQS that AWS's managed policies allow, by name. With another managed policy, they are not known."""
+"""The actions on SQS and DynamoDB that AWS's managed policies allow, by name. With another one, they are not known."""
 
 
 def permissions_of(role: Any, resources: Resources, written: Container[str], scope: Intrinsics) -> Permissions | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import is_dead_letter
-from tarry.outcome import State
+from tarry.story.lines import is_transition
 from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedInvocation
 from tarry.testing.timeline import CopySteps, Timeline, attempt_of
 
@@ -165,7 +165,7 @@ class ProjectedHistory:
     def _wrote(self, event: HistoryEvent) -> None:
         """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""
         fields = event.fields.get("fields")
-        if fields and fields.get("state") in State.__members__:
+        if fields and is_transition(fields):
             self._logged(event, {name: value for name, value in fields.items() if value is not None})
 
     def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:

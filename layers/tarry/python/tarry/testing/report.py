@@ -11,7 +11,7 @@ from tarry.outcome import State
 from tarry.story.events import ENDS
 from tarry.testing.checkers import Violation, check
 from tarry.testing.recorded_history import RecordedHistory
-from tarry.testing.stories import story_of
+from tarry.testing.stories import events_of
 from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ class Report:
         """When the sandbox was made, in epoch seconds."""
 
     def story(self, message_id: str) -> list[Transition]:
-        """Return the timeline of one message, over all its copies, by its stable id or the id of one of its deliveries.
+        """Return the timeline of one message, over all its copies.
 
-        Raises `KeyError` if no such message was sent.
+        ``message_id``: its stable id, the id of one of its deliveries, or the beginning of one.
+
+        Raises `KeyError` if no such message was sent, or several ids begin so.
         """
         return list(self._timeline(message_id).transitions)
 
@@ -157,10 +159,15 @@ class Report:
         return f"{states}, after {duration(self.seconds)}, seed {self.seed}{unsettled}"
 
     def _timeline(self, message_id: str) -> Timeline:
-        timeline = self.history.find(message_id)
-        if timeline is None:
-            raise KeyError(f"no message {message_id!r} was sent")
-        return timeline
+        if (timeline := self.history.find(message_id)) is not None:
+            return timeline
+        known = {each: each for each in self.history.timelines}
+        known |= {delivery_id: copy.timeline.id for delivery_id, copy in self.history.copies.items()}
+        found = {stable for each, stable in known.items() if message_id and each.startswith(message_id)}
+        if len(found) == 1:
+            return self.history.timelines[found.pop()]
+        several = f"{len(found)} messages have an id that begins with {message_id!r}: name one in full"
+        raise KeyError(several if found else f"no message {message_id!r} was sent")
 
     def concerned(self, violation: Violation) -> list[Timeline]:
         """Return the timelines of the messages that a violation names, or those of the batch of its invocation."""
@@ -209,7 +216,7 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
 
     With ``most``, only the first two lines and about as many before ``until``.
     """
-    events = story_of(timeline, "the sandbox", began).events
+    events = events_of(timeline)
     lines = [(event.at, _line(event, before)) for before, event in zip([None, *events[:-1]], events, strict=True)]
     lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])

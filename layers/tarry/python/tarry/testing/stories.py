@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent
-from tarry.story.from_log import UNCLEAR
+from tarry.story.from_log import texts_of
+from tarry.testing.timeline import without_copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,13 +33,24 @@ def story_of(timeline: Timeline, source: str, now: float) -> Story:
         source: Where it comes from, for a reader.
         now: The time until which the history goes, in epoch seconds.
     """
+    events = events_of(timeline)
+    limits = {event.queue: event.max_attempts for event in events if event.max_attempts is not None}
+    with_limits = (
+        replace(event, max_attempts=limits.get(event.queue)) if event.attempt and event.max_attempts is None else event
+        for event in events
+    )  # a delivery has no limit; a line about the same queue has it
+    return Story(timeline.id, tuple(with_limits), source, now)
+
+
+def events_of(timeline: Timeline) -> list[StoryEvent]:
+    """Return the events of a message's timeline."""
     copies = {copy.delivery_id: _CopyFacts(copy) for copy in timeline.copies}
     queues: dict[str, str] = {}
     events = []
-    for step in timeline.transitions:
+    for step in without_copies(timeline.transitions):
         events.append(_event(step, copies.get(step.delivery_id), queues.get(step.delivery_id)))
         queues[step.delivery_id] = step.queue
-    return Story(timeline.id, tuple(events), source, now)
+    return events
 
 
 class _CopyFacts:
@@ -62,8 +74,6 @@ class _CopyFacts:
 def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) -> StoryEvent:
     fields: Mapping[str, Any] = copy.lines.get((step.at, step.state), {}) if copy is not None else {}
     invocation = copy.invocation(step.at) if copy is not None else None
-    names = UNCLEAR if step.state is State.DEAD_LETTERED else ("text", *UNCLEAR)
-    unclear = [str(fields[name]) for name in names if fields.get(name)]
     queue = str(fields.get("queue") or queue_before or step.queue)
     sent_to = fields.get("dead_letter_queue") or fields.get("sent_to")
     return StoryEvent(
@@ -76,8 +86,8 @@ def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) 
         delay=step.delay,
         reason=str(fields.get("reason") or ""),
         error=str(fields.get("error") or ""),
-        text="; ".join(unclear) if fields else step.why,
-        name=str(fields.get("event") or ""),
+        text=texts_of(str(fields.get("event")), fields) if fields else step.why,
+        event=str(fields.get("event") or ""),
         consumer=str(fields.get("consumer") or ""),
         function=str(invocation.invoked.fields.get("function") or "") if invocation is not None else "",
         delivery_id=step.delivery_id,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attempts import attempt_number
 from tarry.outcome import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy
@@ -188,6 +189,16 @@ class CopySteps:
         copy.timeline.on_step(copy.timeline)
 
 
+def without_copies(steps: Sequence[Transition]) -> Iterator[Transition]:
+    """Yield the steps without the sending of a copy to the same queue, which the step after it tells with its delay."""
+    for step, after in zip_longest(steps, steps[1:]):
+        is_covered = after is not None and after.sent_on and after.delivery_id != step.delivery_id
+        if not (
+            is_covered and step.state is State.READY and step.queue == after.queue and (after.delay or not step.delay)
+        ):
+            yield step
+
+
 def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
     """Return the attempt of a copy's latest delivery; ``behind``: another message of its FIFO group precedes it."""
     record = copy.record or {}
@@ -200,6 +211,8 @@ def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
 def because(fields: Mapping[str, Any]) -> str:
     """Return why a message is in its state, from the fields of a line of tarry's log."""
     reason, error = fields.get("not_sent") or fields.get("reason"), fields.get("error")
+    if reason == "expiring" and not error:
+        error = fields.get("text")  # why it could not wait any longer
     if reason == "error":
         reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None
     return ": ".join(str(each) for each in (reason, error) if each)

@@ -1,4 +1,4 @@
-"""Permissions that the failure steps of a consumer need and that the role of its function lacks."""
+"""Permissions that a consumer needs and that the role of its function lacks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,8 +29,10 @@ def missing_permissions(
     steps: Iterable[Step],
     queues: Mapping[str, TemplateQueue],
     place: Callable[[], tuple[Path, int]],
+    *,
+    defers: bool = False,
 ) -> Iterator[Finding]:
-    """Find permissions that the failure steps of a consumer need and its role lacks.
+    """Find permissions that the failure steps and the deferrals of a consumer need and its role lacks.
 
     Args:
         function: The function; without a finding if its permissions are not known.
@@ -39,12 +41,16 @@ def missing_permissions(
         steps: The failure steps for this queue.
         queues: The queues of the template by name.
         place: Returns the file and line of the function in the template.
+        defers: Whether its code certainly defers messages.
     """
     permissions = function.permissions
     if permissions is None:
         return
     lacking: dict[QueueArn, list[Need]] = {}
-    for need in _needs(source, dead_letters, steps):
+    needed = [*_needs(source, dead_letters, steps)]
+    if defers and not source.is_fifo:  # on FIFO, a deferred message waits in place
+        needed.append(_need(SEND_TO_ITSELF, source))
+    for need in needed:
         if need.queue.name and not permissions.allow(need.permission, need.queue.name):
             lacking.setdefault(need.queue, []).append(need)
     for queue, needs in lacking.items():
@@ -53,6 +59,27 @@ def missing_permissions(
         lacks = f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on {queue.name}"
         remedy, snippet = _remedy(actions, queue, queues.get(queue.name), permissions.role, is_source=queue == source)
         text = f"{lacks}: {needs[0].consequence}. {remedy}"
+        yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
+
+
+IDEMPOTENCY_ACTIONS = ("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
+
+
+def missing_table_permissions(function: TemplateFunction, place: Callable[[], tuple[Path, int]]) -> Iterator[Finding]:
+    """Find actions that the role of a function allows on no table, though its idempotency records are in one."""
+    permissions = function.permissions
+    if permissions is None:
+        return
+    actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow_somewhere(each)]
+    if actions:
+        file, line = place()
+        where = f"the statements of {permissions.role}" if permissions.role else "its Policies"
+        text = (
+            f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on the table of its idempotency: a message "
+            f"that is delivered twice may run twice. Add to {where}, with the ARN of the table:"
+        )
+        statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: !GetAtt IdempotencyTable.Arn}}"
+        snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
         yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
 
 

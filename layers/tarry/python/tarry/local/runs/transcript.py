@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.functions import current_call
 from tarry.simulator.stack import in_debugger
+from tarry.story.lines import is_transition
 from tarry.testing.ignored_failures import IgnoredFailures
 
 if TYPE_CHECKING:
@@ -98,22 +99,25 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = vars(record)
-        is_transition = bool(fields.get("state") and fields.get("delivery_id"))
-        if self._verbose or (not is_transition and record.levelno >= logging.WARNING):
+        is_of_state = is_transition(fields)
+        if self._verbose or (not is_of_state and record.levelno >= logging.WARNING):
             self._note(self.format(record))
-        elif is_transition and (text := self._tracebacks.take(fields)):
+        elif is_of_state and (text := self._tracebacks.take(fields)):
             self._note(text)
 
 
-def _is_worth_showing() -> Callable[[logging.LogRecord], bool]:
-    """Return a filter that passes a warning of a function only once, and no INFO lines of AWS's SDK."""
+def _is_no_noise(record: logging.LogRecord) -> bool:
+    """Return whether a line is not an INFO line of AWS's SDK, such as where it found credentials."""
+    return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in CHATTY
+
+
+def _is_new_warning() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that passes a warning of a function only once, and all other lines."""
     warnings = FirstWarnings()
 
     def passes(record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
-            return False
         fields = vars(record)
-        if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
+        if record.levelno != logging.WARNING or is_transition(fields):
             return True
         call = current_call()
         function = call.environment.function.settings.name if call else ""
@@ -127,9 +131,10 @@ def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
     """Write the logs to the transcript until the context ends. The root logger has a handler, as in Lambda."""
     problems = _Lines(transcript.note, verbose=verbose)
     lines = logging.StreamHandler(transcript)
-    if not verbose:
-        for handler in (problems, lines):
-            handler.addFilter(_is_worth_showing())
+    for handler in (problems, lines):
+        handler.addFilter(_is_no_noise)
+        if not verbose:
+            handler.addFilter(_is_new_warning())
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate

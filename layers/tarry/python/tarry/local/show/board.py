@@ -18,7 +18,7 @@ from tarry.story.events import Story
 from tarry.template.queues import with_foreign_queues
 from tarry.testing.history import ProjectedHistory
 from tarry.testing.stories import story_of
-from tarry.testing.timeline import Timeline, Transition
+from tarry.testing.timeline import Timeline, Transition, without_copies
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import coarse
 
@@ -216,7 +216,9 @@ class Board:
         return [self._shown(timeline) for timeline in shown]
 
     def _shown(self, timeline: Timeline) -> MessageTimeline:
-        return timeline_of(timeline.id, timeline.transitions, self.numbers.get(timeline.id), self.consumed)
+        return timeline_of(
+            timeline.id, [*without_copies(timeline.transitions)], self.numbers.get(timeline.id), self.consumed
+        )
 
     def _stepped(self, timeline: Timeline) -> None:
         last = timeline.transitions[-1]

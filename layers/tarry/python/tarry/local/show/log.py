@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.local.loops import stopped_text
-from tarry.outcome import State
 from tarry.simulator.batch_errors import batch_error
 from tarry.simulator.history import HistoryEvent
+from tarry.story.lines import is_transition
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.tooling.text import one_line, printable
 
@@ -102,8 +102,8 @@ class LogReader:
                 yield LogLine(at, function, text)
             return
         style = LEVELS.get(str(line.get("level")), "")
-        is_transition = line.get("state") in State.__members__ and bool(line.get("delivery_id"))
-        if is_transition and not self._verbose:
+        is_of_state = is_transition(line)
+        if is_of_state and not self._verbose:
             if text := self._tracebacks.take(line):
                 yield LogLine(at, function, text, style)
             return
@@ -116,7 +116,7 @@ class LogReader:
             return
         traceback, message = _traceback(line), _message(line)
         text = f"{line.get('level', '')} {one_line(message) if message in traceback else message}".strip()
-        if not is_transition:
+        if not is_of_state:
             text += _extras(line)
         text = "\n".join(filter(None, [text, traceback]))
         if line.get("level") in WARNINGS and not self._verbose and not self._warnings.is_new(function, text):

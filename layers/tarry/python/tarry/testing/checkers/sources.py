@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE, is_ours
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def copies_match_their_originals(history: RecordedHistory) -> Found:
     """A copy that a function sends is of a message that it had, with the same group and trace header.
 
-    Body and attributes are the same too, unless the copy's record says that a failure step edited them.
+    Body and attributes are the same too, unless the copy's record says that a failure step edited them. OpenTelemetry's
+    propagators may add attributes.
     """
     rule = "copies match their originals"
     for copy in history.copies.values():
@@ -30,9 +32,7 @@ def copies_match_their_originals(history: RecordedHistory) -> Found:
             continue
         for what, had, has in _compared(copy.came_from.copy, copy):
             if had != has:
-                yield violation(
-                    rule, copy, f"its copy has another {what}: {has!r:.200}, not {had!r:.200}", copy.sent.at
-                )
+                yield violation(rule, copy, f"its copy has {what}: {has!r:.200}, not {had!r:.200}", copy.sent.at)
     for run in history.runs:
         strange = [each for each in run.delivery_ids if each not in history.invocations[run.request_id].batch]
         if strange:
@@ -47,17 +47,29 @@ def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, 
     own_group = had.get("group") or (original.id if copy.sent_to.endswith(".fifo") else None)
     edited = (copy.record or {}).get("edited")
     is_edited = edited is not None and edited != (original.record or {}).get("edited")
-    contents = [("body", original.body, copy.body), ("attributes", _users(original), _users(copy))]
+    attributes = _users(original)
+    traced = _propagated().difference(attributes)
+    carried = {name: value for name, value in _users(copy).items() if name not in traced}
+    contents = [("another body", original.body, copy.body), ("other attributes", attributes, carried)]
     return [
         *([] if is_edited else contents),
-        ("group", own_group, group),
-        ("trace header", had.get("trace_header"), has.get("trace_header")),
+        ("another group", own_group, group),
+        ("another trace header", had.get("trace_header"), has.get("trace_header")),
     ]
 
 
 def _users(copy: MessageCopy) -> dict[str, Any]:
     """The attributes that are not tarry's."""
     return {name: value for name, value in copy.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
+
+
+def _propagated() -> frozenset[str]:
+    """Return the names of the attributes with which OpenTelemetry's propagators trace a copy, as tarry sends it."""
+    propagate = modules.get("opentelemetry.propagate")
+    try:
+        return frozenset() if propagate is None else frozenset(propagate.get_global_textmap().fields)
+    except Exception:  # noqa: BLE001 a propagator of the user's
+        return frozenset()
 
 
 def _is_ours(attribute: Mapping[str, Any]) -> bool:
