@@ -129,6 +129,81 @@ def test_fix_leaves_intrinsics_and_values_that_several_places_share() -> None:
     assert "no finding has a safe answer" in check("--fix", "--force").stderr
 
 
+def test_fix_leaves_a_map_that_is_merged_into_others() -> None:
+    shared = TEMPLATE.replace("    Properties:\n      VisibilityTimeout", "    Properties: &queue\n      VisibilityTimeout")
+    write(f"{shared}  Other:\n    Type: AWS::SQS::Queue\n    Properties: {{<<: *queue}}\n")
+    check("--fix", "--force")
+    assert "VisibilityTimeout: 20" in Path("template.yaml").read_text()
+
+
+def test_fix_adds_several_properties_to_one_place() -> None:
+    write(TEMPLATE.replace("{Queue: !GetAtt Queue.Arn}", "{Queue: !GetAtt Queue.Arn, BatchSize: 50}"))
+    assert [each.split()[1] for each in check().stdout.splitlines() if each.startswith("template.yaml:15")] == [
+        "E9010",
+        "E9025",
+    ]
+    check("--fix", "--force")
+    added = '{FunctionResponseTypes: ["ReportBatchItemFailures"], MaximumBatchingWindowInSeconds: 1, Queue:'
+    assert added in Path("template.yaml").read_text()
+
+
+def test_fix_sets_the_visibility_timeout_for_the_slowest_function_of_a_queue() -> None:
+    slow = FUNCTION.replace("Consumer:", "Slow:").replace("Timeout: 10", "Timeout: 100")
+    write(TEMPLATE.replace(QUEUES, slow + QUEUES))
+    result = check("--fix", "--force")
+    assert (result.exit_code, "VisibilityTimeout: 600 # seconds" in Path("template.yaml").read_text()) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ("{Type: AWS::SQS::Queue}", "{Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}"),
+        (
+            "\n    Type: AWS::SQS::Queue # dead\n    DeletionPolicy: Retain",
+            "\n    Type: AWS::SQS::Queue # dead\n    Properties:\n      MessageRetentionPeriod: 1209600"
+            "\n    DeletionPolicy: Retain",
+        ),
+    ],
+)
+def test_fix_adds_properties_to_a_queue_without_any(queue: str, expected: str) -> None:
+    before = "{Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}"
+    write(TEMPLATE.replace(f"Dlq: {before}", f"Dlq: {queue}"))
+    assert check("--fix", "--force").exit_code == 0
+    assert f"Dlq: {expected}\n" in Path("template.yaml").read_text()
+
+
+def test_fix_keeps_the_ends_of_lines() -> None:
+    write()
+    Path("template.yaml").write_bytes(TEMPLATE.replace("\n", "\r\n").encode())
+    assert check("--fix", "--force").exit_code == 0
+    after = Path("template.yaml").read_bytes()
+    assert (after.count(b"\r\n"), after.count(b"\n")) == (TEMPLATE.count("\n"), TEMPLATE.count("\n"))
+
+
+def test_fix_changes_json_that_is_indented_with_tabs() -> None:
+    template = write_example("E9010", "wrong", Path("project"))
+    template.write_text(json.dumps(json.loads(template.read_text()), indent="\t"))
+    assert check(str(template), "--fix", "--force").exit_code == 0
+    [added] = [each for each in template.read_text().splitlines() if "FunctionResponseTypes" in each]
+    assert added.lstrip("\t") == '"FunctionResponseTypes": ["ReportBatchItemFailures"],'
+
+
+def test_the_number_of_findings_to_fix_does_not_count_those_that_are_left_to_you() -> None:
+    write(TEMPLATE.replace("VisibilityTimeout: 20", "VisibilityTimeout: !If [IsShort, 20, 60]").replace(
+        "Resources:", "Conditions: {IsShort: !Equals [a, a]}\nResources:"))  # fmt: skip
+    assert check().stdout.endswith("1 error and 1 warning. To fix 1: tarry check --fix\n")
+    Path("template.yaml").rename("other.yaml")
+    assert check("other.yaml").stdout.endswith("To fix 1: tarry check other.yaml --fix\n")
+
+
+def test_a_finding_about_a_resource_of_a_loop_has_the_line_of_the_loop() -> None:
+    loop = "  Fn::ForEach::Queues:\n    - Name\n    - [One, Two]\n    - Queue${Name}: {Type: AWS::SQS::Queue}\n"
+    template = TEMPLATE.replace("AWS::Serverless-2016-10-31", "[AWS::LanguageExtensions, AWS::Serverless-2016-10-31]")
+    write(f"{template}{loop}".replace("!GetAtt Queue.Arn", "!GetAtt QueueTwo.Arn"))
+    line = template.count("\n") + 1
+    assert f"template.yaml:{line}: W9014 QueueTwo has no dead-letter queue" in check().stdout
+
+
 def test_fix_keeps_the_lines_of_json() -> None:
     template = write_example("E9010", "wrong", Path("project"))
     before = template.read_text().splitlines()
