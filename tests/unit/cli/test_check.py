@@ -103,6 +103,15 @@ def test_the_formats_for_programs_have_the_same_findings() -> None:
     assert second.startswith("::notice title=tarry check::Skipped: src/app.py does not parse")
 
 
+def test_the_places_of_sarif_are_uris() -> None:
+    write(code="")
+    Path("100% c:d").mkdir()
+    Path("template.yaml").rename("100% c:d/template.yaml")
+    [run] = json.loads(check("100% c:d/template.yaml", "--format", "sarif").stdout)["runs"]
+    [place] = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in run["results"]}
+    assert place == "100%25%20c%3Ad/template.yaml"
+
+
 def test_fix_shows_its_changes_asks_and_changes_only_those_lines() -> None:
     write()
     asked = check("--fix")
@@ -130,7 +139,8 @@ def test_fix_leaves_intrinsics_and_values_that_several_places_share() -> None:
 
 
 def test_fix_leaves_a_map_that_is_merged_into_others() -> None:
-    shared = TEMPLATE.replace("    Properties:\n      VisibilityTimeout", "    Properties: &queue\n      VisibilityTimeout")
+    before = "Properties:\n      VisibilityTimeout"
+    shared = TEMPLATE.replace(before, before.replace(":", ": &queue", 1))
     write(f"{shared}  Other:\n    Type: AWS::SQS::Queue\n    Properties: {{<<: *queue}}\n")
     check("--fix", "--force")
     assert "VisibilityTimeout: 20" in Path("template.yaml").read_text()
@@ -202,6 +212,22 @@ def test_a_finding_about_a_resource_of_a_loop_has_the_line_of_the_loop() -> None
     write(f"{template}{loop}".replace("!GetAtt Queue.Arn", "!GetAtt QueueTwo.Arn"))
     line = template.count("\n") + 1
     assert f"template.yaml:{line}: W9014 QueueTwo has no dead-letter queue" in check().stdout
+
+
+def test_a_module_that_inline_code_lacks_is_reported_at_its_function() -> None:
+    template = TEMPLATE.replace("CodeUri: src", 'InlineCode: "import yaml\\ndef handler(event, context): ..."')
+    without_layers = [each for each in template.splitlines(keepends=True) if "Layers" not in each]
+    write("".join(without_layers).replace("app.handler", "index.handler"))
+    assert (
+        "template.yaml:3: W9001 Consumer imports yaml, which neither the Python of Lambda nor its Layers contain. "
+        "Add a layer"
+    ) in check().stdout
+
+
+def test_the_decorator_of_powertools_that_lists_failures_needs_partial_responses() -> None:
+    code = "from aws_lambda_powertools.utilities.batch import batch_processor\n@batch_processor(None, None)\n"
+    write(code=f"{code}def handler(event, context): return processor.response()\n")
+    assert "E9010 Lambda ignores which messages Consumer reports as failed" in check().stdout
 
 
 def test_fix_keeps_the_lines_of_json() -> None:

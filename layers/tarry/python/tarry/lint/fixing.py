@@ -93,9 +93,7 @@ def _insertion(text: str, at: At, nodes: list[yaml.MappingNode], entries: list[s
     return Edit(first.index, first.index, "".join(f"{each}{comma}{newline}{indentation}" for each in entries))
 
 
-def _new_properties(
-    text: str, resource: yaml.MappingNode, entries: list[str], newline: str, *, is_json: bool
-) -> Edit:
+def _new_properties(text: str, resource: yaml.MappingNode, entries: list[str], newline: str, *, is_json: bool) -> Edit:
     name, kind = next(pair for pair in resource.value if pair[0].value == "Type")
     end = kind.end_mark.index
     if resource.flow_style:
