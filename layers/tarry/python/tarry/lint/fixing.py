@@ -31,7 +31,7 @@ def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
     # YAML allows no tabs before a token, JSON does: spaces keep the positions.
     root = yaml.compose(text.replace("\t", " ") if is_json else text, yaml.SafeLoader)
     edits: list[Edit] = []
-    added: dict[At, tuple[list[yaml.Node], list[str]]] = {}
+    added: dict[At, tuple[list[yaml.MappingNode], list[str]]] = {}
     """The entries to add to each map, which is the last of the nodes on the way to it."""
     places = set()
     for change in _changes(findings):

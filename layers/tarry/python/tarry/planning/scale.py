@@ -23,7 +23,7 @@ class LogScale:
         return self._left + self._pixels * log1p(seconds / self._unit)
 
     def ticks(self, space: float, before_end: float | None = None) -> list[tuple[float, str]]:
-        """Return places and labels of times, at least ``space`` apart, and ``before_end`` from the end, the last one."""
+        """Return places and labels of times: ``space`` apart, the last ``before_end`` from the end, or more."""
         before_end = space if before_end is None else before_end
         found = [(self.x(0), "0 s")]
         if not self._longest:
