@@ -103,6 +103,15 @@ def test_the_formats_for_programs_have_the_same_findings() -> None:
     assert second.startswith("::notice title=tarry check::Skipped: src/app.py does not parse")
 
 
+def test_the_places_of_sarif_are_uris() -> None:
+    write(code="")
+    Path("100% c:d").mkdir()
+    Path("template.yaml").rename("100% c:d/template.yaml")
+    [run] = json.loads(check("100% c:d/template.yaml", "--format", "sarif").stdout)["runs"]
+    [place] = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in run["results"]}
+    assert place == "100%25%20c%3Ad/template.yaml"
+
+
 def test_fix_shows_its_changes_asks_and_changes_only_those_lines() -> None:
     write()
     asked = check("--fix")
@@ -127,6 +136,98 @@ def test_fix_leaves_intrinsics_and_values_that_several_places_share() -> None:
         "Resources:", "Parameters: {Time: {Type: Number, Default: 20}}\nResources:"), "def handler(event, context): ..."
     )  # fmt: skip
     assert "no finding has a safe answer" in check("--fix", "--force").stderr
+
+
+def test_fix_leaves_a_map_that_is_merged_into_others() -> None:
+    before = "Properties:\n      VisibilityTimeout"
+    shared = TEMPLATE.replace(before, before.replace(":", ": &queue", 1))
+    write(f"{shared}  Other:\n    Type: AWS::SQS::Queue\n    Properties: {{<<: *queue}}\n")
+    check("--fix", "--force")
+    assert "VisibilityTimeout: 20" in Path("template.yaml").read_text()
+
+
+def test_fix_adds_several_properties_to_one_place() -> None:
+    write(TEMPLATE.replace("{Queue: !GetAtt Queue.Arn}", "{Queue: !GetAtt Queue.Arn, BatchSize: 50}"))
+    assert [each.split()[1] for each in check().stdout.splitlines() if each.startswith("template.yaml:15")] == [
+        "E9010",
+        "E9025",
+    ]
+    check("--fix", "--force")
+    added = '{FunctionResponseTypes: ["ReportBatchItemFailures"], MaximumBatchingWindowInSeconds: 1, Queue:'
+    assert added in Path("template.yaml").read_text()
+
+
+def test_fix_sets_the_visibility_timeout_for_the_slowest_function_of_a_queue() -> None:
+    slow = FUNCTION.replace("Consumer:", "Slow:").replace("Timeout: 10", "Timeout: 100")
+    write(TEMPLATE.replace(QUEUES, slow + QUEUES))
+    result = check("--fix", "--force")
+    assert (result.exit_code, "VisibilityTimeout: 600 # seconds" in Path("template.yaml").read_text()) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ("{Type: AWS::SQS::Queue}", "{Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}"),
+        (
+            "\n    Type: AWS::SQS::Queue # dead\n    DeletionPolicy: Retain",
+            "\n    Type: AWS::SQS::Queue # dead\n    Properties:\n      MessageRetentionPeriod: 1209600"
+            "\n    DeletionPolicy: Retain",
+        ),
+    ],
+)
+def test_fix_adds_properties_to_a_queue_without_any(queue: str, expected: str) -> None:
+    before = "{Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}"
+    write(TEMPLATE.replace(f"Dlq: {before}", f"Dlq: {queue}"))
+    assert check("--fix", "--force").exit_code == 0
+    assert f"Dlq: {expected}\n" in Path("template.yaml").read_text()
+
+
+def test_fix_keeps_the_ends_of_lines() -> None:
+    write()
+    Path("template.yaml").write_bytes(TEMPLATE.replace("\n", "\r\n").encode())
+    assert check("--fix", "--force").exit_code == 0
+    after = Path("template.yaml").read_bytes()
+    assert (after.count(b"\r\n"), after.count(b"\n")) == (TEMPLATE.count("\n"), TEMPLATE.count("\n"))
+
+
+def test_fix_changes_json_that_is_indented_with_tabs() -> None:
+    template = write_example("E9010", "wrong", Path("project"))
+    template.write_text(json.dumps(json.loads(template.read_text()), indent="\t"))
+    assert check(str(template), "--fix", "--force").exit_code == 0
+    [added] = [each for each in template.read_text().splitlines() if "FunctionResponseTypes" in each]
+    assert added.lstrip("\t") == '"FunctionResponseTypes": ["ReportBatchItemFailures"],'
+
+
+def test_the_number_of_findings_to_fix_does_not_count_those_that_are_left_to_you() -> None:
+    write(TEMPLATE.replace("VisibilityTimeout: 20", "VisibilityTimeout: !If [IsShort, 20, 60]").replace(
+        "Resources:", "Conditions: {IsShort: !Equals [a, a]}\nResources:"))  # fmt: skip
+    assert check().stdout.endswith("1 error and 1 warning. To fix 1: tarry check --fix\n")
+    Path("template.yaml").rename("other.yaml")
+    assert check("other.yaml").stdout.endswith("To fix 1: tarry check other.yaml --fix\n")
+
+
+def test_a_finding_about_a_resource_of_a_loop_has_the_line_of_the_loop() -> None:
+    loop = "  Fn::ForEach::Queues:\n    - Name\n    - [One, Two]\n    - Queue${Name}: {Type: AWS::SQS::Queue}\n"
+    template = TEMPLATE.replace("AWS::Serverless-2016-10-31", "[AWS::LanguageExtensions, AWS::Serverless-2016-10-31]")
+    write(f"{template}{loop}".replace("!GetAtt Queue.Arn", "!GetAtt QueueTwo.Arn"))
+    line = template.count("\n") + 1
+    assert f"template.yaml:{line}: W9014 QueueTwo has no dead-letter queue" in check().stdout
+
+
+def test_a_module_that_inline_code_lacks_is_reported_at_its_function() -> None:
+    template = TEMPLATE.replace("CodeUri: src", 'InlineCode: "import yaml\\ndef handler(event, context): ..."')
+    without_layers = [each for each in template.splitlines(keepends=True) if "Layers" not in each]
+    write("".join(without_layers).replace("app.handler", "index.handler"))
+    assert (
+        "template.yaml:3: W9001 Consumer imports yaml, which neither the Python of Lambda nor its Layers contain. "
+        "Add a layer"
+    ) in check().stdout
+
+
+def test_the_decorator_of_powertools_that_lists_failures_needs_partial_responses() -> None:
+    code = "from aws_lambda_powertools.utilities.batch import batch_processor\n@batch_processor(None, None)\n"
+    write(code=f"{code}def handler(event, context): return processor.response()\n")
+    assert "E9010 Lambda ignores which messages Consumer reports as failed" in check().stdout
 
 
 def test_fix_keeps_the_lines_of_json() -> None:

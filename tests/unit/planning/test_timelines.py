@@ -153,6 +153,19 @@ def test_a_loop_of_copies_is_warned_of() -> None:
     assert "sent to its own queue 20 times" in timeline.warnings[0]
 
 
+def test_on_fifo_the_attempts_stop_before_the_retention_ends() -> None:
+    queue = PlannedQueue("orders.fifo", is_fifo=True, retention=200, dead_letter_queue="dlq.fifo")
+    assert planned(10, Fixed(30), queue=queue).warnings == (
+        "The retention of the queue, 3 min 20 s, ends before the next retry: the attempts stop after at most 3 min. "
+        "Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts.",
+    )
+
+
+def test_the_labels_of_the_time_axis_have_space_between_them() -> None:
+    axis = timeline_text(planned(4, Fixed(30))).splitlines()[-1]
+    assert axis.split("  ")[-1].strip() == "1 min 30 s"
+
+
 @pytest.mark.parametrize("backoff", [Fixed(43_000, jitter="full"), Exponential(0.1, 1.01), Schedule.rocketmq("equal")])
 def test_the_text_of_the_longest_timelines_fits_80_columns(backoff: Any) -> None:
     queue = PlannedQueue("q", retention=14 * DAY, is_known=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -107,7 +108,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         if fix:
             _fix(reports, force=force, is_shown=format is Format.text)
             reports = _reports(paths, values, config_env)
-    _print(_joined(list(reports.values())), format, ", ".join(map(str, paths)))
+    command = "tarry check --fix" if template is None else f"tarry check {shlex.quote(str(template))} --fix"
+    _print(_joined(list(reports.values())), format, ", ".join(map(str, paths)), command)
     raise typer.Exit(1 if any(each.findings for each in reports.values()) else 0)
 
 
@@ -170,11 +172,26 @@ def _joined(reports: Sequence[CheckReport]) -> CheckReport:
 
 
 def _refuse_generated(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if _is_generated(path):
+            refuse(f"{path} is generated, and the next build would undo the changes: fix its source")
+
+
+def _is_generated(path: Path) -> bool:
     from tarry.template.finding import CDK_OUTPUT, is_built
 
-    for path in paths:
-        if is_built(path.resolve()) or CDK_OUTPUT in path.resolve().parts:
-            refuse(f"{path} is generated, and the next build would undo the changes: fix its source")
+    return is_built(path.resolve()) or CDK_OUTPUT in path.resolve().parts
+
+
+def _number_fixable(findings: Sequence[Finding]) -> int:
+    """Return how many findings `--fix` answers."""
+    from tarry.lint.fixing import fixed
+
+    found: dict[Path, list[Finding]] = {}
+    for each in findings:
+        if each.change is not None and each.file is not None:
+            found.setdefault(each.file, []).append(each)
+    return sum(len(fixed(_read(path), some)[1]) for path, some in found.items() if not _is_generated(path))
 
 
 def _fix(reports: dict[Path, CheckReport], *, force: bool, is_shown: bool) -> None:
@@ -184,18 +201,25 @@ def _fix(reports: dict[Path, CheckReport], *, force: bool, is_shown: bool) -> No
     from tarry.lint.fixing import fixed
 
     for path, report in reports.items():
-        before = path.read_text(encoding="utf-8")
+        before = _read(path)
         after, answered = fixed(before, report.findings)
         if not answered:
             note(f"{path}: no finding has a safe answer: change the template by hand.")
             continue
-        diff = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), str(path), str(path))
+        lines = [f"{line}\n" for line in before.splitlines()], [f"{line}\n" for line in after.splitlines()]
+        diff = unified_diff(*lines, str(path), str(path))
         typer.echo(printable("".join(diff), keep="\n\t"), err=not is_shown)
         if not force and not _is_confirmed(path, len(answered)):
             note(f"{path} is not changed.")
             continue
-        path.write_text(after, encoding="utf-8")
+        path.write_text(after, encoding="utf-8", newline="")
         note(f"{path}: {len(answered)} finding{'s'[: len(answered) != 1]} fixed.")
+
+
+def _read(path: Path) -> str:
+    """Return a template with the ends of its lines as they are."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return file.read()
 
 
 def _is_confirmed(path: Path, number: int) -> bool:
@@ -208,11 +232,11 @@ def _is_confirmed(path: Path, number: int) -> bool:
 # printing
 
 
-def _print(report: CheckReport, format: Format, checked: str) -> None:
+def _print(report: CheckReport, format: Format, checked: str, command: str = "") -> None:
     if format is Format.text:
         for each in report.skipped:
             note(f"Skipped: {each}")
-        _print_text(report.findings, checked)
+        _print_text(report.findings, checked, command)
         return
     from tarry.lint import formats
 
@@ -221,7 +245,7 @@ def _print(report: CheckReport, format: Format, checked: str) -> None:
         typer.echo(found)
 
 
-def _print_text(findings: Sequence[Finding], checked: str) -> None:
+def _print_text(findings: Sequence[Finding], checked: str, command: str) -> None:
     columns = max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else None
     for each in findings:
         typer.echo(printable(_text_of(each, columns), keep="\n"))
@@ -229,8 +253,8 @@ def _print_text(findings: Sequence[Finding], checked: str) -> None:
     warnings = len(findings) - errors
     parts = [f"{number} {name}{'s'[: number != 1]}" for number, name in ((errors, "error"), (warnings, "warning"))]
     counted = " and ".join(part for part in parts if not part.startswith("0 "))
-    fixable = sum(each.change is not None and each.file is not None for each in findings)
-    more = f" To fix {fixable}: tarry check --fix" if fixable else ""
+    fixable = _number_fixable(findings)
+    more = f" To fix {fixable}: {command}" if fixable else ""
     typer.echo(printable(f"{checked}: {counted or 'no findings'}.{more}"))
 
 

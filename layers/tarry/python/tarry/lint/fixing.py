@@ -1,12 +1,16 @@
 """The changes of a template file that answer findings: only those places are written, all others stay as they are."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import yaml
 
-from tarry.lint.finding import Finding, SafeChange
+from tarry.lint.finding import At, Finding, SafeChange
+
+INDENTATION = "  "
+ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 
 
 class Edit(NamedTuple):
@@ -22,48 +26,96 @@ def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
 
     A value that is an intrinsic function, or that several places share, is not changed.
     """
-    root = yaml.compose(text, yaml.SafeLoader)
-    is_json = text.lstrip().startswith("{")
-    edits: dict[int, Edit] = {}
-    answered = []
-    for each in findings:
-        edit = each.change and _edit(text, root, each.change, is_json=is_json)
-        if edit and edits.setdefault(edit.start, edit) == edit:
-            answered.append(each)
-    for edit in sorted(edits.values(), reverse=True):
+    findings = [each for each in findings if each.change is not None]
+    is_json = text.lstrip("\ufeff \t\r\n").startswith("{")
+    # YAML allows no tabs before a token, JSON does: spaces keep the positions.
+    root = yaml.compose(text.replace("\t", " ") if is_json else text, yaml.SafeLoader)
+    edits: list[Edit] = []
+    added: dict[At, tuple[list[yaml.MappingNode], list[str]]] = {}
+    """The entries to add to each map, which is the last of the nodes on the way to it."""
+    places = set()
+    for change in _changes(findings):
+        nodes = _nodes(text, root, change.at)
+        value = _value(nodes[-1], change.at.keys[-1]) if nodes else None
+        if nodes and value is None:
+            key = change.at.keys[-1]
+            entry = f"{json.dumps(key) if is_json else key}: {change.value}"
+            added.setdefault(change.at._replace(keys=change.at.keys[:-1]), (nodes, []))[1].append(entry)
+        elif nodes and value is not None and _is_plain(text, value, nodes[-1]):
+            edits.append(Edit(value.start_mark.index, value.end_mark.index, change.value))
+        else:
+            continue
+        places.add(change.at)
+    edits += [_insertion(text, at, nodes, entries, is_json=is_json) for at, (nodes, entries) in added.items()]
+    for edit in sorted(edits, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
-    return text, answered
+    return text, [each for each in findings if each.change and each.change.at in places]
 
 
-def _edit(text: str, root: yaml.Node | None, change: SafeChange, *, is_json: bool) -> Edit | None:
+def _changes(findings: Iterable[Finding]) -> Iterable[SafeChange]:
+    """Return one change for each place: of several limits, the highest answers all findings."""
+    found: dict[At, SafeChange] = {}
+    for change in (each.change for each in findings if each.change):
+        before = found.setdefault(change.at, change)
+        if change.value.isdecimal() and before.value.isdecimal() and int(change.value) > int(before.value):
+            found[change.at] = change
+    return found.values()
+
+
+def _nodes(text: str, root: yaml.Node | None, at: At) -> list[yaml.MappingNode]:
+    """Return the maps on the way to a place; empty if one is shared, or is missing and is not ``Properties``."""
+    found: list[yaml.MappingNode] = []
     node = root
-    last = change.at.keys[-1]
-    for key in ("Resources", change.at.resource, *change.at.keys[:-1]):
-        outer, node = node, _value(node, key)
-        if outer is None or node is None or not _is_within(node, outer):
-            return None
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    if (value := _value(node, last)) is not None:
-        return _replaced(text, node, value, change)
-    return _inserted(text, node, json.dumps(last) if is_json else last, change)
+    for key in ("Resources", at.resource, *at.keys[:-1]):
+        inner = _value(node, key)
+        if inner is None and key == at.keys[-2] == "Properties" and found and _value(node, "Type") is not None:
+            return found  # to be added after the Type
+        is_own = inner is not None and node is not None and _is_within(inner, node)
+        if inner is None or not is_own or not isinstance(inner, yaml.MappingNode) or _is_shared(text, inner):
+            return []
+        found.append(inner)
+        node = inner
+    return found
 
 
-def _replaced(text: str, node: yaml.Node, value: yaml.Node, change: SafeChange) -> Edit | None:
-    start, end = value.start_mark.index, value.end_mark.index
-    is_plain = isinstance(value, yaml.ScalarNode) and value.style in (None, '"', "'") and value.tag.startswith("tag:")
-    if not is_plain or not _is_within(value, node) or text[start : start + 1] in ("&", "!"):
-        return None
-    return Edit(start, end, change.value)
-
-
-def _inserted(text: str, node: yaml.MappingNode, key: str, change: SafeChange) -> Edit | None:
+def _insertion(text: str, at: At, nodes: list[yaml.MappingNode], entries: list[str], *, is_json: bool) -> Edit:
+    """Return the insertion of entries at the beginning of a map, or of a new map ``Properties`` with them."""
+    node, newline = nodes[-1], "\r\n" if "\r\n" in text else "\n"
+    if len(nodes) < len(at.keys) + 2:  # without Properties
+        return _new_properties(text, node, entries, newline, is_json=is_json)
     first = node.value[0][0].start_mark if node.value else None
-    comma = "," if node.flow_style else ""
     if first is None or (first.line == node.start_mark.line and node.flow_style):
-        at = text.index("{", node.start_mark.index) + 1
-        return Edit(at, at, f"{key}: {change.value}{', ' if first else ''}")
-    return Edit(first.index, first.index, f"{key}: {change.value}{comma}\n{' ' * first.column}")
+        start = text.index("{", node.start_mark.index) + 1
+        return Edit(start, start, ", ".join(entries) + (", " if first else ""))
+    comma = "," if node.flow_style else ""
+    before = text[first.index - first.column : first.index]
+    indentation = before if before.isspace() else " " * first.column
+    return Edit(first.index, first.index, "".join(f"{each}{comma}{newline}{indentation}" for each in entries))
+
+
+def _new_properties(text: str, resource: yaml.MappingNode, entries: list[str], newline: str, *, is_json: bool) -> Edit:
+    name, kind = next(pair for pair in resource.value if pair[0].value == "Type")
+    end = kind.end_mark.index
+    if resource.flow_style:
+        key = '"Properties"' if is_json else "Properties"
+        return Edit(end, end, f", {key}: {{{', '.join(entries)}}}")
+    rest = text[end:].partition("\n")[0].removesuffix("\r")  # a comment
+    indentation = " " * name.start_mark.column
+    lines = ["Properties:", *(f"{INDENTATION}{each}" for each in entries)]
+    return Edit(end + len(rest), end + len(rest), "".join(f"{newline}{indentation}{each}" for each in lines))
+
+
+def _is_plain(text: str, value: yaml.Node, outer: yaml.Node) -> bool:
+    """Whether a value is a scalar of its own place, rather than a function, an alias or a block of text."""
+    is_scalar = isinstance(value, yaml.ScalarNode) and value.style in (None, '"', "'")
+    return is_scalar and _is_within(value, outer) and text[value.start_mark.index] not in "&!"
+
+
+def _is_shared(text: str, node: yaml.Node) -> bool:
+    """Whether a map is a function, or has an anchor that an alias names, perhaps to merge the map into others."""
+    start = text[node.start_mark.index :]
+    anchor = ANCHOR.match(start)
+    return start.startswith("!") or (anchor is not None and f"*{anchor[1]}" in text)
 
 
 def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:

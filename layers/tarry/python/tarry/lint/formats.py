@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from tarry import __version__
 from tarry.lint.catalog import RULES
@@ -88,7 +89,9 @@ def _sarif_result(finding: Finding) -> dict[str, Any]:
     }
     if finding.file is not None:
         region = {"startLine": finding.line or 1}
-        place = {"artifactLocation": {"uri": finding.file.as_posix()}, "region": region}
+        file = finding.file
+        uri = file.as_uri() if file.is_absolute() else quote(file.as_posix())
+        place = {"artifactLocation": {"uri": uri}, "region": region}
         found["locations"] = [{"physicalLocation": place}]
     elif (resource := resource_of(finding)) is not None:
         found["locations"] = [{"logicalLocations": [{"name": resource, "kind": "resource"}]}]

@@ -29,7 +29,10 @@ from tarry.template.runtimes import has_handler
 T = TypeVar("T")
 
 PROPERTIES = "Properties"
-PARTIAL_RESPONSES = frozenset({"batchItemFailures", "process_partial_response", "async_process_partial_response"})
+PARTIAL_RESPONSES = frozenset(
+    "batchItemFailures process_partial_response async_process_partial_response batch_processor "
+    "async_batch_processor".split()
+)
 """Texts and names in the code of a function that responds with the messages that failed."""
 MOST_INVOCATIONS = 1_250
 """The most invocations that a mapping without a limit makes at once."""

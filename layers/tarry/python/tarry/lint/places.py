@@ -1,5 +1,6 @@
 """The places of a template file: the lines of resources and properties, and the rules that are ignored there."""
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,9 @@ import yaml
 
 from tarry.lint.finding import At
 from tarry.template.document import NODES
+
+VARIABLE = re.compile(r"[$&]\{\w+\}")
+"""A variable of ``Fn::ForEach``; after ``&``, characters that no logical id may have are left out."""
 
 
 class Places:
@@ -40,10 +44,11 @@ class Places:
         return line
 
     def _written(self, resource: str) -> str:
-        """Return the resource, or the one with the longest name that its name begins with."""
+        """Return the resource, the loop that makes it, or the resource with the longest name that begins its name."""
         pairs = self._resources.value if isinstance(self._resources, yaml.MappingNode) else []
         names = [str(key.value) for key, _ in pairs if resource.startswith(str(key.value))]
-        return max(names, key=len, default=resource)
+        loops = [str(key.value) for key, loop in pairs if _makes(loop, resource)]
+        return resource if resource in names else next(iter(loops), max(names, key=len, default=resource))
 
     def ignores(self, rule: str, resources: Iterable[str]) -> bool:
         """Whether the metadata of the template, or of one of the resources, names the rule as cfn-lint reads it."""
@@ -60,6 +65,21 @@ def _entry(node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | No
     """Return the key and the value of an entry of a map."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return next(((name, value) for name, value in pairs if name.value == key), None)
+
+
+def _makes(loop: yaml.Node, resource: str) -> bool:
+    """Whether a node is the list of an ``Fn::ForEach`` that makes a resource, in itself or in a loop within it."""
+    body = loop.value[-1] if isinstance(loop, yaml.SequenceNode) and loop.value else None
+    pairs = body.value if isinstance(body, yaml.MappingNode) else []
+    return any(
+        _makes(inner, resource) or re.fullmatch(_pattern(str(name.value)), resource) is not None
+        for name, inner in pairs
+    )
+
+
+def _pattern(name: str) -> str:
+    """Return the regular expression of the resources that a name with variables, such as ``Queue${Name}``, makes."""
+    return ".+".join(map(re.escape, VARIABLE.split(name)))
 
 
 def _ignored(node: yaml.Node | None) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tarry.lint.builds import modules_in_build, recipe_of
 from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
-from tarry.lint.rules.missing_modules import PARSER, missing_modules, modules_left_out
+from tarry.lint.rules.missing_modules import PARSER, missing_in_inline_code, missing_modules, modules_left_out
 from tarry.lint.rules.missing_permissions import missing_permissions, missing_table_permissions
 from tarry.lint.rules.python_version import other_python
 from tarry.lint.rules.receive_counts import receive_counts
@@ -22,6 +22,7 @@ from tarry.lint.uses import Uses, uses_of
 from tarry.support.arn import queue_arn
 from tarry.template import Template, TemplateFunction, TemplateMapping
 from tarry.template.document import resource_lines
+from tarry.template.unpacking import is_unpacked
 
 
 def findings_at_start(
@@ -76,10 +77,15 @@ class TemplateCode:
                     missing = self._missing(function, version)
                     groups.setdefault((function.code, version, missing), []).append(function.logical_id)
         for (code, version, missing), names in groups.items():
-            if any(missing):
+            if is_unpacked(code):
+                yield from missing_in_inline_code(names, missing.imports, self._template.path, self._line_of(names[0]))
+            elif any(missing):
                 from tarry.lint.distributions import distribution_with
 
                 yield from missing_modules(names, missing.imports, version, code, distribution_with, missing.parser)
+
+    def _line_of(self, name: str) -> int:
+        return resource_lines(self._template.path).get(name, 1)
 
     def _missing(self, function: TemplateFunction, version: Version) -> _Missing:
         """Return what is on this machine and certainly missing in the build of a function.

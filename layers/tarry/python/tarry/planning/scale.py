@@ -22,14 +22,15 @@ class LogScale:
         """Return the place of a time."""
         return self._left + self._pixels * log1p(seconds / self._unit)
 
-    def ticks(self, space: float) -> list[tuple[float, str]]:
-        """Return places and labels of times, the end included, at least ``space`` apart."""
+    def ticks(self, space: float, before_end: float | None = None) -> list[tuple[float, str]]:
+        """Return places and labels of times: ``space`` apart, the last ``before_end`` from the end, or more."""
+        before_end = space if before_end is None else before_end
         found = [(self.x(0), "0 s")]
         if not self._longest:
             return found
         end = self.x(self._longest)
         for seconds in TICKS:
             x = self.x(seconds)
-            if seconds < self._longest and x - found[-1][0] >= space and end - x >= space:
+            if seconds < self._longest and x - found[-1][0] >= space and end - x >= before_end:
                 found.append((x, time_text(seconds)))
         return [*found, (end, rough(self._longest))]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tarry.planning.timeline import PlannedAttempt, PlannedQueue, PolicyTimeline
 
 WIDTH = 80
+TICK_SPACE_AT_END = 19
+"""The columns of the last label of a time axis, which ends at its place, and of the one before, which begins there."""
 FIRST_ROWS, LAST_ROWS = 12, 3
 """The attempts that are shown of a long timeline."""
 HEIGHT = 8
@@ -145,7 +147,7 @@ def picture(timeline: PolicyTimeline) -> Iterator[str]:
     for row in folded(rows):
         yield "   ." if isinstance(row, int) else " ".join(row)
     line = " " * left
-    for x, label in scale.ticks(12):
+    for x, label in scale.ticks(12, before_end=TICK_SPACE_AT_END):
         place = min(round(x), WIDTH - len(label))
         line = f"{line[:place]:<{place}}{label}"
     yield line

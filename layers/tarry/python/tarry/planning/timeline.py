@@ -290,10 +290,14 @@ class _Walk:
                 "For longer waits: docs/guides/long-delays.md."
             )
         if "retention" in self.limits:
-            yield (
+            begin = (
                 f"The attempts take up to {duration(ended)}, and the retention of the queue is "
-                f"{duration(queue.retention)}. Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts."
+                f"{duration(queue.retention)}."
+                if ended > queue.retention
+                else f"The retention of the queue, {duration(queue.retention)}, ends before the next retry: the "
+                f"attempts stop after at most {duration(ended)}."
             )
+            yield f"{begin} Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts."
         if "timeout" in self.limits:
             yield "LocalRetry waits longer than the function's timeout allows. Shorten its delay or raise the timeout."
         if queue.is_known and not queue.dead_letter_queue and last.follows == "stays":

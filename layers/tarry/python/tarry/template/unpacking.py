@@ -37,6 +37,11 @@ def unpacked(path: Path) -> Path:
     return directory
 
 
+def is_unpacked(path: Path) -> bool:
+    """Whether a path is in the directory of inline code and zip files, which exists until exit."""
+    return path.is_relative_to(_directory())
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -67,6 +67,27 @@ def missing_modules(
             yield Finding(RULE, tuple(functions), text, file=imports[0].path, line=imports[0].line)
 
 
+def missing_in_inline_code(
+    functions: Sequence[str], missing: Sequence[OutsideImport], template: Path, line: int
+) -> Iterator[Finding]:
+    """Describe the modules that the code in a template, or in a zip file, imports and lacks.
+
+    Args:
+        functions: The logical ids of the functions.
+        missing: The imports.
+        template: The template.
+        line: The line of the first function in it.
+    """
+    if missing:
+        modules = listed(each.module for each in missing)
+        layers = "its Layers" if len(functions) == 1 else "their Layers"
+        text = (
+            f"{subject(functions, 'imports', 'import')} {modules}, which neither the Python of Lambda nor {layers} "
+            f"contain. Add a layer that does to {layers}, or move the code to a directory with a requirements.txt."
+        )
+        yield Finding(RULE, tuple(functions), text, file=template, line=line)
+
+
 def modules_left_out(function: str, code: Path, files: Sequence[Path]) -> Iterator[Finding]:
     """Describe the files that a function loads and that its Makefile does not copy into the build.
 
