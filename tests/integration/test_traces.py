@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import opentelemetry
 import pytest
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
@@ -52,7 +53,11 @@ XRAY = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled
 
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load OpenTelemetry. Another test may have imported it, and tarry's tracing with it, a second time."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", _LOADED)
+    monkeypatch.setattr(opentelemetry, "trace", _LOADED)
+    for name in [name for name in sys.modules if name.startswith("tarry.tracing.")]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture
