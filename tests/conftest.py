@@ -1,6 +1,7 @@
 """Hooks and fixtures for all tests."""
 
 import gc
+import logging
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -81,3 +82,9 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     report = yield
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
     return report
+
+
+@pytest.fixture
+def without_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the loggers of other tests: with a `Logger` of Powertools, tarry sets the keys of each message."""
+    monkeypatch.setattr(logging.root.manager, "loggerDict", {})

@@ -66,6 +66,7 @@ MARGIN = 1.3
 """For a busy machine; `make bench` shows how far below it the ratios are."""
 
 
+@pytest.mark.usefixtures("without_loggers")
 @pytest.mark.parametrize("size", [1, 10, 1_000])
 def test_a_batch_that_succeeds_takes_no_longer_than_with_powertools(client: ClientThatAnswers, size: int) -> None:
     """DESIGN 5. CPU time, in turns within one run."""
