@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tests.deploy import deletion, update, versions
+from tests.deploy import deletion, drift, update, versions
 from tests.deploy.aws import REGION
 from tests.deploy.environment import ROOT, interpreter
 from tests.deploy.ministack import MiniStack, running
@@ -29,6 +29,7 @@ LOG = ROOT / "build" / "deploy-check.log"
 
 
 BUILD, DEPLOY, SAMPLES = "Build for this machine: sam build", "Deploy the stack: sam deploy", "Send samples"
+CHECKED = "Check the deployed stack: tarry check --stack"
 LOADED = "Deploy changed code under load"
 
 
@@ -152,6 +153,7 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
 
     steps.take(BUILD, build)
     steps.take(DEPLOY, deploy, needs=BUILD)
+    steps.take(CHECKED, lambda: drift.check(stack, project / "template.yaml"), needs=DEPLOY)
     steps.take(SAMPLES, send_samples, needs=DEPLOY)
     checks = (samples.check_orders, samples.check_ledger, samples.check_digest, samples.check_webhooks)
     for each in (*checks, samples.check_attempts, samples.check_rights):

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.deploy import deletion
+from tests.deploy import deletion, drift
 from tests.deploy.__main__ import SAMPLES, Steps
 from tests.deploy.ministack import running
 from tests.deploy.project import copy_project, make
@@ -23,6 +23,7 @@ def test_each_function_of_the_deployed_stack_works_retries_and_rejects(tmp_path:
     with Receiver() as receiver, running(tmp_path / "ministack") as ministack:
         stack = Stack(ministack.url, "shop", {"AllowPrivateAddresses": "true"})
         stack.create(built)
+        drift.check(stack, tmp_path / "project" / "template.yaml")
         samples = Samples(stack, ministack.recorder, receiver)
         samples.send()
         samples.wait("orders", "ledger", "webhooks")
