@@ -14,7 +14,9 @@ from typing import Any
 import hcl2
 import pytest
 from samtranslator.yaml_helper import yaml_parse
+from typer.testing import CliRunner
 
+from tarry.cli.app import app
 from tarry.template.model import Template
 from tarry.template.reader import read_template
 from tests.pages import PAGES, ROOT
@@ -98,6 +100,26 @@ def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tm
     assert (function.code / "app.py").exists()
     assert (function.layers[0] / "python" / "tarry" / "consumer.py").exists()
     assert_ready_for_production(of_template(template, json.loads(path.read_text())["Resources"]))
+    assert_checked_with_its_lines_and_code(path)
+
+
+def assert_checked_with_its_lines_and_code(path: Path) -> None:
+    """`tarry check` has no findings in the output of CDK; it has one for each mistake, at its line."""
+    assert CliRunner().invoke(app, ["check", str(path.parent)]).stdout == f"{path}: no findings.\n"
+    mistakes = [  # what is right, what is wrong, the rule, its line if it is not what is wrong
+        ('"VisibilityTimeout": 181', '"VisibilityTimeout": 20', "E9011", None),
+        ('"maxReceiveCount": 15', '"maxReceiveCount": 3', "W9004", None),  # the code makes 5 attempts
+        ('"MessageRetentionPeriod": 1209600', '"MessageRetentionPeriod": 3600', "W9016", None),
+        ('"ReportBatchItemFailures"', "", "E9010", '"FunctionResponseTypes": ['),
+    ]
+    text = path.read_text()
+    for right, wrong, _, _ in mistakes:
+        text = text.replace(right, wrong)
+    path.write_text(text)
+    found = json.loads(CliRunner().invoke(app, ["check", str(path.parent), "--format", "json"]).stdout)
+    lines = text.splitlines()
+    at = {(each["rule"], lines[each["line"] - 1].strip(" ,")) for each in found["findings"]}
+    assert (found["skipped"], at) == ([], {(rule, line or wrong) for _, wrong, rule, line in mistakes})
 
 
 def of_template(template: Template, resources: Mapping[str, Any]) -> Example:
