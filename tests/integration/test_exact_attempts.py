@@ -356,6 +356,139 @@ def test_a_store_that_raises_anything_fails_no_message(raised: type[BaseExceptio
     assert handler.deliver(receives=2) == ["m1"]
 
 
+class Odd(MemoryAttempts):
+    """A store of a user's that is not what it should be."""
+
+
+class Unreadable(dict[str, Any]):
+    def __contains__(self, key: object) -> bool:
+        raise KeyboardInterrupt
+
+
+class RaisesAll(Exception):
+    @property
+    def response(self) -> Any:
+        raise SystemExit
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class ReturnsUnreadable(Odd):
+    def read(self, ids: Any) -> Any:
+        return Unreadable()
+
+
+class RaisesUnreadable(Odd):
+    def read(self, ids: Any) -> Any:
+        raise RaisesAll
+
+
+class CannotBeLoaded(Odd):
+    is_loaded = False
+
+
+class HasNoAttributes(Odd):
+    @property
+    def is_loaded(self) -> bool:
+        raise SystemExit
+
+    table = is_loaded
+
+    def read(self, ids: Any) -> Any:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("store", [ReturnsUnreadable, RaisesUnreadable, CannotBeLoaded, HasNoAttributes])
+def test_no_message_waits_for_a_store_whose_objects_raise(store: type[Odd], wire: Wire) -> None:
+    handler = Handler(store())
+    assert handler.deliver("works", receives=2, ids=("m1", "m2")) == []
+    assert len(handler.attempts) == 2
+
+
+def test_a_record_that_another_program_wrote_affects_its_own_message_only(table: AttemptsTable, wire: Wire) -> None:
+    handler = Handler(table.store)
+    handler.deliver(ids=("m1", "m2"))
+    keys = {"id": {"S": "orders#m3"}, "runs": {"N": "7"}, "history": {"S": "{"}}
+    table.plain.put_item(TableName="attempts", Item=keys)
+    handler.attempts.clear()
+    handler.deliver(receives=5, ids=("m1", "m2", "m3"))
+    assert sorted(handler.attempts) == [("m1", 2), ("m2", 2), ("m3", 5)]
+
+
+def test_no_record_makes_the_attempts_more_than_the_receives(wire: Wire) -> None:
+    """One that another program wrote, or of a later delivery, which ran beside this one."""
+    store = MemoryAttempts()
+    store.records["orders#m1"] = {"runs": [1, 2, 3, 40], "deliveries": [1, 2, 3, 40]}
+    handler = Handler(store)
+    handler.deliver("works", receives=2)
+    assert handler.attempts == [("m1", 2)]
+
+
+class ReadOnly(MemoryAttempts):
+    """A store without the permission to write."""
+
+    def write(self, changes: Any) -> None:
+        raise client_error("AccessDeniedException", "no")
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_message_runs_no_more_often_if_its_runs_cannot_be_written(queue: str, early: bool, wire: Wire) -> None:
+    """Its record says that it never ran, at each delivery; it would run until maxReceiveCount, or for ever."""
+    handler = Handler(ReadOnly(), backoff=Fixed(1 if early else 60))
+    left = [handler.deliver(receives=receives, queue=queue) for receives in (1, 2, 3)]
+    assert left == [["m1"], ["m1"], []]
+    [dead_letter] = wire.envelopes()
+    assert dead_letter["failure"]["reason"] == "exhausted"
+    assert dead_letter["failure"]["attempts"] == 3
+    assert dead_letter["failure"]["attempts_at_most"] is True
+
+
+def test_a_run_that_cannot_be_written_costs_no_attempt_for_deliveries_that_left_a_trace(wire: Wire) -> None:
+    store = ReadOnly()
+    store.records["orders#m1"] = {"runs": [1], "deliveries": [1, 2, 3, 4]}
+    assert Handler(store).deliver(receives=5) == ["m1"]
+    assert wire.envelopes() == []
+
+
+def test_a_store_that_takes_long_to_load_is_waited_for_once(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC O4
+    waited: list[float] = []
+
+    class NeverLoads(MemoryAttempts):
+        is_loaded = False
+
+        def load(self) -> None:
+            waited.append(0)
+
+    handler = Handler(NeverLoads())
+    handler.deliver(receives=2)
+    handler.deliver("works", receives=3)
+    assert len(waited) == 1
+
+
+def test_a_record_that_cannot_be_written_does_not_lose_the_others_of_its_transaction(table: AttemptsTable) -> None:
+    """Its type is another, or it is throttled: that cancels the transaction."""
+    table.plain.put_item(TableName="attempts", Item={"id": {"S": "b"}, "runs": {"S": "text"}})
+    changes = [AttemptChange(key, 1, "run", {"state": "WAITING_RETRY"}) for key in "abc"]
+    reasons = [{"Code": "None"}, {"Code": "ValidationError"}, {"Code": "None"}]
+    cancelled = client_error("TransactionCanceledException", "[None, ValidationError, None]")
+    cancelled.response["CancellationReasons"] = reasons
+    requests: list[str] = []
+
+    def fault(operation: str, is_applied: bool) -> Exception | None:
+        requests.extend([] if is_applied else [operation])
+        return cancelled if not is_applied and len(requests) <= 2 else None
+
+    table.fault = fault
+    with pytest.raises(type(cancelled), match="ValidationError"):
+        table.store.write(changes)
+    assert requests == ["TransactWriteItems"] * 3
+    assert [table.record(key).get("runs") for key in "ac"] == [[1], [1]]
+
+
 def test_redact_changes_the_record_before_it_is_written(table: AttemptsTable, wire: Wire) -> None:  # SPEC F3
     def redact(found: dict[str, Any]) -> dict[str, Any]:
         failure = {**found["failure"], "message": "-"}

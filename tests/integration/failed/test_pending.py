@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
@@ -107,3 +108,23 @@ def test_a_table_that_is_not_known_is_an_error(
     result = run(*arguments)
     assert result.exit_code == 2
     assert text in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"next_try": {"S": "soon"}},
+        {"next_try": {"N": "1e99"}},
+        {"next_try": {"N": "5"}, "failure": {"S": "{"}},
+        {"next_try": {"N": "5"}, "failure": {"S": '{"type":7}'}, "message": {"M": {}}},
+        {"next_try": {"N": "5"}, "expires": {"N": "7"}},
+    ],
+    ids=["text", "too late", "no JSON", "a number", "expired"],
+)
+def test_a_record_of_another_program_and_one_that_expired_do_not_hide_the_others(item: dict[str, Any]) -> None:
+    write(f"{ID}a", "orders", 4_000_000_000)
+    boto3.client("dynamodb").put_item(TableName="shop-attempts", Item={"id": {"S": "x"}, **item})
+    result = run("--stack", "shop")
+    assert result.exit_code == 0, result.output
+    assert ID[:8] in result.stdout
+    assert ("None" in result.stdout) == ("expires" not in item and item["next_try"] == {"N": "5"})

@@ -41,6 +41,8 @@ class Delivery:
     """The `Tarry` attribute; None if the message has none."""
     stored: Mapping[str, Any] | None = None
     """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
+    is_untraced = False
+    """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
     is_behind = False
     """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None
@@ -173,7 +175,12 @@ class Delivery:
     def _counting(self) -> dict[str, Any]:
         due = self.due
         first_received_at = None if due is None else self.first_received_at
-        return {"due": due, "first_received_at": first_received_at, "behind": self.is_behind}
+        return {
+            "due": due,
+            "first_received_at": first_received_at,
+            "behind": self.is_behind,
+            "untraced": self.is_untraced,
+        }
 
     @property
     def crashes(self) -> int | None:

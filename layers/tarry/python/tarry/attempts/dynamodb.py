@@ -73,25 +73,31 @@ class DynamoDBAttempts:
         """See `AttemptStore.write`.
 
         Several changes are one transaction: the only request that makes conditional writes to several items. One
-        change is a plain update, at half the price.
+        change is a plain update, at half the price. A record that cannot be written cancels the transaction: after the
+        second time, the others are written without it.
         """
         from botocore.exceptions import ClientError
 
         updates = [self._update(change) for change in changes]
-        for is_last in (False, True):
+        cancelled: ClientError | None = None
+        for tries in (1, 2, 3):
             try:
                 if len(updates) == 1:
                     self.load().update_item(**updates[0])
                 elif updates:
                     self.load().transact_write_items(TransactItems=[{"Update": update} for update in updates])
-                return
+                break
             except ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code == f"{REFUSED}Exception":
-                    return  # a later delivery has ended the message
-                if is_last or code != "TransactionCanceledException":
+                    break  # a later delivery has ended the message
+                if tries == 3 or code != "TransactionCanceledException":
                     raise
-                updates = [*not_refused(updates, error.response)]
+                left = [*not_refused(updates, error.response)]
+                updates = left if tries == 1 else [*not_refused(updates, error.response, also_failed=True)]
+                cancelled = error if len(updates) < len(left) else None
+        if cancelled is not None:
+            raise cancelled
 
     def open_records(self) -> Iterator[Mapping[str, Any]]:
         """Yield the records of messages that have not ended. Scans the table, which needs ``dynamodb:Scan``."""
@@ -140,11 +146,15 @@ def make_client() -> Any:
     return boto3.session.Session().client("dynamodb", config=config)
 
 
-def not_refused(updates: Sequence[Any], response: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the updates of a cancelled transaction whose own conditions did not fail."""
+def not_refused(updates: Sequence[Any], response: Mapping[str, Any], *, also_failed: bool = False) -> Iterator[Any]:
+    """Yield the updates of a cancelled transaction whose own conditions did not fail.
+
+    ``also_failed``: leave out those that failed for another reason as well, such as a throttled record.
+    """
     reasons = response.get("CancellationReasons") or [{}] * len(updates)
     for update, reason in zip(updates, reasons, strict=False):
-        if reason.get("Code") != REFUSED:
+        code = reason.get("Code", "None")
+        if code == "None" or not (also_failed or code == REFUSED):
             yield update
 
 
@@ -161,10 +171,13 @@ def _typed(name: str, value: Any) -> dict[str, Any]:
 
 def _plain(name: str, typed: tuple[str, Any]) -> Any:
     kind, value = typed
-    match kind:
-        case "NS":
-            return sorted(map(int, value))
-        case "N":
-            return float(value) if "." in value else int(value)
-        case _:
-            return json.loads(value) if name in AS_JSON else value
+    try:
+        match kind:
+            case "NS":
+                return sorted(map(int, value))
+            case "N":
+                return float(value) if "." in value else int(value)
+            case _:
+                return json.loads(value) if name in AS_JSON else value
+    except (ValueError, TypeError):  # another program wrote it
+        return value

@@ -12,7 +12,7 @@ from tarry.attempts.store import MAX_CHANGES, MAX_READS, AttemptChange
 from tarry.envelope.attribute import FailureRecord, history_of
 from tarry.outcome import State
 from tarry.sqs.refusals import error_code, is_denied
-from tarry.support.answers import answers_of
+from tarry.support.answers import TableSilent, answers_of
 from tarry.support.causes import text_of, type_name
 from tarry.support.forks import generation
 from tarry.telemetry.logs import WARNING
@@ -61,34 +61,43 @@ class Tracking:
     def read(self, deliveries: Sequence[Delivery]) -> None:
         """Read the records of redelivered messages. Blocks, half a second at most."""
         by_id = {key_of(delivery): delivery for delivery in deliveries}
-        chunks = _chunks(list(by_id), MAX_READS)
-        works = [partial(self._store.read, chunk) for chunk in chunks]
-        for chunk, found in zip(chunks, self._answers(works, READ_SECONDS), strict=True):
-            if found is not None:
-                self._take({key: by_id[key] for key in chunk}, found)
+        works = [partial(self._read, chunk) for chunk in _chunks(list(by_id), MAX_READS)]
+        for found in self._answers(works, READ_SECONDS):
+            for key, record in (found or {}).items():
+                if isinstance(record, dict):
+                    by_id[key].stored = record
+                else:  # the others are exact all the same
+                    self._log_once(record)
 
-    def _take(self, deliveries: Mapping[str, Delivery], found: Any) -> None:
-        try:
-            records = {key: _checked(found[key]) if key in found else {} for key in deliveries}
-        except Exception as error:  # noqa: BLE001 a store of the user's, or a record that another program wrote
-            return self._note(error)
-        for key, delivery in deliveries.items():
-            delivery.stored = records[key]
+    def _read(self, ids: Sequence[str]) -> dict[str, dict[str, Any] | BaseException]:
+        """Return the records with these ids, empty if there is none; the error of one that is not a record.
+
+        Only plain values: the store may be the user's, whose code runs in this thread alone.
+        """
+        found: Any = self._store.read(ids)
+        return {key: _checked(found[key]) if key in found else {} for key in ids}
 
     def has(self, delivery: Delivery) -> bool:
         """Return whether the change of a message was written, or is to be written once more at the end."""
         return delivery.delivery_id in self._written or delivery.delivery_id in self._unconfirmed
 
-    def write(self, changes: Mapping[str, AttemptChange]) -> None:
-        """Write changes, by delivery id. Blocks, as long as is left of the second."""
+    def write(self, changes: Mapping[str, AttemptChange], *, in_background: bool = False) -> None:
+        """Write changes, by delivery id. Blocks, as long as is left of the second.
+
+        ``in_background``: no handler waits for this thread, so that answers in time take nothing of the second.
+        """
         chunks = _chunks(list(changes), MAX_CHANGES)
         works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
         self._unconfirmed.update(changes)
-        for chunk, is_written in zip(chunks, self._answers(works, SECONDS), strict=True):
+        for chunk, is_written in zip(chunks, self._answers(works, SECONDS, in_background), strict=True):
             if is_written:
                 self._written.update(chunk)
                 for delivery_id in chunk:
                     self._unconfirmed.pop(delivery_id, None)
+
+    def is_written(self, delivery: Delivery) -> bool:
+        """Return whether the store has confirmed the change of a message."""
+        return delivery.delivery_id in self._written
 
     def _write(self, changes: Sequence[AttemptChange]) -> bool:
         self._store.write(changes)
@@ -115,7 +124,7 @@ class Tracking:
 
     # the store's answers
 
-    def _answers(self, works: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
+    def _answers(self, works: Sequence[Callable[[], Any]], seconds: float, in_background: bool = False) -> list[Any]:
         """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most."""
         invocation, results = self._invocation, list[Any]()
         if self._is_refused or generation() != invocation.began_in:
@@ -125,9 +134,12 @@ class Tracking:
         began, share = clock.monotonic(), max(0.0, invocation.time_left() * SHARE)
         until = began + min(seconds, SECONDS - self._waited, share)
         if until <= began:
+            if works and self._waited >= SECONDS:
+                self._note(TableSilent(f"its requests have taken longer than {SECONDS:g} second"))
             return [None] * len(works)
         answers = answers_of(works, invocation, lambda _: max(0.0, until - clock.monotonic()))
-        self._waited += clock.monotonic() - began
+        if not in_background or clock.monotonic() >= until:
+            self._waited += clock.monotonic() - began
         for answer in answers:
             try:
                 results.append(answer.result())
@@ -137,21 +149,26 @@ class Tracking:
         return results
 
     def _load(self) -> None:
-        """Load a store that needs it, before its first request. This time is not counted as that of its answers."""
-        store: Any = self._store
-        if getattr(store, "is_loaded", True):
+        """Load a store that needs it, such as `DynamoDBAttempts` without a client, before its first request.
+
+        This time is not counted as that of its answers, so it is waited for only once per cold start.
+        """
+        invocation, load = self._invocation, _attribute(self._store, "load")
+        if load is None or _attribute(self._store, "is_loaded") is not False:
             return
-        invocation = self._invocation
-        seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
-        answers_of([store.load], invocation, lambda _: seconds)
+        if invocation.world.first_time("attempt_store_loaded"):
+            seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
+            answers_of([load], invocation, lambda _: seconds)
 
     def _note(self, error: BaseException) -> None:
         """Note that the store fails; log why, once per cold start."""
-        invocation = self._invocation
-        invocation.attempt_store_fails = True
-        code = error_code(error) if isinstance(error, Exception) else ""
+        self._invocation.attempt_store_fails = True
+        code = _code(error)
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
-        if invocation.world.first_time("attempt_store_failed"):
+        self._log_once(error)
+
+    def _log_once(self, error: BaseException) -> None:
+        if self._invocation.world.first_time("attempt_store_failed"):
             text = (
                 f"{self._name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too "
                 "high. No message is lost."
@@ -160,8 +177,8 @@ class Tracking:
 
     @property
     def _name(self) -> str:
-        table = getattr(self._store, "table", None)
-        return f"The attempts table {table}" if isinstance(table, str) else "The attempt store"
+        table = _attribute(self._store, "table")
+        return f"The attempts table {table}" if type(table) is str else "The attempt store"
 
 
 def tracking_of(invocation: Invocation, log: Log) -> Tracking:
@@ -194,8 +211,15 @@ def change_of(
     return AttemptChange(key_of(delivery), delivery.receive_count, kind, {**base, **fields})
 
 
-def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a record that decide; raise if they have the wrong type."""
+def _checked(record: Mapping[str, Any]) -> dict[str, Any] | BaseException:
+    """Return the parts of a record that decide; the error of one that another program wrote."""
+    try:
+        return _parts(record)
+    except BaseException as error:  # noqa: BLE001 a store of the user's may return an object whose methods raise
+        return error
+
+
+def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
     counts = {name: frozenset(map(int, record.get(name) or ())) for name in ("runs", "deliveries")}
     failure = record.get("failure")
     if failure is not None:
@@ -211,7 +235,7 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
 def _what_to_do(error: BaseException) -> str:
     """Return what is wrong with the store, and the line that corrects it."""
     why = text_of(error, MAX_ERROR_CHARACTERS)
-    code = error_code(error) if isinstance(error, Exception) else ""
+    code = _code(error)
     if code == "ResourceNotFoundException":
         return (
             f"does not exist ({why}). Correct the name in DynamoDBAttempts(...), or create the table in the function's "
@@ -230,6 +254,22 @@ def _what_to_do(error: BaseException) -> str:
             "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem], with the ARN of the table as Resource."
         )
     return f"failed ({why or type_name(error)})."
+
+
+def _code(error: BaseException) -> str:
+    """Return the code of an AWS error; empty for an error of a user's class that cannot be read."""
+    try:
+        return error_code(error) if isinstance(error, Exception) else ""
+    except BaseException:  # noqa: BLE001 its attributes may be properties that raise
+        return ""
+
+
+def _attribute(store: object, name: str) -> Any:
+    """Return an attribute of a store; None if it has none, or reading it raises."""
+    try:
+        return getattr(store, name, None)
+    except BaseException:  # noqa: BLE001 a store of the user's may raise anything
+        return None
 
 
 def _chunks(ids: Sequence[str], size: int) -> list[Sequence[str]]:

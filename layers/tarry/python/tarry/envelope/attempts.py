@@ -27,17 +27,19 @@ def attempt_number(
     due: float | None = None,
     first_received_at: float | None = None,
     behind: bool = False,
+    untraced: bool = False,
 ) -> int:
     """Return the number of this run of the handler, from 1.
 
     ``stored`` is what an attempt store has about this delivery id, empty if it has nothing; the number is then exact.
+    ``untraced``: the store did not take this run, so earlier deliveries that it does not know may have been runs too.
     Without a store (None) it is an upper bound, since SQS counts receives, not runs. ``behind``: whether, on FIFO, the
     message is behind another message of its group in this batch. It has then never run, however often it was received:
     each time, the message before it stopped the group.
     """
     carried = envelope.carried if envelope else 0
     if stored is not None:
-        runs: int = len(stored.get("runs", ()))
+        runs = _before(receives, stored, "runs") + (crashes(receives, stored) if untraced else 0)
         return carried + runs + 1
     if behind:
         return carried + 1
@@ -52,12 +54,14 @@ def is_upper_bound(
     due: float | None = None,
     first_received_at: float | None = None,
     behind: bool = False,
+    untraced: bool = False,
 ) -> bool:
     """Return whether `attempt_number` may be higher than the number of runs; the arguments are the same."""
     if envelope is not None and envelope.carried and (envelope.failure is None or envelope.failure.attempts_at_most):
         return True  # without a failure, the copy was deferred after receives that were counted
-    is_exact = stored is not None or behind
-    return not is_exact and _receives_that_may_have_run(receives, due, first_received_at) > 1
+    if stored is not None:
+        return untraced and crashes(receives, stored) > 0
+    return not behind and _receives_that_may_have_run(receives, due, first_received_at) > 1
 
 
 def _receives_that_may_have_run(receives: int, due: float | None, first_received_at: float | None) -> int:
@@ -67,8 +71,12 @@ def _receives_that_may_have_run(receives: int, due: float | None, first_received
 
 def crashes(receives: int, stored: Mapping[str, Any]) -> int:
     """Return how many earlier deliveries left no trace in the store: the process died, or Lambda did not start it."""
-    seen: int = sum(number < receives for number in stored.get("deliveries", ()))
-    return max(0, receives - 1 - seen)
+    return receives - 1 - _before(receives, stored, "deliveries")
+
+
+def _before(receives: int, stored: Mapping[str, Any], name: str) -> int:
+    """Return how many deliveries before this one a set of the record has; other numbers cannot be deliveries."""
+    return sum(1 <= number < receives for number in stored.get(name, ()))
 
 
 def seconds_until_due(due: float | None, first_received_at: float | None, receives: object, now: float) -> int | None:

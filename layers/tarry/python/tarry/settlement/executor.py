@@ -243,7 +243,8 @@ class Executor:
 
         A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
         """
-        self.trace(deliveries)
+        self.trace(deliveries, in_background=early)
+        self.send(deliveries)  # a message whose run could not be recorded may have no attempt left
         changes: dict[QueueArn, list[VisibilityChange]] = {}
         now = self._invocation.now()
         for delivery in deliveries:
@@ -261,8 +262,12 @@ class Executor:
             if not result.change.delivery.is_settled and not (early and result.error is not None):
                 self._note_result(result)
 
-    def trace(self, deliveries: Iterable[Delivery]) -> None:
-        """Write messages that stay in their queue to the attempt store, before they are shown again."""
+    def trace(self, deliveries: Sequence[Delivery], *, in_background: bool = False) -> None:
+        """Write messages that stay in their queue to the attempt store, before they are shown again.
+
+        If that fails, deliveries that the store does not know count as attempts. A message may have no attempt left
+        then, and is not retried: with a store that can be read but not written, it would run for ever.
+        """
         if self._invocation.attempt_store is None:
             return
         from tarry.attempts.tracking import tracking_of
@@ -282,7 +287,19 @@ class Executor:
             changes[delivery.delivery_id] = change
             if notice is not None:
                 self._log.notices(delivery, [notice])
-        tracking.write(changes)
+        tracking.write(changes, in_background=in_background)
+        for delivery in deliveries:
+            if delivery.delivery_id in changes and not tracking.is_written(delivery):
+                self._count_untraced(delivery)
+
+    def _count_untraced(self, delivery: Delivery) -> None:
+        plan = self.plan_of(delivery)
+        if self._planner.is_spent_untraced(plan):
+            delivery.is_untraced = True
+            plan = self._planner.untraced(plan, self._situation(delivery))
+            delivery.outcome = plan.decision.outcome
+            self._take(plan)
+            self.complete(delivery)
 
     def _change(self, changes: dict[QueueArn, list[VisibilityChange]]) -> Iterable[ChangeResult]:
         for queue, of_queue in changes.items():

@@ -80,7 +80,7 @@ class Planner:
                         "step_passed_on", f"The message is not sent again: {error}. The next failure step decides."
                     )
                     plan = plan.changed(notices=(*plan.notices, notice))
-                    return self._ask_further(plan, failure, situation)
+                    return self._ask_again(plan, failure.changed(does_not_fit=True), situation)
                 plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
                 continue
             plan = plan.changed(notices=(*plan.notices, *writer.notices))
@@ -101,6 +101,19 @@ class Planner:
             is_refused=is_refused_for_good(error),
         )
         return self.go_on(plan, situation)
+
+    def is_spent_untraced(self, plan: SettlementPlan) -> bool:
+        """Return whether a message that is to be retried has no attempt left if its run cannot be recorded."""
+        delivery, decided = plan.delivery, plan.decided
+        if decided.failure is None or decided.outcome.kind != "retry" or not delivery.crashes:
+            return False
+        return delivery.attempt + delivery.crashes >= self._policy.max_attempts
+
+    def untraced(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
+        """Return the plan of a message whose run was not recorded; the failure steps decide once more."""
+        failure = plan.decided.failure
+        assert failure is not None
+        return self._ask_again(plan, failure.changed(attempt=plan.delivery.attempt), situation)
 
     def waits_until(self, plan: SettlementPlan, now: float) -> float:
         """Return until when a message waits in its queue, in epoch seconds; 0 for a released message."""
@@ -186,15 +199,14 @@ class Planner:
             return decision, None
         return Decision(delivery, dead_letter, decision.decided_at, failure, step_error=decision.step_error), copy
 
-    def _ask_further(self, plan: SettlementPlan, failure: Failure, situation: Situation) -> SettlementPlan:
-        """Have the failure steps decide once more, on a message of which no copy can be sent."""
-        passed = failure.changed(does_not_fit=True)
+    def _ask_again(self, plan: SettlementPlan, failure: Failure, situation: Situation) -> SettlementPlan:
+        """Have the failure steps decide once more, on a failure that has changed."""
         context = StepContext(situation.rng, situation.time_left)
         steps = self._steps.of(failure.queue)
-        decision = ask_steps(passed, self._policy, steps, situation.source, context, situation.diagnose)
+        decision = ask_steps(failure, self._policy, steps, situation.source, context, situation.diagnose)
         plan = plan.changed(notices=(*plan.notices, *decision.notices))
-        if decision.outcome.kind in ("resend", "again"):
-            decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, passed)
+        if decision.outcome.kind == "again" or (decision.outcome.kind == "resend" and failure.does_not_fit):
+            decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
         if decision.outcome.kind in ("ack", "discard"):
             return plan.changed(decision=decision, is_done=True)
         return self._restarted(plan, decision, situation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
+LATEST = 253_402_300_799
+"""The last second of the year 9999, in epoch seconds."""
+
 
 def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json: bool) -> None:
     """Print the messages that wait for a retry, those that are tried next first.
@@ -39,8 +43,9 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     account = AwsAccess(where)
     tables = (table,) if table else _tables_of(where.stack, account)
     client, queue = account.client("dynamodb"), where.queue and queue_name(where.queue)
-    found = [record for each in tables for record in _records_of(each, client) if queue in (None, record.get("queue"))]
-    found.sort(key=lambda record: record.get("next_try", 0))
+    records = (record for each in tables for record in _records_of(each, client))
+    found = [record for record in records if _is_pending(record) and queue in (None, record.get("queue"))]
+    found.sort(key=lambda record: record["next_try"])
     shown = list(islice(map(_shown, found), most))
     if as_json:
         for record in shown:
@@ -61,6 +66,14 @@ def _records_of(table: str, client: Any) -> Iterator[Mapping[str, Any]]:
         ) from error
 
 
+def _is_pending(record: Mapping[str, Any]) -> bool:
+    """Return whether tarry wrote a record, and its message may still be in the queue: DynamoDB expires items late."""
+    next_try, expires = record.get("next_try"), record.get("expires", math.inf)
+    if not (isinstance(next_try, int | float) and isinstance(expires, int | float)):
+        return False
+    return 0 <= next_try <= LATEST and expires > time.time()
+
+
 def _tables_of(stack: str | None, account: AwsAccess) -> tuple[str, ...]:
     if stack is None:
         raise UsageError("--pending reads the table of attempts=: name it (--table NAME), or its stack (--stack NAME)")
@@ -72,8 +85,9 @@ def _tables_of(stack: str | None, account: AwsAccess) -> tuple[str, ...]:
 
 def _shown(record: Mapping[str, Any]) -> Record:
     """Return a record as ``--json`` has it."""
-    failure = record.get("failure") or {}
-    error = ": ".join(filter(None, [failure.get("type"), failure.get("message")]))
+    failure: Any = record.get("failure")
+    failure = failure if isinstance(failure, dict) else {}
+    error = ": ".join(str(failure[name]) for name in ("type", "message") if failure.get(name))
     return {
         "id": record.get("message"),
         "queue": record.get("queue"),

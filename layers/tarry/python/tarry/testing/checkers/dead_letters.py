@@ -82,14 +82,14 @@ def _compared(
     of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
-        compared.append(("exhaustion", True, _is_exhausted(delivery, history)))
+        compared.append(("exhaustion", True, _is_exhausted(delivery, history, _untraced(delivery, failure))))
     if verdict == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
-        attempts_before = _total_before(delivery.copy)
+        attempts_before = _total_before(delivery.copy) + _untraced(delivery, failure)
         compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
     error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
@@ -112,9 +112,16 @@ def _total_before(copy: MessageCopy) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+def _untraced(delivery: ObservedDelivery, failure: dict[str, Any]) -> int:
+    """The deliveries without a trace that count as attempts, because the attempt store did not take the last one."""
+    run = delivery.run
+    is_counted = run is not None and run.is_exact(delivery.copy.delivery_id) and "attempts_at_most" in failure
+    return min(delivery.count - 1, int(failure.get("crashes", 0))) if is_counted else 0
+
+
+def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
     limit, redrive = run.limit(delivery_id), history.redrive(delivery.copy.sent_to)
-    spent = limit is not None and run.attempt(delivery_id) >= limit
+    spent = limit is not None and run.attempt(delivery_id) + untraced >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])
