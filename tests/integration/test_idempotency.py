@@ -536,7 +536,9 @@ def test_one_claim_or_end_without_an_answer_leaves_the_others_of_its_batch_as_th
     orders = Handler().consumer("batch", idempotency=records.layer())
     try:
         assert failed(orders(event(*(record({}, f"a-{number}") for number in range(6))), Context())) == []
-        assert Counter(records.statuses().values()) == {"COMPLETED": 4, "INPROGRESS": 1}
+        # Requests that hung in an earlier test may end now, and write records of other keys.
+        own = [status for key, status in records.statuses().items() if "#a-" in key]
+        assert Counter(own) == {"COMPLETED": 4, "INPROGRESS": 1}
     finally:
         answer.set()
     assert len(lines(caplog, "unprotected")) == 1

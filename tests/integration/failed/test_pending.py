@@ -121,7 +121,7 @@ def test_a_table_that_is_not_known_is_an_error(
     ],
     ids=["text", "too late", "no JSON", "a number", "expired"],
 )
-def test_a_record_of_another_program_and_one_that_expired_do_not_hide_the_others(item: dict[str, Any]) -> None:
+def test_the_others_are_shown_beside_a_record_of_another_program_and_one_that_expired(item: dict[str, Any]) -> None:
     write(f"{ID}a", "orders", 4_000_000_000)
     boto3.client("dynamodb").put_item(TableName="shop-attempts", Item={"id": {"S": "x"}, **item})
     result = run("--stack", "shop")
