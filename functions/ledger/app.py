@@ -2,7 +2,8 @@
 
 An entry that would overdraw its account is rejected: it is dead-lettered, and the next entry of the account follows.
 Any other failure blocks the account for up to 20 minutes: 40 attempts, 30 s apart. Other accounts continue. A table
-counts the attempts, because SQS counts a receive also for an entry that waits behind a failed one.
+counts the attempts, because SQS counts a receive also for an entry that waits behind a failed one. An entry that kills
+the process blocks its account for hours, until SQS moves it and up to nine entries behind it to the dead-letter queue.
 """
 
 import os

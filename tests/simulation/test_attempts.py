@@ -112,3 +112,22 @@ def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> Non
         assert ran == {str(index): [1, 2, 3] for index in range(10)}
         histories = [each.failure.history for each in sandbox.messages("ledger-dlq.fifo") if each.failure]
         assert [len(history) for history in histories] == [3] * 10
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_on_fifo_sqs_moves_the_rest_of_its_batch_with_a_message_that_crashes(batch_size: int) -> None:
+    """The guide says so: SQS has counted the same receives for all of them."""
+
+    @consumer(max_attempts=2, backoff=Fixed(30), attempts=MemoryAttempts())
+    def handler(message: Message) -> None:
+        if message.body == "0":
+            os._exit(1)
+
+    with Sandbox() as sandbox:
+        sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo", max_receive_count=25)
+        sandbox.connect(handler, "ledger.fifo", batch_size=batch_size, timeout=10)
+        for index in range(12):
+            sandbox.send("ledger.fifo", str(index), group_id="a")
+        sandbox.run()
+        moved = [each for each in sandbox.messages("ledger-dlq.fifo") if each.failure is None]
+        assert [each.body for each in moved] == [str(index) for index in range(batch_size)]
