@@ -96,7 +96,9 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
             if store.mood == "well" and runs < failed:
                 yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {failed} failures"
         stays = any(event.fields["event"] in STAYS for event in delivery.log_lines)
-        is_over = delivery.following is not None and delivery.decided_at <= delivery.following.at
+        answered = None if delivery.invocation is None else delivery.invocation.answered
+        following = delivery.following
+        is_over = answered is not None and following is not None and answered.at <= following.at  # its run is recorded
         failed += stays and is_over and delivery.ended_well and delivery.verdict in FAILED
         if delivery.count in counted and delivery.verdict in ("ack", "discard", "defer"):
             own = any(run.has_own_steps(copy.delivery_id) for run in delivery.runs)
