@@ -41,6 +41,7 @@ from tarry.envelope.attribute import body_sum
 from tarry.idempotency.records import Records
 from tarry.message import delivery_of
 from tarry.support import answers
+from tarry.visibility.leases import lose_lease
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
@@ -269,8 +270,7 @@ def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no
 ) -> None:  # SPEC I6, K4
     @batch_consumer(idempotency=records.layer(), name="orders")
     def handler(batch: Batch) -> None:
-        delivery = delivery_of(batch[0])
-        delivery.invocation.lost_groups.add(delivery.group)
+        lose_lease(delivery_of(batch[0]))
         raise BatchError(index=0)
 
     batch = event(*(record({}, each, "orders.fifo", group="a") for each in ["first", "second"]))

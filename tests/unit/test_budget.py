@@ -126,6 +126,12 @@ def test_with_an_attempt_store_a_clean_batch_loads_nothing_more_and_makes_no_cli
     assert heavy_modules_after(f"{clean_batch(handler, STANDARD)}\n{unused}") == []
 
 
+def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_handlers() -> None:
+    """Nothing asks for a message's delivery, attempt or group before a message of the batch has failed."""
+    unused = "assert not {'tarry.delivery', 'tarry.execution.verdicts', 'tarry.execution.order'} & set(sys.modules)"
+    assert heavy_modules_after(f"{clean_batch(SYNC, FIFO)}\n{unused}") == []
+
+
 def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
     unused = "assert not [name for name in sys.modules if name.startswith('tarry.attempts')]"
     program = clean_batch(SYNC, STANDARD).replace("from tarry import *", "from tarry import consumer")

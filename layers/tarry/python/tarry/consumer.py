@@ -161,16 +161,16 @@ class Consumer(Generic[T]):
             SystemExit: A handler is still running that cannot be stopped, so the process must not take another batch.
                 All messages are settled.
         """
-        pending, are_plain = records_of(event)
+        pending, are_plain, is_fifo = records_of(event)
         if pending:
             # In a separate context, so that context variables set by a hook are not seen by the next invocation.
-            must_end_process = copy_context().run(self._handle, pending, are_plain, context)
+            must_end_process = copy_context().run(self._handle, pending, are_plain, is_fifo, context)
             if must_end_process is not None:
                 self.log.problem("process_ends", f"{must_end_process}. This process ends, and Lambda starts another.")
                 raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
-    def _handle(self, pending: Records, are_plain: bool, context: Any) -> str | None:
+    def _handle(self, pending: Records, are_plain: bool, is_fifo: bool, context: Any) -> str | None:
         """Run and settle a batch; remove messages that are done from ``pending``, which are not reported as failed.
 
         Return why the process must end now; None if it need not.
@@ -179,7 +179,7 @@ class Consumer(Generic[T]):
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
             self._prepare(invocation)
-        run = Run(self if here.watch is None else here.watch(self), invocation, pending)
+        run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo=is_fifo)
         try:
             if invocation.began_with < MINIMUM_SECONDS:
                 self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)

@@ -43,8 +43,6 @@ class Delivery:
     """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
     is_untraced = False
     """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
-    is_behind = False
-    """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None
     verdict_at: float | None = None
     """When a batch handler gave its verdict, in epoch seconds (SPEC C11)."""
@@ -127,6 +125,11 @@ class Delivery:
     def group(self) -> tuple[str, str | None]:
         """The FIFO group; the messages of a queue without a group id form one group."""
         return self.source.text, self.group_id
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an earlier message of its FIFO group is in this batch."""
+        return self.source.is_fifo and self.delivery_id in self.invocation.behind
 
     @property
     def receipt_handle(self) -> str | None:

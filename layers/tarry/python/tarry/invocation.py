@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
     from typing import Protocol
 
     from tarry.attempts.store import AttemptStore
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.observing.observer import Observer
+    from tarry.support.fifo import Group
     from tarry.telemetry.diagnosis import Diagnoses
     from tarry.verdict import BatchVerdict
     from tarry.world import Event, World
@@ -91,6 +92,9 @@ class Invocation:
     """Whether a request to the store has failed in this invocation: receive counts serve instead."""
     tracking: Tracking | None = None
     """The uses of the store (`tarry.attempts.tracking`); None until the first one."""
+    lost_groups: Collection[Group] = ()
+    """The FIFO groups of messages whose leases are lost (`tarry.visibility.leases`)."""
+    _behind: Container[str] | None = None
     _diagnoses: Diagnoses | None = None
 
     def __init__(
@@ -106,7 +110,7 @@ class Invocation:
         self.records: Mapping[str, dict[str, Any]] = NO_RECORDS
         """The records of the batch by delivery id, in its order."""
         self.are_plain = are_plain
-        """Whether all records are fresh, without message attributes, and from a standard queue; False if unknown."""
+        """Whether all records are fresh and without message attributes; False if unknown."""
         self.ended = False
         """Whether the response is made: from then on, no request is sent."""
         self.log = log
@@ -158,10 +162,13 @@ class Invocation:
         self.deliveries.clear()
 
     @property
-    def lost_groups(self) -> set[tuple[str, str | None]]:
-        """The FIFO groups of messages whose leases are lost (`tarry.visibility.leases`)."""
-        groups: set[tuple[str, str | None]] = self.__dict__.setdefault("_lost_groups", set())
-        return groups
+    def behind(self) -> Container[str]:
+        """The delivery ids of the messages that are behind another message of their FIFO group in this batch."""
+        if self._behind is None:
+            from tarry.support.fifo import ids_behind
+
+            self._behind = ids_behind(self.records.items())
+        return self._behind
 
     @property
     def diagnoses(self) -> Diagnoses:

@@ -19,10 +19,10 @@ from tarry.verdict import ACK
 if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.delivery import Delivery
-    from tarry.execution.groups import Group
     from tarry.execution.run import Handling
     from tarry.execution.verdicts import Verdicts
     from tarry.invocation import Invocation
+    from tarry.support.fifo import Group
     from tarry.verdict import Answer, Verdict
     from tarry.world import Event
 

@@ -52,7 +52,7 @@ class Concurrent:
     def run(self) -> None:
         """Run the handler for each message of the batch."""
         run = self._run
-        if not run.invocation.are_plain:
+        if run.is_fifo or not run.invocation.are_plain:
             self._not_started.prepare()
         run.log_cut_timeout()
         try:
@@ -108,11 +108,8 @@ class Concurrent:
         run = self._run
         for message_id, record in self._not_started.current:
             message = message_of(record, message_id, run.invocation, run.handling.log)
-            if run.waits(message):
-                continue
-            if run.is_fifo:
-                run.verdicts.enter(delivery_of(message))
-            yield message
+            if not run.waits(message):
+                yield message
 
     # the next run
 
@@ -151,9 +148,8 @@ class Concurrent:
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
         while not self._is_out_of_time and (message := queue.next()) is not None:
-            if run.is_fifo and run.verdicts.is_stopped(delivery := delivery_of(message)):
-                run.verdicts.release(delivery)
-                queue.free(delivery)
+            if run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
+                queue.free(delivery_of(message))
             elif self._has_started and not run.deadline.may_start(run.monotonic(), self._waiting_behind(message)):
                 self._is_out_of_time = self._not_started.release_out_of_time(message)
                 queue.free(delivery_of(message))

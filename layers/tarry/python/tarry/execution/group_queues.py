@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tarry.delivery import Delivery
-    from tarry.execution.groups import Group
     from tarry.message import Message
+    from tarry.support.fifo import Group
 
 
 class MessageQueue:

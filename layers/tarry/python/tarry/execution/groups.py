@@ -8,24 +8,14 @@ from tarry.outcome import STOPS_ITS_GROUP, Outcome
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
-
-Group = tuple[str, str | None]
+    from tarry.support.fifo import Group
 
 
 class Groups:
-    """The FIFO groups of one batch. Messages of a FIFO queue without a group id form one group."""
+    """The FIFO groups of one batch."""
 
     def __init__(self) -> None:
-        self._seen: set[Group] = set()
         self._stopped: set[Group] = set()
-
-    def enter(self, delivery: Delivery) -> None:
-        """Note a message, in the order of the batch; all but the first of a group are behind another message."""
-        if not delivery.source.is_fifo:
-            return
-        group = delivery.group
-        delivery.is_behind = group in self._seen
-        self._seen.add(group)
 
     def is_stopped(self, delivery: Delivery) -> bool:
         """Return whether an earlier message of its group stays in the queue, so that a message must not run."""

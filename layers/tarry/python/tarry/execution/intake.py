@@ -19,11 +19,11 @@ Records = dict[str, dict[str, Any]]
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 
-def records_of(event: object) -> tuple[Records, bool]:
-    """Return the event's records, each message once, and whether all of them are plain.
+def records_of(event: object) -> tuple[Records, bool, bool]:
+    """Return the event's records, each message once, whether all of them are plain, and whether any is from FIFO.
 
-    Plain messages are fresh, without message attributes, and from a standard queue: most batches have no others, and
-    skip further checks. If a message is in the batch twice, the later receive is returned.
+    Plain messages are fresh and without message attributes: most batches have no others, and skip further checks. If a
+    message is in the batch twice, the later receive is returned.
 
     Raises:
         InvalidEvent: The messages cannot be known.
@@ -37,13 +37,16 @@ def records_of(event: object) -> tuple[Records, bool]:
     listed = event["Records"]
     if not isinstance(listed, list):
         raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
-    return _read(listed) or (_one_by_one(listed), False)
+    if (read := _read(listed)) is not None:
+        return read
+    records = _one_by_one(listed)
+    return records, False, any_fifo(records)
 
 
-def _read(listed: list[Any]) -> tuple[Records, bool] | None:
+def _read(listed: list[Any]) -> tuple[Records, bool, bool] | None:
     """Read the records in one pass, with few calls since it runs for every message; None if a record is irregular."""
     records: Records = {}
-    are_plain, source, unread = False, None, iter(listed)
+    are_plain, is_fifo, source, unread = False, False, None, iter(listed)
     type_of, a_dict, a_str = type, dict, str
     try:
         for record in unread:
@@ -54,8 +57,7 @@ def _read(listed: list[Any]) -> tuple[Records, bool] | None:
                 break
             if record["eventSourceARN"] != source:
                 source = record["eventSourceARN"]
-                if str(source).endswith(".fifo"):
-                    break
+                is_fifo = is_fifo or str(source).endswith(".fifo")
         else:
             are_plain = True
         for record in unread:
@@ -64,7 +66,9 @@ def _read(listed: list[Any]) -> tuple[Records, bool] | None:
             records[message_id] = record
     except (KeyError, TypeError):
         return None
-    return (records, are_plain) if len(records) == len(listed) and "" not in records else None
+    if len(records) != len(listed) or "" in records:
+        return None
+    return records, are_plain, is_fifo if are_plain else any_fifo(records)
 
 
 def _one_by_one(listed: list[Any]) -> Records:

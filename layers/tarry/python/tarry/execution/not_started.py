@@ -38,9 +38,9 @@ class NotStarted:
         self.current: Iterator[Item] = iter(run.records.items())
 
     def prepare(self) -> None:
-        """Put redelivered messages last (SPEC G4), and on FIFO renew leases. A plain batch needs neither."""
+        """Put redelivered messages last (SPEC G4), and on FIFO renew leases."""
         run = self._run
-        if not run.handling.isolate:
+        if run.invocation.are_plain or not run.handling.isolate:
             return run.renew_leases()
         from tarry.execution.order import fresh_first
 
@@ -103,6 +103,6 @@ class NotStarted:
                 return released + unreleased
             message = message_of(record, message_id, run.invocation, run.handling.log)
             if not run.waits(message):
-                run.verdicts.release_unentered(delivery_of(message))
+                run.verdicts.release(delivery_of(message))
                 released += 1
         return released

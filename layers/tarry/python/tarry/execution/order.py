@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution.intake import receives
+from tarry.support.fifo import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,23 +40,12 @@ def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
 def _by_group(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     groups: dict[object, list[Item]] = {}
     for item in records.items():
-        groups.setdefault(_group_of(item), []).append(item)
+        groups.setdefault(group_of(item[1]) or item[0], []).append(item)
     redelivered = [items for items in groups.values() if receives(items[0][1]) > 1]
     if len(redelivered) > 1:
         redelivered.sort(key=_rank)
     ids = {message_id for items in redelivered for message_id, _ in items}
     return iter([item for item in records.items() if item[0] not in ids]), redelivered
-
-
-def _group_of(item: Item) -> object:
-    """Return a key of the FIFO group; on a standard queue, where a group id implies no order, of the message."""
-    message_id, record = item
-    source = record.get("eventSourceARN")
-    if not isinstance(source, str) or not source.endswith(".fifo"):
-        return message_id
-    attributes = record.get("attributes")
-    group = attributes.get("MessageGroupId") if isinstance(attributes, dict) else None
-    return source, group if isinstance(group, str) else None
 
 
 def _rank(items: list[Item]) -> tuple[int, bytes]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution.deadline import Deadline, timeout_cut
 from tarry.execution.handlers import is_awaitable, is_cancelled_error
-from tarry.execution.intake import Records, any_fifo, read_attributes, receives
+from tarry.execution.intake import Records, read_attributes, receives
 from tarry.execution.timeouts import Watch
 from tarry.message import delivery_of
 from tarry.support.causes import is_a
@@ -94,13 +94,14 @@ class Run:
     tracing: Sequence[TracesRuns] = ()
     """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
-    def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
+    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, *, is_fifo: bool) -> None:
         self.handling = handling
         self.invocation = invocation
         self.pending = pending
         self.records = invocation.records = pending.copy()
         """The records of the whole batch."""
-        self.is_fifo = not invocation.are_plain and any_fifo(pending)
+        self.is_fifo = is_fifo
+        """Whether any message is from a FIFO queue."""
         self.monotonic = invocation.world.clock.monotonic
         is_loaded = invocation.world.is_loaded
         self.deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
@@ -120,6 +121,11 @@ class Run:
             first: Verdicts = vars(self).setdefault("made_verdicts", made)
             return first
         return self.made_verdicts
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether a FIFO group may be stopped: a message of it was decided on, or has lost its lease."""
+        return self.is_fifo and (self.made_verdicts is not None or bool(self.invocation.lost_groups))
 
     def decide(
         self,

@@ -32,7 +32,7 @@ class Sequential:
 
     def run(self) -> None:
         """Run the handler for each message of the batch."""
-        if not self._run.invocation.are_plain:
+        if self._run.is_fifo or not self._run.invocation.are_plain:
             self._not_started.prepare()
         try:
             self._run.watched(self._each)
@@ -54,7 +54,7 @@ class Sequential:
             message: Message[Any] = Message(record, message_id, invocation)
             if have_attributes and record.get("messageAttributes") and run.waits_by_attribute(message, record):
                 continue
-            if is_fifo and not run.verdicts.may_run(delivery_of(message)):
+            if is_fifo and run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 continue
             if (now := monotonic()) >= check_at:
                 if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message_id)):

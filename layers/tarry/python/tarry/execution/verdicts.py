@@ -78,13 +78,8 @@ class Verdicts:
 
     # messages that do not run
 
-    def enter(self, delivery: Delivery) -> None:
-        """Note a message of a FIFO batch, in the order of the batch."""
-        self.groups.enter(delivery)
-
     def may_run(self, delivery: Delivery) -> bool:
         """Return whether a message of a FIFO batch may run; one that may not is released."""
-        self.groups.enter(delivery)
         if self.is_stopped(delivery):
             self.release(delivery)
             return False
@@ -98,11 +93,6 @@ class Verdicts:
         """Keep a message invisible until it is due."""
         now = delivery.invocation.now()
         self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
-
-    def release_unentered(self, delivery: Delivery) -> None:
-        """Release a message that was not noted in its FIFO group yet."""
-        self.groups.enter(delivery)
-        self.release(delivery)
 
     def release(self, delivery: Delivery) -> None:
         """Return a message unrun to its queue; one whose FIFO group has lost a lease is only reported as failed."""

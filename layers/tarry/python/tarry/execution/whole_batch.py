@@ -110,7 +110,7 @@ class WholeBatch:
             message = message_of(record, message_id, run.invocation, run.handling.log)
             if run.waits(message):
                 continue
-            if run.is_fifo and not run.verdicts.may_run(delivery_of(message)):
+            if run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 continue
             if is_validated and not self._is_valid(message, messages):
                 continue

@@ -112,12 +112,11 @@ def _checked_client(sqs: Any) -> Any:
 def _deliveries(records: Sequence[Record], here: World) -> list[Delivery]:
     """Return the deliveries of a batch, with their envelopes read."""
     invocation = Invocation(here, None, lambda queue: None, Log("deliver", LogOptions()), None)
-    deliveries, groups = [], set()
+    invocation.records = {record["messageId"]: record for record in records}
+    deliveries = []
     for record in records:
         delivery = Delivery(record, record["messageId"], invocation)
         delivery.envelope = envelope_of(record["messageAttributes"], record["body"], here.clock.time())
-        delivery.is_behind = delivery.source.is_fifo and delivery.group in groups
-        groups.add(delivery.group)
         deliveries.append(delivery)
     return deliveries
 

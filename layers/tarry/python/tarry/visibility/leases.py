@@ -17,7 +17,7 @@ def lose_lease(delivery: Delivery) -> None:
     """Note that the lease on a delivery is lost."""
     delivery.is_lost = True
     if delivery.source.is_fifo:
-        delivery.invocation.lost_groups.add(delivery.group)
+        vars(delivery.invocation).setdefault("lost_groups", set()).add(delivery.group)  # any thread may call this
 
 
 def is_stopped_by_lost_lease(delivery: Delivery) -> bool:

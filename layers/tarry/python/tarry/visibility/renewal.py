@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tarry.delay import epoch_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,9 +36,11 @@ def renew(
 
     ``one_by_one``: the groups that are to become visible one after the other.
     """
+    if invocation.deadline == math.inf or _were_just_received(records, invocation):
+        return
     deliveries = [invocation.delivery(delivery_id, record) for delivery_id, record in records.items()]
     on_fifo = [delivery for delivery in deliveries if delivery.source.is_fifo]
-    if invocation.deadline == math.inf or not any(_may_end_soon(each, invocation.started_at) for each in on_fifo):
+    if not any(_may_end_soon(each, invocation.started_at) for each in on_fifo):
         return
     from tarry.sqs.client import Requests
     from tarry.sqs.lookups import Lookups
@@ -52,6 +56,18 @@ def renew(
         extend_leases(possible, Lookups(requests, log), log, SHARE, IF_LOST)
     finally:
         requests.close()  # a late renewal would undo the visibility that a decision asks for
+
+
+def _were_just_received(records: Records, invocation: Invocation) -> bool:
+    """Return whether no lease may end soon, as in most batches: none of their messages needs an object."""
+    if not invocation.are_plain:
+        return False
+    try:
+        received = {record["attributes"]["ApproximateFirstReceiveTimestamp"] for record in records.values()}
+    except (KeyError, TypeError):
+        return False  # an incomplete record
+    latest = invocation.started_at - FRESH_SECONDS
+    return all((at := epoch_seconds(text)) is not None and at >= latest for text in received)
 
 
 def _may_end_soon(delivery: Delivery, invoked_at: float) -> bool:
