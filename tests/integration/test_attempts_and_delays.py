@@ -113,10 +113,11 @@ def test_a_copy_continues_the_attempts_of_the_earlier_copies(
     assert attempts_of(delivered, now=RECEIVED_AT + 20) == [attempt]
 
 
-def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt() -> None:  # SPEC C2
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt(concurrency: int) -> None:  # SPEC C2
     seen: dict[str, int] = {}
 
-    @consumer
+    @consumer(concurrency=concurrency)
     def handler(message: Message) -> None:
         seen[message.delivery_id] = message.attempt
 

@@ -321,20 +321,3 @@ def test_behind_an_exhausted_message_the_next_one_of_its_group_fails_at_its_firs
         assert failed(batch_consumer(backoff=Fixed(WAIT))(handler)(the_event, Context())) == ["a2"]
     assert [envelope["id"] for envelope in wire.envelopes()] == ["a1"]
     assert wire.visibilities()["handle-a2"] == WAIT
-
-
-@pytest.mark.parametrize("settings", [{}, {"concurrency": 2}, {"isolate": False}], ids=["alone", "threads", "in order"])
-def test_a_handler_sees_the_first_attempt_of_a_message_behind_another_one_of_its_group(
-    settings: dict[str, Any],
-) -> None:  # SPEC C2
-    """However often it was received, the message before it has always stopped the group."""
-    attempts: dict[str, int] = {}
-
-    @consumer(**settings)
-    def handler(message: Message) -> None:
-        attempts[message.delivery_id] = message.attempt
-
-    entries = [entry("a1", "a", receives=3), entry("b1", "b"), entry("a2", "a", receives=3), entry("b2", "b")]
-    with ledger():
-        assert failed(handler(event(*entries), Context())) == []
-    assert attempts == {"a1": 3, "b1": 1, "a2": 1, "b2": 1}
