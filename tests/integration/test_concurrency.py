@@ -1,6 +1,7 @@
 """Several messages at once: the bound, FIFO groups, and results that do not depend on which message ends first."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -458,9 +459,59 @@ def test_a_message_whose_task_is_cancelled_before_it_begins_has_failed() -> None
             task.cancel()
         await asyncio.sleep(0)
 
+    # A task begins when it is made if Python can do that; each handler then cancels the ones before it.
+    cancelled = ["m0", "m1"] if sys.version_info >= (3, 12) else ["m1", "m2"]
     with orders() as wire:
-        assert failed(handler(batch_of(3), None)) == ["m1", "m2"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+        assert failed(handler(batch_of(3), None)) == cancelled
+    assert wire.visibilities() == {f"handle-{each}": 60 for each in cancelled}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a task takes its first step in a turn of the loop")
+@pytest.mark.parametrize("concurrency", [1, 10])
+def test_async_handlers_that_never_wait_take_no_turn_of_the_event_loop(
+    concurrency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    @consumer(concurrency=concurrency)
+    async def handler(message: Message) -> None: ...
+
+    with orders():
+        call_soon = event_loop().call_soon
+
+        def counted(callback: Any, *args: Any, **options: Any) -> Any:
+            calls.append(callback)
+            return call_soon(callback, *args, **options)
+
+        monkeypatch.setattr(event_loop(), "call_soon", counted)
+        counts = []
+        for size in (1, 100):
+            handler(batch_of(size), Context())
+            counts.append(len(calls))
+            calls.clear()
+    assert counts[0] == counts[1] <= 4
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) -> None:
+    """It runs before the next message once a millisecond has passed, and in any case before the response."""
+    ran: list[str] = []
+
+    async def work() -> None:
+        ran.append("task")
+
+    with orders() as wire:
+
+        @consumer
+        async def handler(message: Message) -> None:
+            ran.append(message.id)
+            if message.id == "m0":
+                message.context.task = asyncio.get_running_loop().create_task(work())
+            if size > 1:
+                wire.clock.now += 0.002
+
+        handler(batch_of(size), Context())
+    assert ran == ["m0", "task", "m1", "m2"][: size + 1]
 
 
 def test_a_task_factory_set_by_a_handler_is_not_used_for_other_messages() -> None:  # SPEC A6, I1

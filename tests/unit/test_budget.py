@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Fixed, Message, Reject, consumer, world
+from tarry import Batch, Fixed, Message, Reject, batch_consumer, consumer, world
 from tests.records import Context, event, record
 from tests.wire import Queue, Wire
 
@@ -207,14 +207,33 @@ def test_an_invocation_sets_its_alarm_with_four_system_calls(monkeypatch: pytest
         assert calls == ["signal", "setitimer", "setitimer", "signal"]
 
 
-def test_a_clean_batch_leaves_nothing_for_the_garbage_collector() -> None:
-    batch = event(*(record({}, f"m{index}") for index in range(10)))
-    does_nothing(batch, Context())
+async def does_nothing_async(message: Message) -> None: ...
+
+
+async def does_nothing_async_with_batch(batch: Batch) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "batch"),
+    [
+        (does_nothing, STANDARD),
+        (does_nothing, FIFO),
+        (does_nothing.replace(concurrency=4), STANDARD),
+        (consumer(does_nothing_async), STANDARD),
+        (consumer(concurrency=4)(does_nothing_async), FIFO),
+        (batch_consumer(lambda batch: None), STANDARD),
+        (batch_consumer(does_nothing_async_with_batch), STANDARD),
+    ],
+    ids=["one by one", "fifo", "in threads", "async", "async on fifo", "with the batch", "async with the batch"],
+)
+def test_a_clean_batch_leaves_nothing_for_the_garbage_collector(handler: Any, batch: dict[str, Any]) -> None:
+    """Otherwise the bodies of some batches would stay in memory until it runs."""
+    handler(batch, Context())
     gc.collect()
     gc.disable()
     try:
         for _ in range(10):
-            does_nothing(batch, Context())
+            handler(batch, Context())
         assert gc.collect() == 0
     finally:
         gc.enable()

@@ -261,8 +261,8 @@ class Delivery:
             self.ack_eagerly()
         elif self.invocation.batch is not None:
             self.verdict_at = self.invocation.now()
-            if self.invocation.on_verdict is not None:
-                self.invocation.on_verdict(self)
+            if (on_verdict := self.invocation.on_verdict) is not None:
+                on_verdict(self)
 
     def ack_eagerly(self) -> None:
         """Delete the message while its handler runs, with ``ack="eager"``.

@@ -6,6 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tarry.execution.jobs import nothing_done
 from tarry.sqs.client import result_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Background:
             verdicts.outcomes.in_background = self._make
             if self._settled is not None:
                 verdicts.outcomes.settled = self._settled
+
+    def close(self) -> None:
+        """Break the reference cycles with the run's other objects, which would keep its batch in memory."""
+        self._jobs.between, self._settled = nothing_done, None
 
     def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         """Implement `tarry.execution.outcomes.InBackground`."""

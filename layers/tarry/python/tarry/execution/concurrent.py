@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution.background import Background
 from tarry.execution.group_queues import GroupQueues, MessageQueue
-from tarry.execution.intake import message_of
 from tarry.execution.jobs import Job
 from tarry.execution.not_started import NotStarted
 from tarry.execution.run import ends_batch, is_acknowledged
-from tarry.message import delivery_of
+from tarry.message import Message, delivery_of
 from tarry.support.causes import free_memory_of
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import Run
     from tarry.execution.verdicts import Rerun
-    from tarry.message import Message
 
 
 class Concurrent:
@@ -71,6 +69,12 @@ class Concurrent:
 
     async def _coordinate(self, jobs: Jobs) -> None:
         self._jobs, self._background = jobs, Background(self._run, jobs, self._settled)
+        try:
+            await self._run_all()
+        finally:
+            self._background.close()
+
+    async def _run_all(self) -> None:
         if (isolation := self._not_started.isolation) is not None:
             await self._run_current()
             if not self._has_ended:
@@ -91,10 +95,7 @@ class Concurrent:
         self._queue = self._not_started.queue = GroupQueues(messages) if self._run.is_fifo else MessageQueue(messages)
         while self._start_jobs():
             for job in await self._jobs.ended():
-                try:
-                    self._on_end(job)
-                except BaseException as error:  # noqa: BLE001 a defect of tarry or a hook: the other runs still end
-                    self._end_by_fault(error)
+                self._on_end(job)
 
     def _turn_to_redelivered(self, isolation: Isolation) -> None:
         """Continue with the redelivered messages; all others have run."""
@@ -107,8 +108,8 @@ class Concurrent:
         """Yield the current messages that are due, in order, each made when it is needed."""
         run = self._run
         for message_id, record in self._not_started.current:
-            message = message_of(record, message_id, run.invocation, run.handling.log)
-            if not run.waits(message):
+            message: Message[Any] = Message(record, message_id, run.invocation)
+            if not (record.get("messageAttributes") and run.waits_by_attribute(message, record)):
                 yield message
 
     # the next run
@@ -116,14 +117,17 @@ class Concurrent:
     def _start_jobs(self) -> bool:
         """Start runs up to the limit of ``concurrency``; return whether there is anything to wait for."""
         jobs = self._jobs
-        while self._places_taken < self._run.handling.concurrency and (job := self._next()) is not None:
-            jobs.start(job)
-        return len(jobs) > 0 or self._background.under_way > 0 or self._has_waiting_groups
+        while not jobs.needs_pause and self._has_place and (job := self._next()) is not None:
+            if jobs.start(job):
+                self._on_end(job)
+        return jobs.needs_pause or len(jobs) > 0 or self._background.under_way > 0 or self._has_waiting_groups
 
     @property
-    def _places_taken(self) -> int:
-        """How many messages run, or have run and their claims are being ended."""
-        return self._jobs.taken + (0 if self._run.claims is None else self._background.under_way)
+    def _has_place(self) -> bool:
+        """Whether fewer messages than ``concurrency`` run, or have run and their claims are being ended."""
+        run = self._run
+        ending = 0 if run.claims is None else self._background.under_way
+        return self._jobs.taken + ending < run.handling.concurrency
 
     @property
     def _has_waiting_groups(self) -> bool:
@@ -179,6 +183,12 @@ class Concurrent:
 
     def _on_end(self, job: Job) -> None:
         """Decide on a message whose run has ended or was abandoned."""
+        try:
+            self._decide(job)
+        except BaseException as error:  # noqa: BLE001 a defect of tarry or a hook: the other runs still end
+            self._end_by_fault(error)
+
+    def _decide(self, job: Job) -> None:
         run, message, raised = self._run, job.subject, job.outcome()
         if raised is not None:
             free_memory_of(raised)
@@ -194,7 +204,7 @@ class Concurrent:
             self._background.connect(run.verdicts)
             if job.is_abandoned:
                 delivery_of(message).claim = None  # the handler may still run: its record counts until the deadline
-            rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_abandoned)
+            rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at, early=not job.is_abandoned)
             if rerun is not None:
                 return self._reruns.append(rerun)
         verdicts = run.made_verdicts

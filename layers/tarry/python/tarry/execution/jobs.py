@@ -36,16 +36,28 @@ LAST_SECONDS = 0.5
 SHORTEST_WAIT_SECONDS = 0.001
 """The shortest wait: a shorter one may be below the resolution of the clock, which would not advance."""
 
+PAUSE_SECONDS = 0.001
+"""For how long jobs that end as soon as they start may follow each other before the other tasks of the loop run."""
+
 ABANDONED = "tarry itself failed while handlers still run, and these must not meet another batch"
 
 
 class Job:
     """One run of the handler."""
 
-    __slots__ = (
-        "delay", "ended_at", "error", "handle", "has_ended", "is_abandoned", "raised", "run", "started_at", "subject",
-        "tries",
-    )  # fmt: skip
+    # Defaults of the class, and no __slots__: most runs set few of these.
+    started_at = 0.0
+    ended_at: float | None = None
+    """When the handler ended, in epoch seconds; None if just now."""
+    has_ended = False
+    raised: BaseException | None = None
+    """The exception that the run ended with."""
+    error: BaseException | None = None
+    """The error with which the run has failed, whatever the handler does now: set when its time is up."""
+    is_abandoned = False
+    """Whether the run was abandoned: it may continue, without any effect."""
+    handle: Any = None
+    """The task or the worker that runs it."""
 
     def __init__(self, run: Callable[[Any], Any], subject: Any, delay: float = 0, tries: int = 1) -> None:
         self.run = run
@@ -55,18 +67,6 @@ class Job:
         """The seconds to wait before the run."""
         self.tries = tries
         """The number of the run within this delivery, from 1."""
-        self.started_at = 0.0
-        self.ended_at = 0.0
-        """When the handler ended, in epoch seconds."""
-        self.has_ended = False
-        self.raised: BaseException | None = None
-        """The exception that the run ended with."""
-        self.error: BaseException | None = None
-        """The error with which the run has failed, whatever the handler does now: set when its time is up."""
-        self.is_abandoned = False
-        """Whether the run was abandoned: it may continue, without any effect."""
-        self.handle: Any = None
-        """The task or the worker that runs it."""
 
     def fail(self, error: BaseException) -> None:
         """Make the run a failure, unless the handler has given a verdict before."""
@@ -90,11 +90,14 @@ class JobExecutor(Protocol):
     def abandoned(self) -> int:
         """The number of places that abandoned jobs occupy."""
 
-    def start(self, job: Job) -> None:
-        """Start a job."""
+    def start(self, job: Job) -> bool:
+        """Start a job; return whether it has ended at once, so that `ended` does not return it."""
 
     async def ended(self, seconds: float) -> list[Job]:
-        """Return the jobs that have ended since the last call; wait at most ``seconds`` for the first."""
+        """Return the jobs that have ended since the last call; wait at most ``seconds`` for the first.
+
+        With 0 seconds, the other tasks of an event loop run once.
+        """
 
     def stop(self, job: Job) -> None:
         """Stop a job; abandon it if it cannot be stopped."""
@@ -120,12 +123,17 @@ class Jobs:
         self._dues: list[tuple[float, int, Job]] = []
         """A heap of the times at which jobs must end. A job that has ended stays in it until its time comes."""
         self._started = 0
+        self._starting: Job | None = None
+        """The job that takes its first step, before `start` has returned."""
+        self._pause_at = monotonic() + PAUSE_SECONDS
+        self.needs_pause = False
+        """Whether `ended` is to be awaited before the next job starts, because other tasks have waited long enough."""
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
         self._abandon_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
         self.abandoned: list[Job] = []
         """The jobs that were abandoned."""
-        self.between: Callable[[], bool] = _nothing
+        self.between: Callable[[], bool] = nothing_done
         """Called after each wait of `ended`, also one that `wake` ended; returns whether it made progress."""
 
     @property
@@ -136,37 +144,52 @@ class Jobs:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, job: Job) -> None:
-        """Start a job; its time counts from the end of its delay."""
+    def start(self, job: Job) -> bool:
+        """Start a job, whose time counts from the end of its delay; return whether it has ended at once.
+
+        If it has, `ended` does not return it.
+        """
         job.started_at = self._monotonic() + job.delay
-        self._executor.start(job)
+        self._starting = job
+        has_ended = self._executor.start(job)
+        self._starting = None
+        if has_ended:
+            now = self._monotonic()
+            self._note_end(job, now)
+            self.needs_pause = now >= self._pause_at
+            return True
         self._running[job] = None
         self._started += 1
         if (due := self._deadline.due(job.started_at)) != math.inf:
             heappush(self._dues, (due, self._started, job))
+        return False
 
     async def ended(self) -> list[Job]:
         """Wait for the next jobs to end or be abandoned, and return them; stop jobs whose time is up.
 
-        The list may be empty if `between` made progress.
+        The list may be empty if `between` made progress, or if there was only to be a pause.
         """
         while True:
-            seconds = self._next_check() - self._monotonic()
+            is_pause, self.needs_pause = self.needs_pause, False
+            seconds = 0 if is_pause else self._next_check() - self._monotonic()
             ended = await self._executor.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
             has_progress = self.between()
             now = self._monotonic()
+            self._pause_at = now + PAUSE_SECONDS
             for job in ended:
                 self._forget(job)
-                self._deadline.took(max(0.0, now - job.started_at))
-                if is_a(job.raised, Interrupted):
-                    job.fail(self._deadline.timed_out(job.started_at, now))
+                self._note_end(job, now)
             self._stop_jobs_that_are_due(now)
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
                 self._forget(job)
-            if ended or has_progress:
+            if ended or has_progress or is_pause:
                 self.abandoned += [job for job in ended if job.is_abandoned]
                 return ended
+
+    async def pause(self) -> None:
+        """Let the other tasks of an event loop run once: a task that a handler has made starts in its invocation."""
+        await self._executor.ended(0)
 
     def wake(self) -> None:
         """Have `between` called soon. Any thread may call it."""
@@ -193,10 +216,13 @@ class Jobs:
 
         While the loop is not blocked, `ended` stops jobs instead. Implements `tarry.world.Fire`.
         """
-        now = self._monotonic()
-        if not self._running:
+        now, starting = self._monotonic(), self._starting
+        if starting is None and not self._running:
             return max(RECHECK_SECONDS, self._deadline.due(now) - now)
-        if (seconds := self._next_check() + INTERRUPT_AGAIN_SECONDS - now) > 0:
+        check_at = self._next_check()
+        if starting is not None:
+            check_at = min(check_at, self._deadline.due(starting.started_at))
+        if (seconds := check_at + INTERRUPT_AGAIN_SECONDS - now) > 0:
             return seconds
         job = self._executor.is_blocked_by(frame)
         if job is False or is_deciding(frame):
@@ -236,6 +262,11 @@ class Jobs:
         self._next_stop_at = min(self._next_stop_at, now + INTERRUPT_AGAIN_SECONDS)
         self._executor.stop(job)
 
+    def _note_end(self, job: Job, now: float) -> None:
+        self._deadline.took(max(0.0, now - job.started_at))
+        if is_a(job.raised, Interrupted):
+            job.fail(self._deadline.timed_out(job.started_at, now))
+
     def _forget(self, job: Job) -> None:
         self._running.pop(job, None)
         self._stopped.pop(job, None)
@@ -243,6 +274,6 @@ class Jobs:
             self._next_stop_at = math.inf
 
 
-def _nothing() -> bool:
+def nothing_done() -> bool:
     """Do nothing between waits, without progress: the default of `Jobs.between`."""
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
+import sys
 from contextlib import contextmanager
 from os.path import dirname, join
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tarry.message import Message
 
 STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
+_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+"""Makes a task take its first step when it is made: most that never wait end with it, without a turn of the loop."""
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
 """Files in whose frames no exception may be raised: it would break the loop, not the handler."""
 
@@ -42,17 +45,26 @@ class TaskExecutor:
         self._coordinator = asyncio.current_task()
         self._jobs: dict[asyncio.Task[Any], Job] = {}
         self._ended: list[Job] = []
+        self._starting: Job | None = None
+        """The job whose task is being made."""
         self._awake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._began_in = generation()
 
-    def start(self, job: Job) -> None:
-        job.handle = asyncio.Task(self._body(job), loop=self._loop)  # ignores a task factory that a handler has set
-        self._jobs[job.handle] = job
-        job.handle.add_done_callback(self._cancelled)
+    def start(self, job: Job) -> bool:
+        self._starting = job
+        task = asyncio.Task(self._body(job), loop=self._loop, **_EAGER)  # ignores a task factory that a handler has set
+        self._starting = None
+        if job.has_ended:
+            return True
+        job.handle = task
+        self._jobs[task] = job
+        if not _EAGER:
+            task.add_done_callback(self._cancelled)
+        return False
 
     async def ended(self, seconds: float) -> list[Job]:
-        if not self._ended and seconds > 0:
+        if not self._ended:
             await self._wait(seconds)
         ended, self._ended = self._ended, []
         return ended
@@ -75,13 +87,17 @@ class TaskExecutor:
             return False
         if frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
             return False  # between two steps
-        return self._jobs.get(task, True)
+        return self._jobs.get(task) or self._starting or True
 
     async def _wait(self, seconds: float) -> None:
-        self._awake = self._loop.create_future()
-        self._wake_in(seconds)
+        """Wait until a job has ended, at most for ``seconds``; with 0, let the other tasks run once."""
         try:
-            await self._awake
+            if seconds == 0:
+                await asyncio.sleep(0)
+            else:
+                self._awake = self._loop.create_future()
+                self._wake_in(seconds)
+                await self._awake
         except asyncio.CancelledError:  # a handler may cancel all tasks of the loop
             if self._coordinator is not None:
                 self._coordinator.uncancel()
@@ -108,24 +124,28 @@ class TaskExecutor:
         try:
             if job.delay:
                 await self._invocation.world.clock.asleep(job.delay)
-            try:
-                apply_result(await _completed(job.run(job.subject)), job.subject)
-            finally:
-                job.ended_at = self._invocation.now()
+            if (result := await job.run(job.subject)) is not None:
+                apply_result(await _completed(result), job.subject)
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
         exit_if_forked(self._began_in, job.raised)
         self._on_end(job)
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
-        """End the job of a task that was cancelled before its first step, possibly by another handler."""
+        """End the job of a task that was cancelled before its first step, possibly by another handler.
+
+        An eager task takes that step at once.
+        """
         if (job := self._jobs.get(task)) is not None:
             job.raised = asyncio.CancelledError()
             self._on_end(job)
 
     def _on_end(self, job: Job) -> None:
-        del self._jobs[job.handle]
         job.has_ended = True
+        if self._starting is job:
+            return
+        job.ended_at = self._invocation.now()
+        del self._jobs[job.handle]
         if not job.is_abandoned:
             self._ended.append(job)
             self._wake()
@@ -139,6 +159,8 @@ def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Dea
         with _jobs_in_tasks(invocation, deadline) as jobs:
             made.append(jobs)
             await coordinator(jobs)
+            if not jobs.abandoned:
+                await jobs.pause()
         if jobs.abandoned:
             drop_event_loop(job.handle for job in jobs.abandoned)
             invocation.must_end_process = STUCK
@@ -158,8 +180,8 @@ def wait_for(
     job = Job(lambda _: awaitable, subject)
 
     async def alone(jobs: Jobs) -> None:
-        jobs.start(job)
-        await jobs.ended()
+        if not jobs.start(job):
+            await jobs.ended()
 
     run_in_tasks(alone, invocation, deadline)
     if (raised := job.error if job.is_abandoned else job.outcome()) is not None:

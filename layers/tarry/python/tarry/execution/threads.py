@@ -92,7 +92,7 @@ class ThreadExecutor:
         """The number of places that abandoned jobs occupy, of this invocation or an earlier one."""
         return self._pool.abandoned
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job) -> bool:
         context, began_in = copy_context(), self._began_in
 
         def work() -> None:
@@ -106,8 +106,10 @@ class ThreadExecutor:
         try:
             job.handle = self._pool.take()
         except RuntimeError:  # the process may have no more threads: run the job here while the others wait
-            return work()
-        job.handle.give(work)
+            work()
+        else:
+            job.handle.give(work)
+        return False
 
     async def ended(self, seconds: float) -> list[Job]:
         if not self._ended and seconds > 0:

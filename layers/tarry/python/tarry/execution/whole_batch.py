@@ -54,6 +54,7 @@ class WholeBatch:
         except BaseException as error:  # noqa: BLE001 a defect of tarry
             run.log_failure(error)
             self._not_started.release_all()
+        run.invocation.on_verdict = None  # breaks a reference cycle, which would keep the batch in memory
 
     def _run_here(self) -> None:
         run, watch = self._run, self._run.watch
@@ -76,12 +77,19 @@ class WholeBatch:
 
     async def _run_as_task(self, jobs: Jobs) -> None:
         from tarry.execution.background import Background
-        from tarry.execution.jobs import Job
 
         background = self._background = Background(self._run, jobs)
+        try:
+            await self._run_in(jobs, background)
+        finally:
+            background.close()
+
+    async def _run_in(self, jobs: Jobs, background: Background) -> None:
+        from tarry.execution.jobs import Job
+
         if (batch := self._fill()) is not None:
-            jobs.start(Job(self._run.traced(self._run.handler(), takes_batch=True), batch))
-            ended: list[Job] = []
+            job = Job(self._run.traced(self._run.handler(), takes_batch=True), batch)
+            ended = [job] if jobs.start(job) else []
             while not ended:  # a wait also ends with the answer to a request
                 ended = await jobs.ended()
             if ended[0].is_abandoned:
