@@ -32,23 +32,16 @@ POWERTOOLS_DOES_LESS = (
     "Powertools reports the message as failed and does no more: no delay, no dead letter, no log line. Compare tarry "
     "with the backoff by hand."
 )
+SAME_LOOP = "The loop is at the cost of Powertools' within the noise of the machine."
 BEHIND = {
-    "all succeed": "The loop is at the cost of Powertools' within the noise of the machine.",
+    "all succeed": SAME_LOOP,
     "10 % fail": POWERTOOLS_DOES_LESS,
     "all fail": POWERTOOLS_DOES_LESS,
-    "FIFO": (
-        "tarry makes an object for each message of a FIFO queue, which tells whether its lease may end before the "
-        "batch does, whether its group may continue, and its attempt number. Powertools asks only whether a message "
-        "of the batch has failed. Lambda passes at most ten messages of a FIFO queue at once, so the difference is "
-        "about 0.1 ms for an invocation."
-    ),
-    "async, ten at once": (
-        "tarry runs at most ten tasks at a time, each with a deadline; Powertools starts a task for every message of "
-        "the batch at once, without a limit."
-    ),
-    "async, one at a time": (
-        "The default: each message runs in a task of its own, which ends before the next one starts. Powertools starts "
-        "all messages of the batch at once."
+    "FIFO": SAME_LOOP,
+    "async": (
+        "Only on Python 3.11, where a task cannot start before its event loop takes a turn. tarry starts at most as "
+        "many tasks at once as `concurrency=` says, one by default; Powertools starts a task for every message of the "
+        "batch at once, without a limit, so it needs fewer turns. Since Python 3.12, a task starts when it is made."
     ),
     "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
@@ -56,8 +49,8 @@ BEHIND = {
         "waits for it. The records are completed together after the batch."
     ),
     "with metrics": (
-        "tarry notes the attempts, the age, the delay and the handler's time of each message; the handler with "
-        "Powertools' metrics counts messages, once for the batch."
+        "tarry writes three values for each message: its attempts, its age, and the handler's time, for which it reads "
+        "the clock twice. The handler with Powertools' metrics writes one value for the batch, the number of messages."
     ),
     "with exact attempts": "tarry keeps a record of each failed message; the others cannot count attempts exactly.",
 }

@@ -12,7 +12,7 @@ import pytest
 
 from tarry import Batch, Consumer, Fixed, LocalRetry, Message, batch_consumer, consumer, world
 from tarry.envelope.attribute import body_sum
-from tarry.observing.metrics import METRICS, refusal_of
+from tarry.observing.metrics import METRICS, empty_line, refusal_of
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
@@ -216,6 +216,7 @@ def test_without_powertools_or_with_a_broken_output_there_is_one_warning(
         with monkeypatch.context() as patch:
             patch.setattr(builtins, "print", refuses)
             assert failed(handler(batch_of(1), Context())) == []
+        empty_line.cache_clear()
         monkeypatch.setitem(sys.modules, "aws_lambda_powertools.metrics", None)
         assert failed(handler(batch_of(1), Context())) == failed(handler(batch_of(1), Context())) == []
     texts = [field(line, "text") for line in lines(caplog, "metrics_off")]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Fixed, Message, Reject, batch_consumer, consumer, world
-from tests.records import Context, event, record
+from tests.records import Context, batch_of, event, record
 from tests.wire import Queue, Wire
 
 HEAVY = [
@@ -166,14 +166,18 @@ assert "threading" not in sys.modules
 def does_nothing(message: Message) -> None: ...
 
 
-def test_an_invocation_with_one_plain_message_makes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls in Python are half the cost of an invocation. They are counted: time differs between machines."""
+@pytest.fixture
+def _only_tarry(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("opentelemetry.trace", "aws_xray_sdk.core"):  # another test of this process may have loaded it
         monkeypatch.delitem(sys.modules, library, raising=False)
     # An earlier test of this process may have made a Powertools Logger, whose keys take calls.
     monkeypatch.delitem(sys.modules, "aws_lambda_powertools.logging.formatter", raising=False)
-    invocation, calls = event(record()), Counter[str]()
-    does_nothing(invocation, Context())
+
+
+def calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
+    """Return the calls of an invocation in Python, by function. They are counted: time differs between machines."""
+    calls = Counter[str]()
+    handler(batch, Context())
 
     def count(frame: Any, kind: str, _: Any) -> None:
         if kind == "call":
@@ -182,10 +186,29 @@ def test_an_invocation_with_one_plain_message_makes_few_calls(monkeypatch: pytes
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        does_nothing(invocation, Context())
+        handler(batch, Context())
     finally:
         sys.setprofile(before)
+    return calls
+
+
+@pytest.mark.usefixtures("_only_tarry")
+def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
+    """Calls in Python are half the cost of an invocation."""
+    calls = calls_of(does_nothing, event(record()))
     assert calls.total() <= 32, calls
+
+
+@pytest.mark.usefixtures("_only_tarry")
+def test_metrics_take_few_calls_for_a_message_that_succeeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the handler and its message two, for its time three, for its age two, and one to round each."""
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
+    handler = consumer(lambda message: None)
+    few, more = (calls_of(handler, batch_of(size)) for size in (10, 60))
+    assert (more - few).total() <= 50 * 9, more - few
+    assert capsys.readouterr().out.count("MessagesCommitted") == 8
 
 
 def test_an_invocation_sets_its_alarm_with_four_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:

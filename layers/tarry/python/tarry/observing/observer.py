@@ -36,12 +36,12 @@ class Observer:
     def __init__(self, monotonic: Callable[[], float], *, keeps_failures: bool = False) -> None:
         self._monotonic = monotonic
         self._keeps_failures = keeps_failures
-        self._running: dict[object, tuple[str | None, float]] = {}
         self.transitions: dict[str, FinalOutcome] = {}
         """The messages that did not simply succeed, by delivery id."""
         self.requests: list[str] = []
         """The operations of the requests to SQS."""
-        self._runs: list[tuple[str | None, float]] = []
+        self._runs: list[list[Any]] = []
+        """The runs of the handler: the delivery id (None for a batch), the start, and the end (None while it runs)."""
 
     def transition(
         self,
@@ -62,48 +62,36 @@ class Observer:
 
     def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
         """Return a handler whose runs are timed."""
+        runs, monotonic = self._runs, self._monotonic
 
         def timed(subject: Any) -> Any:
-            run = self._start(subject)
+            run = [getattr(subject, "delivery_id", None), monotonic(), None]
+            runs.append(run)
             try:
                 result = function(subject)
-            except BaseException:
-                self._end(run)
-                raise
+            finally:
+                run[2] = monotonic()
             if result is not None and hasattr(type(result), "__await__"):
-                return self._awaited(result, run)
-            self._end(run)
+                return awaited(result, run)
             return result
 
         async def timed_async(subject: Any) -> Any:
-            run = self._start(subject)
+            run = [getattr(subject, "delivery_id", None), monotonic(), None]
+            runs.append(run)
+            return await awaited(function(subject), run)
+
+        async def awaited(result: Any, run: list[Any]) -> Any:
             try:
-                return await function(subject)
+                return await result
             finally:
-                self._end(run)
+                run[2] = monotonic()
 
         return timed_async if is_async else timed
 
-    async def _awaited(self, result: Any, run: object) -> Any:
-        try:
-            return await result
-        finally:
-            self._end(run)
-
-    def _start(self, subject: Any) -> object:
-        run = object()
-        self._running[run] = getattr(subject, "delivery_id", None), self._monotonic()
-        return run
-
-    def _end(self, run: object) -> None:
-        if (started := self._running.pop(run, None)) is not None:
-            self._runs.append((started[0], self._monotonic() - started[1]))
-
     def runs(self) -> list[tuple[str | None, float]]:
         """Return the runs of the handler so far: the delivery id (None for a batch), and the seconds."""
-        for run in list(self._running):  # of handlers that were abandoned
-            self._end(run)
-        return list(self._runs)
+        now = self._monotonic()  # for handlers that were abandoned
+        return [(run_id, (now if ended is None else ended) - began) for run_id, began, ended in self._runs.copy()]
 
 
 def record_of(failure: Failure) -> FailureRecord | None:

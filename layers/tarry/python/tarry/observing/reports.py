@@ -19,7 +19,7 @@ from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType
 
     from tarry.execution.intake import Records
@@ -77,11 +77,13 @@ class Observing:
     def __init__(self, invocation: Invocation, observer: Observer, pending: Records, log: Log) -> None:
         self._invocation = invocation
         self._observer = observer
+        self._pending = pending
         self._log = log
-        self._transitions = {
-            delivery_id: observer.transitions.get(delivery_id) or (NOT_SETTLED if delivery_id in pending else DONE)
-            for delivery_id in invocation.records
-        }
+
+    def _transition(self, delivery_id: str) -> FinalOutcome:
+        """Return what became of a message."""
+        found = self._observer.transitions.get(delivery_id)
+        return found or (NOT_SETTLED if delivery_id in self._pending else DONE)
 
     # metrics
 
@@ -108,30 +110,37 @@ class Observing:
 
     def _values(self) -> dict[str, Any]:
         """Return the values of the metrics by queue."""
-        from tarry.observing.metrics import Ending, values_of
+        from tarry.observing.metrics import values_of
 
-        records, now = self._invocation.records, self._invocation.now()
-        queues: dict[str, list[Ending]] = {}
-        of_ids: dict[str | None, str] = {}
-        for delivery_id, record in records.items():
-            queue = of_ids[delivery_id] = queue_arn(record.get("eventSourceARN")).name
-            of_ids.setdefault(None, queue)  # of a batch handler's run
-            queues.setdefault(queue, []).append(Ending(*self._ending(delivery_id, record, now)))
-        runs: dict[str, list[float]] = {}
-        for run_id, seconds in self._observer.runs():
-            runs.setdefault(of_ids.get(run_id, ""), []).append(seconds)
-        requests = len(self._observer.requests)
-        values = {}
-        for queue, endings in queues.items():
-            values[queue] = values_of(endings, runs.get(queue, ()), requests)
+        observer, records, runs = self._observer, self._invocation.records, self._observer.runs()
+        requests, values = len(observer.requests), {}
+        for queue, of_queue in _by_queue(records).items():
+            of_runs = [seconds for run_id, seconds in runs if run_id is None or run_id in of_queue]
+            values[queue] = values_of(*self._ends(of_queue), of_runs, requests)
             requests = 0  # an event has one queue, unless it was made by hand
         return values
+
+    def _ends(self, records: Mapping[str, dict[str, Any]]) -> tuple[list[float | None], list[Ending]]:
+        """Return the ages of the messages that simply succeeded in their first delivery, and the ends of the others."""
+        from tarry.observing.metrics import Ending
+
+        others = {*self._observer.transitions, *self._pending, *self._invocation.deliveries}
+        now = self._invocation.now()
+        sent: list[object] = []
+        endings: list[Ending] = []
+        for delivery_id, record in records.items():
+            known = record.get("attributes")
+            if delivery_id in others or type(known) is not dict or known.get("ApproximateReceiveCount") != "1":
+                endings.append(Ending(*self._ending(delivery_id, record, now)))
+            else:
+                sent.append(known.get("SentTimestamp"))
+        return [_age(at, now) for at in map(epoch_seconds, sent)], endings
 
     def _ending(
         self, delivery_id: str, record: dict[str, Any], now: float
     ) -> tuple[Outcome, int | None, bool, bool, int | None, float | None]:
         """Return the fields of a message's `Ending`."""
-        transition, made = self._transitions[delivery_id], self._invocation.deliveries.get(delivery_id)
+        transition, made = self._transition(delivery_id), self._invocation.deliveries.get(delivery_id)
         outcome, delay = transition.outcome, transition.delay
         attributes = record.get("attributes")
         known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
@@ -147,7 +156,7 @@ class Observing:
             bool(delay) and not transition.is_copied,
             transition.is_refused,
             None if outcome.kind in NEVER_RUN else 1 if made is None else made.attempt,
-            None if sent is None else max(0.0, now - sent),
+            _age(sent, now),
         )
 
     # the hook
@@ -162,17 +171,17 @@ class Observing:
             interruption = invocation.world.threads.interrupt(patience, limit.fire)
         called = 0
         try:
-            for delivery_id, transition in self._transitions.items():
+            for delivery_id in invocation.records:
                 if limit.is_over:
                     break
                 called += 1
-                self._call(on_outcome, delivery_id, transition, limit)
+                self._call(on_outcome, delivery_id, self._transition(delivery_id), limit)
         finally:
             if interruption is not None:
                 interruption.cancel()
-        if limit.is_over and (called < len(self._transitions) or limit.has_interrupted):
+        if limit.is_over and (called < len(invocation.records) or limit.has_interrupted):
             text = (
-                f"on_outcome was called for {called} of {len(self._transitions)} messages, because there was no time "
+                f"on_outcome was called for {called} of {len(invocation.records)} messages, because there was no time "
                 "left. The outcomes hold. Make it faster, or give the function a longer Timeout."
             )
             self._log.problem("on_outcome_stopped", text, level=WARNING)
@@ -203,6 +212,22 @@ class Observing:
         if not is_kept:
             del invocation.deliveries[delivery_id]
             vars(delivery).pop("message", None)  # they refer to each other
+
+
+def _age(sent: float | None, now: float) -> float | None:
+    """Return the seconds since a message was sent; None if that is unknown."""
+    return None if sent is None else now - sent if now > sent else 0.0
+
+
+def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
+    """Return the records of each queue, by its name."""
+    sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    if len(sources) == 1:
+        return {queue_arn(sources.pop()).name: records}
+    queues: dict[str, dict[str, dict[str, Any]]] = {}
+    for delivery_id, record in records.items():
+        queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record
+    return dict(queues)
 
 
 class _Limit:
