@@ -199,7 +199,20 @@ def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
     assert calls.total() <= 32, calls
 
 
-@pytest.mark.usefixtures("_only_tarry")
+@pytest.mark.usefixtures("without_loggers")
+def test_the_keys_for_powertools_logger_take_few_calls_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the handler and its message two, for its keys four, and Powertools' own three."""
+    from aws_lambda_powertools import Logger
+
+    for library in ("opentelemetry.trace", "aws_xray_sdk.core"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
+    _ = Logger(service="budget")
+    few, more = (calls_of(does_nothing, batch_of(size)) for size in (10, 60))
+    assert (more - few).total() <= 50 * 9, more - few
+    assert (more - few)["Message.logger_keys"] == 50
+
+
+@pytest.mark.usefixtures("_only_tarry", "without_loggers")
 def test_metrics_take_few_calls_for_a_message_that_succeeds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

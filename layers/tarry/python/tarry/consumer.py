@@ -213,11 +213,12 @@ class Consumer(Generic[T]):
 
             keeps_failures = self._on_outcome is not None
             invocation.observer = Observer(invocation.world.clock.monotonic, keeps_failures=keeps_failures)
+            invocation.observes = True
         keys = modules.get("tarry.observing.logger_keys")
         if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
             from tarry.observing import logger_keys as keys
-        invocation.logger_keys = keys is not None and bool(keys.formatters())
-        invocation.observes = invocation.logger_keys or invocation.observer is not None
+        if keys is not None and keys.formatters():
+            invocation.logger_keys = invocation.observes = True
 
     def _runner(self, run: Run) -> Callable[[], None]:
         """Return a function that runs the handler over the batch."""

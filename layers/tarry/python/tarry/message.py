@@ -162,6 +162,18 @@ class Message(Generic[T]):
         ``message_id``, ``delivery_id``, ``queue``, ``attempt``, and ``group_id`` if there is one. Powertools' `Logger`
         shows them without a call on all lines of a handler of one message.
         """
+        attributes = self._record.get("attributes")
+        if (
+            self._made is None
+            and self._delivery_id not in self._invocation.deliveries
+            and type(attributes) is dict
+            and attributes.get("ApproximateReceiveCount") == "1"
+            and "MessageGroupId" not in attributes
+        ):  # most messages: their keys need no object
+            from tarry.support.arn import queue_arn
+
+            queue = queue_arn(self._record.get("eventSourceARN")).name
+            return {"message_id": self._delivery_id, "delivery_id": self._delivery_id, "queue": queue, "attempt": 1}
         delivery = self._made or self._invocation.known_delivery(self._delivery_id, self._record)
         keys: dict[str, Any] = {
             "message_id": delivery.id,

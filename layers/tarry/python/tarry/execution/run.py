@@ -229,7 +229,8 @@ class Run:
         function = self.handler() if self.claims is None else self._claiming(self.claims)
         if invocation.payload_reader is not None:
             function = _validating(function)
-        function = self.traced(function)
+        if self.tracing:
+            function = self.traced(function)
         if invocation.logger_keys:
             from tarry.observing.logger_keys import with_keys
 
