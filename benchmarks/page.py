@@ -45,8 +45,9 @@ BEHIND = {
     ),
     "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
-        "Each request to the table runs in a thread, so that one that hangs cannot outlast the invocation; Powertools "
-        "waits for it. The records are completed together after the batch."
+        "Both make the same two requests for a message. tarry makes them in another thread, which is kept, so that one "
+        "that hangs cannot outlast the invocation; Powertools waits for it. To pass a request to a thread and its "
+        "answer back takes some 50 microseconds."
     ),
     "with metrics": (
         "tarry writes three values for each message: its attempts, its age, and the handler's time, for which it reads "

@@ -25,7 +25,7 @@ from tarry import (
     consumer,
 )
 from tarry.execution.event_loop import event_loop
-from tarry.execution.threads import WorkerPool
+from tarry.execution.threads import HandlerWorkers
 from tarry.observing.logger_keys import KEYS
 from tarry.testing import Sandbox
 from tarry.world import current
@@ -652,7 +652,7 @@ def test_an_abandoned_thread_occupies_its_worker_until_it_ends() -> None:  # SPE
         assert failed(handler(eight, Context())) == []
         assert running.most == 2
         stuck.gate.set()
-        pool = wire.world.keep(WorkerPool)
+        pool = wire.world.keep(HandlerWorkers)
         wait_until(lambda: pool.abandoned == 0)
         places = 3
         assert failed(handler(eight, Context())) == []

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +42,7 @@ from tarry.idempotency.records import Records
 from tarry.message import delivery_of
 from tarry.support import answers
 from tarry.visibility.leases import lose_lease
+from tarry.world import RealThreads
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
@@ -290,6 +291,25 @@ def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: 
     assert failed(orders(event(record()), Context())) == []
     assert statuses == ["INPROGRESS"] * 3
     assert records.operations == ["PutItem", "UpdateItem"]
+
+
+def test_the_requests_of_a_batch_run_in_a_few_threads_that_are_kept(
+    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start a thread for each would take half as long as boto3 takes for a request."""
+    started: list[object] = []
+    start = RealThreads.start
+
+    def counted(self: RealThreads, work: Callable[[], None]) -> Any:
+        started.append(work)
+        return start(self, work)
+
+    monkeypatch.setattr(RealThreads, "start", counted)
+    handler = Handler().consumer("sync", idempotency=records.layer())
+    for number in range(2):
+        handler(event(*(record({}, f"m{number}-{index}") for index in range(5))), Context())
+    assert len(records.operations) == 20
+    assert len(started) <= 5  # a thread may not be free again yet when the next request comes
 
 
 def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table, wire: Wire) -> None:  # SPEC K4

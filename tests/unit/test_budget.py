@@ -127,7 +127,7 @@ def test_with_an_attempt_store_a_clean_batch_loads_nothing_more_and_makes_no_cli
 
 
 def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_handlers() -> None:
-    """Nothing asks for a message's delivery, attempt or group before a message of the batch has failed."""
+    """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
     unused = "assert not {'tarry.delivery', 'tarry.execution.verdicts', 'tarry.execution.order'} & set(sys.modules)"
     assert heavy_modules_after(f"{clean_batch(SYNC, FIFO)}\n{unused}") == []
 
@@ -208,7 +208,7 @@ def test_the_keys_for_powertools_logger_take_few_calls_for_a_message(monkeypatch
         monkeypatch.delitem(sys.modules, library, raising=False)
     _ = Logger(service="budget")
     few, more = (calls_of(does_nothing, batch_of(size)) for size in (10, 60))
-    assert (more - few).total() <= 50 * 9, more - few
+    assert (more - few).total() <= 50 * 10, more - few
     assert (more - few)["Message.logger_keys"] == 50
 
 
@@ -220,7 +220,7 @@ def test_metrics_take_few_calls_for_a_message_that_succeeds(
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
     handler = consumer(lambda message: None)
     few, more = (calls_of(handler, batch_of(size)) for size in (10, 60))
-    assert (more - few).total() <= 50 * 9, more - few
+    assert (more - few).total() <= 50 * 10, more - few
     assert capsys.readouterr().out.count("MessagesCommitted") == 8
 
 

@@ -8,79 +8,36 @@ from __future__ import annotations
 
 import math
 import threading
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution.jobs import ABANDONED, Jobs
 from tarry.execution.timeouts import current_traceback
 from tarry.support.forks import exit_if_forked, generation
+from tarry.support.workers import WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
     from types import FrameType
 
     from tarry.execution.jobs import Coordinator, Job
     from tarry.execution.run import Run
-    from tarry.world import World
 
 STUCK_ON_FIFO = "A sync handler did not end in time, and the next message of its FIFO group must not run beside it"
 STUCK = "Sync handlers did not end in time and take all places of concurrency="
 
 
-class WorkerPool:
-    """The worker threads of a process."""
+class HandlerWorkers(WorkerPool):
+    """The workers that run handlers."""
 
-    def __init__(self, world: World) -> None:
-        self.threads = world.threads
-        self.lock = threading.Lock()
-        self.abandoned = 0
-        """The number of workers that run an abandoned job."""
-        self._idle: list[Worker] = []
-
-    def take(self) -> Worker:
-        """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
-        with self.lock:
-            if self._idle:
-                return self._idle.pop()
-        return Worker(self)
-
-    def put_back(self, worker: Worker) -> None:
-        """Put an idle worker back into the pool."""
-        with self.lock:
-            self._idle.append(worker)
-
-
-class Worker:
-    """A thread that runs one job after the other."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-        self._called = pool.threads.event()
-        self._work: Callable[[], None] | None = None
-        self.ident: int | None = None
-        Context().run(pool.threads.start, self._serve)  # in an empty context, not that of an invocation
-
-    def give(self, work: Callable[[], None]) -> None:
-        """Have the thread call ``work``, which must not raise."""
-        self._work = work
-        self._called.set()
-
-    def _serve(self) -> None:
-        self.ident = threading.get_ident()
-        while True:
-            self._called.wait()
-            self._called.clear()
-            work, self._work = self._work, None
-            if work is not None:
-                work()
-            del work  # frees the message as well
-            self._pool.put_back(self)
+    abandoned = 0
+    """The number of workers that run an abandoned job."""
 
 
 class ThreadExecutor:
     """A `tarry.execution.jobs.JobExecutor` that runs the jobs of one invocation in the workers."""
 
-    def __init__(self, pool: WorkerPool, run: Run) -> None:
+    def __init__(self, pool: HandlerWorkers, run: Run) -> None:
         self._pool = pool
         self._run = run
         self._some_ended = pool.threads.event()
@@ -160,7 +117,7 @@ class ThreadExecutor:
 
 def run_in_threads(coordinator: Coordinator, run: Run) -> None:
     """Run a coordinator in this thread, with its jobs in the workers. It must not await anything else."""
-    pool = run.invocation.world.keep(WorkerPool)
+    pool = run.invocation.world.keep(HandlerWorkers)
     jobs = Jobs(ThreadExecutor(pool, run), run.deadline, run.monotonic)
     try:
         _run_without_waiting(coordinator(jobs))

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tarry.support.causes import name_of
+from tarry.support.workers import WorkerPool
 from tarry.world import Interrupted
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ PATIENCE_SHARE = 0.25
 """The share of the time left to wait at most."""
 MAX_REQUESTS = 10
 """The most requests at once: as many connections as a boto3 client has by default."""
+
+
+class RequestWorkers(WorkerPool):
+    """The workers that make requests to tables. One whose request does not end is not used again until it does."""
 
 
 class TableSilent(Exception):
@@ -76,8 +81,8 @@ def answers_of(
 
     When no answer comes for the time of ``patience``, those that have not come are missing, and no more requests begin.
     """
-    threads = invocation.world.threads
-    answered = threads.event()
+    workers = invocation.world.keep(RequestWorkers)
+    answered = workers.threads.event()
     todo = deque(enumerate(works))
     came: dict[int, TableAnswer] = {}
 
@@ -92,7 +97,7 @@ def answers_of(
 
     for _ in range(min(MAX_REQUESTS, len(works))):
         try:
-            threads.start(make)
+            workers.start(make)
         except RuntimeError:  # the process may have no more threads
             make()
     while True:
@@ -127,7 +132,7 @@ async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> Tab
     seconds = patience(invocation)
     timer = loop.call_later(seconds, lambda: end(TableAnswer.missing(seconds)))
     try:
-        invocation.world.threads.start(make)
+        invocation.world.keep(RequestWorkers).start(make)
     except RuntimeError:  # the process may have no more threads
         make()
     try:

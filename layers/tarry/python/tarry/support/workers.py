@@ -1,0 +1,69 @@
+"""Worker threads that are kept between invocations: to start a thread takes longer than most requests' own work."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarry.world import World
+
+
+class WorkerPool:
+    """The worker threads of a process for one purpose."""
+
+    def __init__(self, world: World) -> None:
+        self.threads = world.threads
+        self.lock = threading.Lock()
+        self._idle: list[Worker] = []
+
+    def take(self) -> Worker:
+        """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
+        with self.lock:
+            if self._idle:
+                return self._idle.pop()
+        return Worker(self)
+
+    def put_back(self, worker: Worker) -> None:
+        """Put an idle worker back into the pool."""
+        with self.lock:
+            self._idle.append(worker)
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Call ``work``, which must not raise, in a worker and a copy of the current context.
+
+        Raises:
+            RuntimeError: The process may have no more threads.
+        """
+        self.take().give(partial(copy_context().run, work))
+
+
+class Worker:
+    """A thread that runs one job after the other."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._called = pool.threads.event()
+        self._work: Callable[[], object] | None = None
+        self.ident: int | None = None
+        Context().run(pool.threads.start, self._serve)  # in an empty context, not that of an invocation
+
+    def give(self, work: Callable[[], object]) -> None:
+        """Have the thread call ``work``, which must not raise."""
+        self._work = work
+        self._called.set()
+
+    def _serve(self) -> None:
+        self.ident = threading.get_ident()
+        while True:
+            self._called.wait()
+            self._called.clear()
+            work, self._work = self._work, None
+            if work is not None:
+                work()
+            del work  # frees the message as well
+            self._pool.put_back(self)
