@@ -38,7 +38,7 @@ class FailingStore(MemoryAttempts):
         self._trouble()
         found = super().read(ids)
         for key in ids:
-            self.returned.setdefault(key, set()).add(tuple(found.get(key, {}).get("runs", ())))
+            self.returned.setdefault(key, set()).add(tuple(counted_runs(found.get(key, {}))))
         self._lost()
         return found
 
@@ -64,6 +64,12 @@ class FailingStore(MemoryAttempts):
             raise ConnectionError("the answer was lost")
 
 
+def counted_runs(record: Mapping[str, Any]) -> set[int]:
+    """Return the deliveries of a record that are attempts: runs that failed, or started and did not end."""
+    runs, ended = set(record.get("runs", ())), set(record.get("deliveries", ()))
+    return runs | (set(record.get("started", ())) - ended)
+
+
 def judge(seed: int) -> SeedResult:
     """Run a seed with a store; return the defects."""
     scenario, store = draw(seed), FailingStore(seed)
@@ -82,7 +88,7 @@ def judge(seed: int) -> SeedResult:
 def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
     """Yield what is wrong with the counted runs of a message in one queue."""
     key = f"{copy.sent_to}#{copy.delivery_id}"
-    counted = set(store.records.get(key, {}).get("runs", ()))
+    counted = counted_runs(store.records.get(key, {}))
     carried = int((copy.record or {}).get("carried") or 0)
     failed = 0
     for delivery in copy.deliveries:

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tarry import AttemptChange, Fixed, MemoryAttempts, Message, consumer
+from tarry import (
+    AttemptChange,
+    DropMessage,
+    Failure,
+    Fixed,
+    MemoryAttempts,
+    Message,
+    Outcome,
+    RetryInPlace,
+    consumer,
+)
 from tarry.testing import Sandbox
 from tests.loglines import lines
 from tests.simulation.attempts import MOODS, FailingStore, judge_alone
@@ -114,20 +124,114 @@ def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> Non
         assert [len(history) for history in histories] == [3] * 10
 
 
-@pytest.mark.parametrize("batch_size", [1, 10])
-def test_on_fifo_sqs_moves_the_rest_of_its_batch_with_a_message_that_crashes(batch_size: int) -> None:
-    """The guide says so: SQS has counted the same receives for all of them."""
+class Ledger:
+    """A FIFO queue like that of functions/ledger, with one group. A body says what becomes of each run of its message.
 
-    @consumer(max_attempts=2, backoff=Fixed(30), attempts=MemoryAttempts())
-    def handler(message: Message) -> None:
-        if message.body == "0":
-            os._exit(1)
+    ``x``: it kills the process; ``f``: it fails; ``*`` repeats the last letter. After the last letter, it succeeds.
+    """
 
-    with Sandbox() as sandbox:
-        sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo", max_receive_count=25)
-        sandbox.connect(handler, "ledger.fifo", batch_size=batch_size, timeout=10)
-        for index in range(12):
-            sandbox.send("ledger.fifo", str(index), group_id="a")
-        sandbox.run()
-        moved = [each for each in sandbox.messages("ledger-dlq.fifo") if each.failure is None]
-        assert [each.body for each in moved] == [str(index) for index in range(batch_size)]
+    def __init__(self, bodies: Sequence[str], *, max_receive_count: int = 405, **settings: Any) -> None:
+        self.done: list[str] = []
+        self.attempts: dict[str, list[int]] = {}
+        """The attempts of each message's runs."""
+
+        @consumer(**{"max_attempts": 40, "backoff": Fixed(30), "attempts": MemoryAttempts(), **settings})
+        def handler(message: Message) -> None:
+            runs = self.attempts.setdefault(message.body, [])
+            runs.append(message.attempt)
+            script = message.body.partition(" ")[0]
+            match script[0] if script.endswith("*") else script[len(runs) - 1 : len(runs)]:
+                case "x":
+                    os._exit(1)
+                case "f":
+                    raise ValueError("no")
+            self.done.append(message.body)
+
+        with Sandbox() as sandbox:
+            dead_letters, queue = "ledger-dlq.fifo", "ledger.fifo"
+            sandbox.queue(queue, dead_letter=dead_letters, max_receive_count=max_receive_count, visibility_timeout=60)
+            sandbox.connect(handler, queue, batch_size=10, timeout=10)
+            for body in bodies:
+                sandbox.send(queue, body, group_id="a")
+            sandbox.run()
+            self.dead = [(each.body, each.failure) for each in sandbox.messages(dead_letters)]
+            self.seconds = sandbox.elapsed
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_the_messages_behind_one_that_crashes_succeed_and_it_is_dead_lettered_with_its_record(
+    concurrency: int,
+) -> None:  # SPEC C9, O2
+    """SQS counts the same receives for all of them, and would move all ten without a record, after hours."""
+    neighbours = [f"- {number}" for number in range(11)]
+    run = Ledger(["x*", *neighbours], concurrency=concurrency)
+    [(body, failure)] = run.dead
+    assert body == "x*"
+    assert failure is not None
+    assert (failure.reason, failure.attempts, failure.crashes) == ("exhausted", 40, 1)
+    assert failure.type == "tarry.ProcessCrashed"
+    assert [entry["attempt"] for entry in failure.history] == [1, *range(32, 41)]
+    assert run.done == neighbours
+    assert run.seconds < 10 * 60
+
+
+def test_nine_messages_that_crash_do_not_take_the_tenth_with_them() -> None:
+    """Each uses up its attempts; ``maxReceiveCount`` is ``BatchSize * max_attempts + 5``."""
+    run = Ledger([*(f"x* {number}" for number in range(9)), "-"], max_attempts=8, max_receive_count=85)
+    assert [failure and failure.attempts for _, failure in run.dead] == [8] * 9
+    assert run.done == ["-"]
+
+
+def test_a_run_that_crashes_is_an_attempt_if_the_delivery_before_left_no_trace_either() -> None:
+    """Only then its start is written: otherwise each retry would cost a write."""
+    run = Ledger(["xxfxx", "-"])
+    assert run.attempts == {"xxfxx": [1, 1, 2, 3, 3, 4], "-": [1]}
+    run = Ledger(["xxf", "-"], max_attempts=2)
+    [(_, failure)] = run.dead
+    assert failure is not None
+    errors = [(entry["attempt"], entry["error"].partition(":")[0]) for entry in failure.history]
+    assert errors == [(1, "tarry.ProcessCrashed"), (2, "ValueError")]
+
+
+def test_a_message_that_ended_before_another_one_crashed_is_not_taken_for_it() -> None:
+    """It comes back if it is not deleted before the process dies."""
+    run = Ledger(["- 0", "f", "x*", "- 3"], max_attempts=5)
+    assert [(body, failure and failure.attempts) for body, failure in run.dead] == [("x*", 5)]
+    assert {*run.attempts["- 0"]} == {1}
+    assert run.done[-1] == "- 3"
+
+
+def test_a_message_that_crashes_is_dead_lettered_with_its_record_at_its_last_delivery() -> None:
+    """``maxReceiveCount`` is below the number of attempts."""
+    run = Ledger(["x*", "-"], max_receive_count=4)
+    [(_, failure)] = run.dead
+    assert failure is not None
+    assert (failure.reason, failure.attempts) == ("exhausted", 2)
+    assert run.done == ["-"]
+
+
+@pytest.mark.parametrize("steps", ["drops", "keeps", "raises"])
+def test_the_failure_steps_decide_on_a_message_that_crashes(steps: str) -> None:
+    """One that no step takes runs again after its wait: its code may have been corrected."""
+
+    def fails(failure: Failure, next_step: Any) -> Outcome:
+        raise RuntimeError("no")
+
+    lists: dict[str, list[Any]] = {
+        "drops": [RetryInPlace(), DropMessage()],
+        "keeps": [RetryInPlace()],
+        "raises": [fails, RetryInPlace()],
+    }
+    run = Ledger(["xxxx", "-"], max_attempts=2, on_failure=lists[steps])
+    if steps == "drops":
+        assert run.attempts["xxxx"] == [1, 1, 2]
+        assert run.done == ["-"]
+    else:
+        assert run.done == ["xxxx", "-"]
+    assert run.dead == []
+
+
+def test_without_a_store_sqs_moves_the_messages_behind_one_that_crashes_with_it() -> None:
+    """The guide says so."""
+    run = Ledger(["x*", *(f"- {number}" for number in range(11))], max_receive_count=25, attempts=None)
+    assert [failure for _, failure in run.dead] == [None] * 10

@@ -75,7 +75,7 @@ def _compared(
     ]
     if run is None:
         is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
-        may_not_run = is_undecodable or failure.get("reason") == "expiring"
+        may_not_run = is_undecodable or failure.get("reason") == "expiring" or _is_spent_by_crashes(delivery, history)
         return [*compared, ("run of the handler", True, may_not_run)]
     verdict = run.verdict(delivery.copy.delivery_id)
     had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
@@ -97,6 +97,23 @@ def _compared(
     if "first_failed_at" in failure and "failed_at" in failure:
         compared.append(("order of times", True, failure["first_failed_at"] <= failure["failed_at"]))
     return compared
+
+
+def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether a message need not run any more: an attempt store knows that an earlier run crashed (SPEC C9).
+
+    With tarry's own failure steps, it has no attempt or no delivery left.
+    """
+    delivery_id, redrive = delivery.copy.delivery_id, history.redrive(delivery.copy.sent_to)
+    runs = [run for each in delivery.copy.deliveries if each.count < delivery.count for run in each.runs]
+    crashed = [run for run in runs if run.ended is None and run.is_exact(delivery_id)]
+    if not crashed:
+        return False
+    last = crashed[-1]
+    limit = last.limit(delivery_id)
+    if last.has_own_steps(delivery_id) or (redrive is not None and delivery.count >= redrive[1]):
+        return True
+    return limit is None or last.attempt(delivery_id) >= limit
 
 
 def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
