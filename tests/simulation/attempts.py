@@ -13,7 +13,7 @@ from typing import Any
 
 from tarry import AttemptChange, MemoryAttempts, world
 from tarry.testing.checkers import check
-from tarry.testing.deliveries import FAILED, MessageCopy
+from tarry.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
 from tarry.testing.recorded_history import RecordedHistory
 from tests.simulation.campaign import SeedResult, play
 from tests.simulation.scenario import draw
@@ -101,7 +101,10 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
                 yield f"{key}: attempt {runs + 1} of {sorted(read)}"
             if store.mood == "well" and runs < failed:
                 yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {failed} failures"
-        stays = any(event.fields["event"] in STAYS for event in delivery.log_lines)
+            most = sum(may_be_counted(each) for each in copy.deliveries if each.count < delivery.count)
+            if store.mood == "well" and runs > most:
+                yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {most} runs that did not succeed"
+        stays = any(event.fields["event"] in STAYS and "sent_to" not in event.fields for event in delivery.log_lines)
         answered = None if delivery.invocation is None else delivery.invocation.answered
         following = delivery.following
         is_over = answered is not None and following is not None and answered.at <= following.at  # its run is recorded
@@ -110,6 +113,11 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
             own = any(run.has_own_steps(copy.delivery_id) for run in delivery.runs)
             if not (own or copy.is_fifo):
                 yield f"{key}: delivery {delivery.count} is counted, though it ended with {delivery.verdict}"
+
+
+def may_be_counted(delivery: ObservedDelivery) -> bool:
+    """Whether a delivery may be an attempt: its message failed, or its process died while or after it ran."""
+    return bool(delivery.runs) and (delivery.verdict in (*FAILED, "left", None) or not delivery.ended_well)
 
 
 def judge_alone(seed: int) -> SeedResult:

@@ -89,7 +89,7 @@ class Tracking:
         before = {delivery_id: self._end_of(each, pending) for delivery_id, each in self._started.items()}
         ended = {delivery_id: end for delivery_id, end in before.items() if end is not None}
         self._started[delivery.delivery_id] = delivery
-        put = self._put({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited)
+        put = self._put({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited, are_starts=True)
         for delivery_id in ended.keys() & put:
             del self._started[delivery_id]
             if ended[delivery_id].kind == "end":
@@ -113,11 +113,11 @@ class Tracking:
         """Return whether the store has confirmed the change of a message."""
         return delivery.delivery_id in self._written
 
-    def _put(self, changes: Mapping[str, AttemptChange], seconds: float, *, in_background: bool = False) -> list[str]:
+    def _put(self, changes: Mapping[str, AttemptChange], seconds: float, **how: bool) -> list[str]:
         """Write changes, by delivery id; return the delivery ids of those that the store has confirmed."""
         chunks = _chunks(list(changes), MAX_CHANGES)
         works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
-        answers = self._answers(works, seconds, in_background)
+        answers = self._answers(works, seconds, **how)
         return [each for chunk, is_written in zip(chunks, answers, strict=True) if is_written for each in chunk]
 
     def _write(self, changes: Sequence[AttemptChange]) -> bool:
@@ -155,8 +155,18 @@ class Tracking:
 
     # the store's answers
 
-    def _answers(self, works: Sequence[Callable[[], Any]], seconds: float, in_background: bool = False) -> list[Any]:
-        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most."""
+    def _answers(
+        self,
+        works: Sequence[Callable[[], Any]],
+        seconds: float,
+        *,
+        in_background: bool = False,
+        are_starts: bool = False,
+    ) -> list[Any]:
+        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most.
+
+        ``are_starts``: the attempts stay exact if these requests fail.
+        """
         invocation, results = self._invocation, list[Any]()
         if self._is_refused or generation() != invocation.began_in:
             return [None] * len(works)
@@ -176,7 +186,7 @@ class Tracking:
                 results.append(answer.result())
             except BaseException as error:  # noqa: BLE001 of a store of the user's, in another thread
                 results.append(None)
-                self._note(error)
+                self._note(error, is_exact=are_starts)
         return results
 
     def _load(self) -> None:
@@ -191,9 +201,9 @@ class Tracking:
             seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
             answers_of([load], invocation, lambda _: seconds)
 
-    def _note(self, error: BaseException) -> None:
-        """Note that the store fails; log why, once per cold start."""
-        self._invocation.attempt_store_fails = True
+    def _note(self, error: BaseException, *, is_exact: bool = False) -> None:
+        """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts are, all the same."""
+        self._invocation.attempt_store_fails |= not is_exact
         code = _code(error)
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
         self._log_once(error)

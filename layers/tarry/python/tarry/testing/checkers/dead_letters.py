@@ -81,16 +81,17 @@ def _compared(
     had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
     of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
+    attempts = _total_before(delivery.copy) + run.attempt(delivery.copy.delivery_id)
+    untraced = _untraced(delivery, failure, attempts)
     if failure.get("reason") == "exhausted":
-        compared.append(("exhaustion", True, _is_exhausted(delivery, history, _untraced(delivery, failure))))
+        compared.append(("exhaustion", True, _is_exhausted(delivery, history, untraced)))
     if verdict == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
-        attempts_before = _total_before(delivery.copy) + _untraced(delivery, failure)
-        compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
+        compared.append(("attempts", attempts + untraced, failure["attempts"]))
     error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
@@ -129,11 +130,17 @@ def _total_before(copy: MessageCopy) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _untraced(delivery: ObservedDelivery, failure: dict[str, Any]) -> int:
-    """The deliveries without a trace that count as attempts, because the attempt store did not take the last one."""
+def _untraced(delivery: ObservedDelivery, failure: dict[str, Any], attempts: int) -> int:
+    """The deliveries without a trace that count as attempts, because the attempt store did not take the last one.
+
+    ``attempts``: those without them. An earlier copy may be the reason for ``attempts_at_most``.
+    """
     run = delivery.run
-    is_counted = run is not None and run.is_exact(delivery.copy.delivery_id) and "attempts_at_most" in failure
-    return min(delivery.count - 1, int(failure.get("crashes", 0))) if is_counted else 0
+    if run is None or not run.is_exact(delivery.copy.delivery_id) or "attempts_at_most" not in failure:
+        return 0
+    more, most = int(failure.get("attempts", 0)) - attempts, delivery.count - 1
+    crashes = failure.get("crashes")  # None: it was cut
+    return more if more == crashes or (crashes is None and 0 <= more <= most) else 0
 
 
 def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:
