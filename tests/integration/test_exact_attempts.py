@@ -265,6 +265,24 @@ def test_the_requests_of_a_batch(
     assert {attempt for _, attempt in handler.attempts[count:]} == {2}
 
 
+def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left_no_trace(
+    table: AttemptsTable, wire: Wire
+) -> None:  # SPEC O1
+    """With the write before a message goes the end of the one before it."""
+    handler, ids = Handler(table.store), ("m1", "m2", "m3")
+    handler.deliver("works", queue="orders.fifo", ids=ids)
+    handler.deliver("defers", queue="orders.fifo", ids=ids[:1])
+    assert table.operations == ["UpdateItem"]
+    table.operations.clear()
+    handler.deliver("works", queue="orders.fifo", ids=ids[:1], receives=2)
+    assert table.operations == ["BatchGetItem", "UpdateItem"]
+    table.operations.clear()
+    handler.deliver("works", queue="orders.fifo", ids=ids, receives=4)
+    starts = ["UpdateItem", "TransactWriteItems", "TransactWriteItems"]
+    assert table.operations == ["BatchGetItem", *starts, "UpdateItem"]
+    assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
+
+
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_a_message_is_written_before_it_is_shown_again(queue: str, table: AttemptsTable, wire: Wire) -> None:
     written: list[list[str]] = []

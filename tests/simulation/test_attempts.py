@@ -81,6 +81,30 @@ def test_no_invocation_waits_longer_than_a_second_for_the_store(
         assert bool(lines(caplog, "attempts_not_exact")) == (seconds > 0.5)
 
 
+@pytest.mark.parametrize("seconds", [0.3, 20])
+def test_no_fifo_invocation_waits_longer_than_a_second_for_the_store_after_a_crash(seconds: float) -> None:  # SPEC O4
+    """Each message is written before it runs."""
+    with Sandbox() as sandbox:
+
+        @consumer(max_attempts=4, backoff=Fixed(60), attempts=SlowStore(sandbox, seconds))
+        def handler(message: Message) -> None:
+            if message.receive_count == 1:
+                os._exit(1)
+            if message.body == "9":
+                raise ValueError("no")
+
+        sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo", max_receive_count=45)
+        sandbox.connect(handler, "ledger.fifo", timeout=30)
+        for index in range(10):
+            sandbox.send("ledger.fifo", str(index), group_id="a")
+        report = sandbox.run()
+        invoked = {event.fields["request_id"]: event.at for event in report.events if event.what == "invoked"}
+        took = [event.at - invoked[event.fields["request_id"]] for event in report.events if event.what == "answered"]
+        assert len(took) >= 4
+        assert max(took) < 1.8  # the requests to SQS take time as well
+        assert [each.body for each in sandbox.messages("ledger-dlq.fifo")] == ["9"]
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_message_that_crashes_takes_no_attempt_from_its_neighbours(counts: bool) -> None:
     ran: list[int] = []
@@ -130,13 +154,14 @@ class Ledger:
     ``x``: it kills the process; ``f``: it fails; ``*`` repeats the last letter. After the last letter, it succeeds.
     """
 
-    def __init__(self, bodies: Sequence[str], *, max_receive_count: int = 405, **settings: Any) -> None:
+    def __init__(
+        self, bodies: Sequence[str], *, max_receive_count: int = 405, is_async: bool = False, **settings: Any
+    ) -> None:
         self.done: list[str] = []
         self.attempts: dict[str, list[int]] = {}
         """The attempts of each message's runs."""
 
-        @consumer(**{"max_attempts": 40, "backoff": Fixed(30), "attempts": MemoryAttempts(), **settings})
-        def handler(message: Message) -> None:
+        def handle(message: Message) -> None:
             runs = self.attempts.setdefault(message.body, [])
             runs.append(message.attempt)
             script = message.body.partition(" ")[0]
@@ -147,6 +172,11 @@ class Ledger:
                     raise ValueError("no")
             self.done.append(message.body)
 
+        async def handle_async(message: Message) -> None:
+            handle(message)
+
+        settings = {"max_attempts": 40, "backoff": Fixed(30), "attempts": MemoryAttempts(), **settings}
+        handler = consumer(**settings)(handle_async if is_async else handle)
         with Sandbox() as sandbox:
             dead_letters, queue = "ledger-dlq.fifo", "ledger.fifo"
             sandbox.queue(queue, dead_letter=dead_letters, max_receive_count=max_receive_count, visibility_timeout=60)
@@ -158,13 +188,13 @@ class Ledger:
             self.seconds = sandbox.elapsed
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize(("is_async", "concurrency"), [(False, 1), (False, 2), (True, 2)])
 def test_the_messages_behind_one_that_crashes_succeed_and_it_is_dead_lettered_with_its_record(
-    concurrency: int,
+    is_async: bool, concurrency: int
 ) -> None:  # SPEC C9, O2
     """SQS counts the same receives for all of them, and would move all ten without a record, after hours."""
     neighbours = [f"- {number}" for number in range(11)]
-    run = Ledger(["x*", *neighbours], concurrency=concurrency)
+    run = Ledger(["x*", *neighbours], is_async=is_async, concurrency=concurrency)
     [(body, failure)] = run.dead
     assert body == "x*"
     assert failure is not None

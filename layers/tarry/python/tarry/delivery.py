@@ -44,7 +44,7 @@ class Delivery:
     is_untraced = False
     """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
     crashed: tuple[int, ...] = ()
-    """The earlier deliveries whose runs crashed, once the failure steps have decided on them (`tarry.execution.starts`)."""
+    """The earlier deliveries whose runs crashed, once the failure steps were asked (`tarry.execution.starts`)."""
     is_of_crash = False
     """Whether the failure steps decide on the last run, which crashed: the message does not run in this delivery."""
     is_behind = False

@@ -10,7 +10,7 @@ from tarry.attempts.store import OF_OPEN_MESSAGES
 from tarry.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from botocore.exceptions import ClientError
 
@@ -81,7 +81,7 @@ class DynamoDBAttempts:
         from botocore.exceptions import ClientError
 
         updates = {change.id: self._update(change) for change in changes}
-        counted = {change.id: self._counting(change) for change in changes if change.kind != "end"}
+        counting = {change.id: self._counting(change) for change in changes if change.kind != "end"}
         failed: ClientError | None = None
         for tries in (1, 2, 3):
             try:
@@ -92,17 +92,14 @@ class DynamoDBAttempts:
                     self._load().transact_write_items(TransactItems=items)
                 break
             except ClientError as error:
-                codes = _codes(error, len(updates))
-                if codes is None or (tries == 3 and len(updates) > 1):
+                codes = _codes(error, updates)
+                if not codes or (tries == 3 and len(updates) > 1):
                     raise
-                for key, code in zip([*updates], codes, strict=False):
-                    if code == REFUSED and key in counted:  # a later delivery has written, or has ended the message
-                        updates[key] = counted.pop(key)
-                    elif code == REFUSED:
-                        del updates[key]
-                    elif code != "None" and tries == 2:
-                        del updates[key]
-                        failed = error
+                refused = {key for key, code in codes.items() if code == REFUSED}  # a later delivery has written
+                given_up = {key for key, code in codes.items() if code not in ("None", REFUSED) and tries == 2}
+                updates = {key: update for key, update in updates.items() if key not in refused | given_up}
+                updates |= {key: counting.pop(key) for key in refused & counting.keys()}
+                failed = error if given_up else failed
         if failed is not None:
             raise failed
 
@@ -158,15 +155,14 @@ def make_client() -> Any:
     return boto3.session.Session().client("dynamodb", config=config)
 
 
-def _codes(error: ClientError, updates: int) -> Sequence[str] | None:
-    """Return for each update of a refused request why it was refused, "None" if it was not; None for other errors."""
+def _codes(error: ClientError, keys: Iterable[str]) -> dict[str, str]:
+    """Return for each key of a refused request why it was refused, "None" if it was not; nothing for other errors."""
     code = error.response["Error"]["Code"]
     if code == f"{REFUSED}Exception":
-        return [REFUSED]
-    if code != "TransactionCanceledException":
-        return None
-    reasons: Any = error.response.get("CancellationReasons") or [{}] * updates
-    return [reason.get("Code", "None") for reason in reasons]
+        return dict.fromkeys(keys, REFUSED)
+    reasons: Any = error.response.get("CancellationReasons") or []
+    codes = dict.fromkeys(keys, "None") if code == "TransactionCanceledException" else {}
+    return codes | {key: reason.get("Code", "None") for key, reason in zip(codes, reasons, strict=False)}
 
 
 def record_of(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The protocol of attempt stores. A store has one record for each message that failed, was deferred or released.
 
-A record is a dict of JSON values. The first three keys are lists of receive counts; all keys but the first one of them to
-be written can be missing:
+A record is a dict of JSON values. Its first three keys are lists of receive counts. Any key can be missing:
 
     runs             the deliveries whose runs failed or crashed: attempts
     deliveries       all deliveries that left a trace when they ended: ``runs``, deferrals, releases

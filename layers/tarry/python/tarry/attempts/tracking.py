@@ -202,7 +202,7 @@ class Tracking:
             answers_of([load], invocation, lambda _: seconds)
 
     def _note(self, error: BaseException, *, is_exact: bool = False) -> None:
-        """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts are, all the same."""
+        """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts still are."""
         self._invocation.attempt_store_fails |= not is_exact
         code = _code(error)
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)

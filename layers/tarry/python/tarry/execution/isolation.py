@@ -3,8 +3,8 @@
 A message that kills its process is one of them. Before the first redelivered message starts, acknowledged messages are
 deleted, and the redelivered ones get visibilities that end one after the other (on FIFO group by group, when their
 leases are renewed: `tarry.visibility.renewal`). After a crash they come back one by one, so the message that crashes
-the process comes back alone, and takes no other message with it to the dead-letter queue. On FIFO it comes back with the
-messages behind it: an attempt store can tell which of them crashed (`tarry.execution.starts`).
+the process comes back alone, and takes no other message with it to the dead-letter queue. On FIFO it comes back with
+the messages behind it: an attempt store can tell which of them crashed (`tarry.execution.starts`).
 """
 
 from __future__ import annotations

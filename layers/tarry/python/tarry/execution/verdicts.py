@@ -159,7 +159,7 @@ class Verdicts:
         return self._take(decided, early=early)
 
     def on_crash(self, delivery: Delivery, crashed: tuple[int, ...]) -> Failure | None:
-        """Have the failure steps decide on the last run of a message, which crashed; return its failure if they retry it.
+        """Have the failure steps decide on a message whose last run crashed; return the failure if they retry it.
 
         The message then runs at once: it has waited for its redelivery. ``crashed``: the receive counts of the runs.
         """
