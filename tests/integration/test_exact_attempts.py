@@ -549,6 +549,9 @@ def test_without_a_store_a_dead_letter_says_that_its_attempts_may_be_too_many(
     assert handler.failures[0].crashes is None
     [line] = lines(caplog, "dead_lettered")
     assert "text='at most 3 attempts'" in line.getMessage()
+    Handler(None, fatal=ValueError).deliver(receives=2)
+    assert wire.envelopes()[1]["failure"]["attempts_at_most"] is True
+    assert "at most" not in lines(caplog, "dead_lettered")[1].getMessage()
 
 
 @pytest.mark.parametrize("fatal", [True, False])
