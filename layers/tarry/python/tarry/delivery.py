@@ -41,12 +41,12 @@ class Delivery:
     """The `Tarry` attribute; None if the message has none."""
     stored: Mapping[str, Any] | None = None
     """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
-    is_untraced = False
-    """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
     crashed: tuple[int, ...] = ()
     """The earlier deliveries whose runs crashed, once the failure steps were asked (`tarry.execution.starts`)."""
     is_of_crash = False
     """Whether the failure steps decide on the last run, which crashed: the message does not run in this delivery."""
+    is_untraced = False
+    """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
     is_behind = False
     """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None
