@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -149,13 +150,19 @@ def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> Non
 
 
 class Ledger:
-    """A FIFO queue like that of functions/ledger, with one group. A body says what becomes of each run of its message.
+    """A FIFO queue like that of functions/ledger. A body says what becomes of each run of its message.
 
     ``x``: it kills the process; ``f``: it fails; ``*`` repeats the last letter. After the last letter, it succeeds.
     """
 
     def __init__(
-        self, bodies: Sequence[str], *, max_receive_count: int = 405, is_async: bool = False, **settings: Any
+        self,
+        bodies: Sequence[str],
+        *,
+        max_receive_count: int = 405,
+        groups: int = 1,
+        is_async: bool = False,
+        **settings: Any,
     ) -> None:
         self.done: list[str] = []
         self.attempts: dict[str, list[int]] = {}
@@ -181,8 +188,8 @@ class Ledger:
             dead_letters, queue = "ledger-dlq.fifo", "ledger.fifo"
             sandbox.queue(queue, dead_letter=dead_letters, max_receive_count=max_receive_count, visibility_timeout=60)
             sandbox.connect(handler, queue, batch_size=10, timeout=10)
-            for body in bodies:
-                sandbox.send(queue, body, group_id="a")
+            for index, body in enumerate(bodies):
+                sandbox.send(queue, body, group_id=str(index % groups))
             sandbox.run()
             self.dead = [(each.body, each.failure) for each in sandbox.messages(dead_letters)]
             self.seconds = sandbox.elapsed
@@ -229,6 +236,16 @@ def test_a_message_that_ended_before_another_one_crashed_is_not_taken_for_it() -
     assert [(body, failure and failure.attempts) for body, failure in run.dead] == [("x*", 5)]
     assert {*run.attempts["- 0"]} == {1}
     assert run.done[-1] == "- 3"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_message_of_another_group_is_taken_for_the_one_that_crashes(is_async: bool) -> None:
+    """With ``concurrency``, groups run at the same time, but not after a crash."""
+    bodies = ["x* 0", *(f"- {number}" for number in range(1, 8))]
+    run = Ledger(bodies, groups=4, max_attempts=1, concurrency=4, is_async=is_async)
+    assert [body for body, _ in run.dead] == ["x* 0"]
+    assert {*run.done} == {*bodies[1:]}
+    assert {*chain.from_iterable(run.attempts.values())} == {1}
 
 
 def test_a_message_that_crashes_is_dead_lettered_with_its_record_at_its_last_delivery() -> None:

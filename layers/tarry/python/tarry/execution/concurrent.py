@@ -152,6 +152,8 @@ class Concurrent:
 
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
+        if isolation is not None and self._is_last_part and isolation.is_one_by_one and len(self._jobs):
+            return None
         while not self._is_out_of_time and (message := queue.next()) is not None:
             if run.is_fifo and run.verdicts.is_stopped(delivery := delivery_of(message)):
                 run.verdicts.release(delivery)

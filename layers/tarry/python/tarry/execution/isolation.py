@@ -95,6 +95,11 @@ class Isolation:
         if sqs_answers and len(on_standard) > 1:
             self._spread(on_standard, beyond)
 
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether no message may run beside a redelivered one, so that the one that crashes is known."""
+        return self._starts is not None and self._starts.are_written
+
     def start(self, delivery: Delivery) -> bool:
         """Return whether a redelivered message runs; not if its last run crashed, and the failure steps say no.
 

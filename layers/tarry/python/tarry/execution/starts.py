@@ -1,9 +1,10 @@
 """On FIFO with an attempt store: which message crashed is known, because its start is written before it runs (SPEC C9).
 
 SQS delivers a message that kills its process together with the messages behind it, and counts the same receives for all
-of them. So a message whose last delivery left no trace is written to the store before it runs again. If that run does
-not end either, it is an attempt that failed: the failure steps decide on it when the message comes back. At the latest
-at the queue's last delivery it is dead-lettered with its record, and the messages behind it run.
+of them. So if the last delivery of a message left no trace, the redelivered messages of its batch run one at a time,
+and each is written to the store before it runs. If the run does not end either, it is an attempt that failed: the
+failure steps decide on it when the message comes back. At the latest at the queue's last delivery it is dead-lettered
+with its record, and the messages behind it run.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class RunStarts:
 
     def __init__(self, run: Run, deliveries: Iterable[Delivery]) -> None:
         self._run = run
-        self._writes = False
-        """Whether a start was written: from then on, all are, so that only the messages that ran last can be meant."""
+        self.are_written = False
+        """Whether each message is written before it runs."""
         for delivery in deliveries:
+            self.are_written = self.are_written or _left_no_trace(delivery)
             if _crashed(delivery):  # looked up while no handler runs that would wait for it
                 run.verdicts.outcomes.settlement.facts(delivery)
 
@@ -45,8 +47,7 @@ class RunStarts:
             crash = self._run.verdicts.on_crash(delivery, crashed)
             if crash is None:
                 return False
-        self._writes = self._writes or _left_no_trace(delivery)
-        if self._writes:
+        if self.are_written:
             invocation, handling = self._run.invocation, self._run.handling
             options = handling.steps.of(delivery.queue).dead_letter
             change, notice = start_of(delivery, crash, options, invocation.now())
@@ -65,6 +66,6 @@ def _crashed(delivery: Delivery) -> tuple[int, ...]:
 def _left_no_trace(delivery: Delivery) -> bool:
     """Return whether it is not known how the message's last delivery ended."""
     stored, last = delivery.stored, delivery.receive_count - 1
-    if stored is None or last < 1:
+    if stored is None or last < 1 or not delivery.source.is_fifo:
         return False
     return last not in stored.get("deliveries", ()) or last in stored["crashed"]
