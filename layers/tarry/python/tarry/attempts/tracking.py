@@ -59,6 +59,10 @@ class Tracking:
         """The changes that it has not confirmed, by delivery id; they are written once more at the end."""
         self._started: dict[str, Delivery] = {}
         """The messages whose starts were written, and whose ends were not, by delivery id."""
+        self._writes_starts = True
+        """Whether starts are written: no more in this invocation once the store has failed to."""
+        self._reported = set[str]()
+        """The delivery ids of messages that `start` has reported."""
         self._closed = set[str]()
         """The delivery ids of messages whose records were closed while others ran."""
 
@@ -81,19 +85,40 @@ class Tracking:
         found: Any = self._store.read(ids)
         return {key: _checked(found[key]) if key in found else {} for key in ids}
 
-    def start(self, delivery: Delivery, change: AttemptChange, pending: Container[str]) -> None:
+    def start(self, delivery: Delivery, change: AttemptChange, pending: Container[str]) -> bool:
         """Write that a message is about to run, and what became of those that started before it. Blocks, like `read`.
 
-        If the process dies, the store then has which messages were running. ``pending``: as for `finish`.
+        If the process dies, the store then has which message was running. Return False if another one would be taken
+        for it: its start was written, and its end was not confirmed. ``pending``: as for `finish`.
         """
-        before = {delivery_id: self._end_of(each, pending) for delivery_id, each in self._started.items()}
-        ended = {delivery_id: end for delivery_id, end in before.items() if end is not None}
-        self._started[delivery.delivery_id] = delivery
-        put = self._put({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited, are_starts=True)
-        for delivery_id in ended.keys() & put:
-            del self._started[delivery_id]
-            if ended[delivery_id].kind == "end":
+        ended = self._ends_of_started(pending)
+        if self._writes_starts:
+            self._started[delivery.delivery_id] = delivery
+            confirmed = self._put_starts({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited)
+            self._writes_starts = len(confirmed) == len(ended) + 1
+            ended = {key: end for key, end in ended.items() if key not in confirmed}
+        unknown = ended.keys() - self._reported
+        self._reported |= unknown
+        return not unknown
+
+    def close_started(self, pending: Container[str]) -> None:
+        """Close the records of messages that were written before they ran and are done; requests to SQS follow."""
+        done = {key: end for key, end in self._ends_of_started(pending).items() if end.kind == "end"}
+        if done:
+            self._put_starts(done, SECONDS)
+
+    def _ends_of_started(self, pending: Container[str]) -> dict[str, AttemptChange]:
+        ends = {delivery_id: self._end_of(each, pending) for delivery_id, each in self._started.items()}
+        return {delivery_id: end for delivery_id, end in ends.items() if end is not None}
+
+    def _put_starts(self, changes: dict[str, AttemptChange], seconds: float) -> list[str]:
+        confirmed = self._put(changes, seconds, are_starts=True)
+        for delivery_id in confirmed:
+            if changes[delivery_id].kind != "start":
+                del self._started[delivery_id]
+            if changes[delivery_id].kind == "end":
                 self._closed.add(delivery_id)
+        return confirmed
 
     def has(self, delivery: Delivery) -> bool:
         """Return whether the change of a message was written, or is to be written once more at the end."""

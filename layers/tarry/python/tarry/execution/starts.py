@@ -53,7 +53,9 @@ class RunStarts:
             change, notice = start_of(delivery, crash, options, invocation.now())
             if notice is not None:
                 handling.log.notices(delivery, [notice])
-            tracking_of(invocation, handling.log).start(delivery, change, self._run.pending)
+            tracking, acks = tracking_of(invocation, handling.log), invocation.acks
+            if not tracking.start(delivery, change, self._run.pending) and acks is not None:
+                acks.delete_now(())  # those that are done must not come back, and be taken for a message that crashed
         return True
 
 

@@ -85,17 +85,22 @@ def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
         if earlier is None:
             return None
         most = max(earlier, earlier + before.count - _early_receives(before.copy) - 1)
-        if not (_has_store(copy) or _has_store(before.copy)):
-            return most
-        carried = int((copy.record or {}).get("carried") or 0)  # a store does not count receives, unless it fails
-        return carried if earlier <= carried <= most else most
+        return _as_stored(copy, earlier, most) if history.uses_attempt_store else most
     was_deferred = _was_deferred(before, history)
-    return None if was_deferred is None else number - was_deferred
+    if was_deferred is None:
+        return None
+    number -= was_deferred
+    is_exact = before.run is not None and before.run.is_exact(before.copy.delivery_id)
+    return _as_stored(copy, number, number + before.count - 1) if is_exact else number
 
 
-def _has_store(copy: MessageCopy) -> bool:
-    """Whether an attempt store has counted a run of a copy."""
-    return any(run.is_exact(copy.delivery_id) for delivery in copy.deliveries for run in delivery.runs)
+def _as_stored(copy: MessageCopy, least: int, most: int) -> int:
+    """The attempts that a copy carries, if they are possible with an attempt store, else ``least``.
+
+    A store knows which deliveries were runs. If it fails, deliveries without a trace count as attempts too.
+    """
+    carried = int((copy.record or {}).get("carried") or 0)
+    return carried if least <= carried <= most else least
 
 
 def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.deliveries import FAILED
+from tarry.testing.deliveries import DONE, FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
@@ -106,8 +106,12 @@ def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -
     With tarry's own failure steps, it has no attempt or no delivery left.
     """
     delivery_id, redrive = delivery.copy.delivery_id, history.redrive(delivery.copy.sent_to)
-    runs = [run for each in delivery.copy.deliveries if each.count < delivery.count for run in each.runs]
-    crashed = [run for run in runs if run.ended is None and run.is_exact(delivery_id)]
+    lost = [each for each in delivery.copy.deliveries if each.count < delivery.count and not each.ended_well]
+    crashed = [
+        each.run
+        for each in lost
+        if each.run is not None and each.run.is_exact(delivery_id) and each.verdict not in DONE
+    ]
     if not crashed:
         return False
     last = crashed[-1]
