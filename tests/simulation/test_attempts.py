@@ -248,6 +248,22 @@ def test_no_message_of_another_group_is_taken_for_the_one_that_crashes(is_async:
     assert {*chain.from_iterable(run.attempts.values())} == {1}
 
 
+class CannotEnd(MemoryAttempts):
+    """A store that refuses the ends of messages."""
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        if any(change.kind == "end" for change in changes):
+            raise RuntimeError("throttled")
+        super().write(changes)
+
+
+def test_a_message_that_is_done_is_not_taken_for_one_that_crashed_if_the_store_does_not_take_its_end() -> None:
+    first, *others = bodies = [f"- {number}" for number in range(4)]
+    run = Ledger([first, "x*", *others], max_attempts=1, attempts=CannotEnd())
+    assert [body for body, _ in run.dead] == ["x*"]
+    assert {*run.done} == {*bodies}
+
+
 def test_a_message_that_crashes_is_dead_lettered_with_its_record_at_its_last_delivery() -> None:
     """``maxReceiveCount`` is below the number of attempts."""
     run = Ledger(["x*", "-"], max_receive_count=4)
