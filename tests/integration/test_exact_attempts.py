@@ -131,6 +131,7 @@ def test_a_failed_message_has_a_record_that_says_why_and_when_it_is_tried_again(
         "attempt": 1,
         "runs": [1],
         "deliveries": [1],
+        "latest": 1,
         "next_try": int(RECEIVED_AT) + 60,
         "expires": int(RECEIVED_AT) + 4 * DAY + DAY,
     }
@@ -196,8 +197,25 @@ def test_the_same_change_written_twice_counts_once_and_a_late_one_does_not_reope
     late, other = AttemptChange("a", 2, "run", {"state": "WAITING_RETRY"}), AttemptChange("b", 1, "run", {"queue": "q"})
     table.store.write([late])
     table.store.write([late, other])
-    assert table.record("a") == {"id": "a", "state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "closed": 3}
+    found = {"id": "a", "state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "latest": 1, "closed": 3}
+    assert table.record("a") == found
     assert table.record("b")["runs"] == [1]
+
+
+@pytest.mark.parametrize("kind", ["DynamoDB", "memory"])
+def test_an_earlier_delivery_that_writes_late_is_counted_but_does_not_change_what_a_later_one_wrote(
+    kind: str, table: AttemptsTable
+) -> None:
+    """Its handler ran beyond its lease, beside the redelivery."""
+    memory = MemoryAttempts()
+    store = table.store if kind == "DynamoDB" else memory
+    store.write([AttemptChange("a", 2, "run", {"history": [{"attempt": 2}], "next_try": 200})])
+    late = AttemptChange("a", 1, "run", {"history": [{"attempt": 1}], "next_try": 100})
+    store.write([late])
+    store.write([late, AttemptChange("b", 1, "run", {"next_try": 100})])
+    found = table.record("a") if kind == "DynamoDB" else memory.records["a"]
+    assert (found["runs"], found["history"], found["next_try"]) == ([1, 2], [{"attempt": 2}], 200)
+    assert [*store.read(["b"])] == ["b"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -207,11 +225,12 @@ def test_the_table_holds_what_the_changes_say_in_any_order(seed: int, table: Att
     for _ in range(20):
         changes = []
         for key in random.sample("abcd", random.randint(1, 4)):
-            kind: Any = random.choice(["run", "run", "seen", "end"])
+            kind: Any = random.choice(["run", "run", "seen", "start", "end"])
             fields: dict[str, Any] = {"state": random.choice("xyz"), "attempt": random.randint(1, 9)}
             if kind == "run":
                 fields |= {"failure": {"reason": "error"}, "history": [{"attempt": 1}], "next_try": 1.5}
-            changes.append(AttemptChange(key, random.randint(1, 6), kind, fields))
+            count = random.randint(1, 6)
+            changes.append(AttemptChange(key, count, kind, fields, random.choice([(), (count - 1,)])))
         memory.write(changes)
         table.store.write(changes)
     assert {key: {**found, "id": key} for key, found in memory.records.items()} == {
@@ -244,6 +263,24 @@ def test_the_requests_of_a_batch(
     handler.deliver(ids=ids, receives=2)
     assert sorted(table.operations) == sorted(["BatchGetItem"] * reads + writes)
     assert {attempt for _, attempt in handler.attempts[count:]} == {2}
+
+
+def test_a_fifo_message_is_written_before_it_runs_only_if_its_last_delivery_left_no_trace(
+    table: AttemptsTable, wire: Wire
+) -> None:  # SPEC O1
+    """With the write before a message goes the end of the one before it."""
+    handler, ids = Handler(table.store), ("m1", "m2", "m3")
+    handler.deliver("works", queue="orders.fifo", ids=ids)
+    handler.deliver("defers", queue="orders.fifo", ids=ids[:1])
+    assert table.operations == ["UpdateItem"]
+    table.operations.clear()
+    handler.deliver("works", queue="orders.fifo", ids=ids[:1], receives=2)
+    assert table.operations == ["BatchGetItem", "UpdateItem"]
+    table.operations.clear()
+    handler.deliver("works", queue="orders.fifo", ids=ids, receives=4)
+    starts = ["UpdateItem", "TransactWriteItems", "TransactWriteItems"]
+    assert table.operations == ["BatchGetItem", *starts, "UpdateItem"]
+    assert [table.record(f"orders.fifo#{each}")["closed"] for each in ids] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
@@ -385,15 +422,15 @@ class RaisesUnreadable(Odd):
 
 
 class CannotBeLoaded(Odd):
-    is_loaded = False
+    _is_loaded = False
 
 
 class HasNoAttributes(Odd):
     @property
-    def is_loaded(self) -> bool:
+    def _is_loaded(self) -> bool:
         raise SystemExit
 
-    table = is_loaded
+    table = _load = _is_loaded
 
     def read(self, ids: Any) -> Any:
         raise ValueError("no")
@@ -458,9 +495,9 @@ def test_a_store_that_takes_long_to_load_is_waited_for_once(
     waited: list[float] = []
 
     class NeverLoads(MemoryAttempts):
-        is_loaded = False
+        _is_loaded = False
 
-        def load(self) -> None:
+        def _load(self) -> None:
             waited.append(0)
 
     handler = Handler(NeverLoads())
@@ -512,6 +549,9 @@ def test_without_a_store_a_dead_letter_says_that_its_attempts_may_be_too_many(
     assert handler.failures[0].crashes is None
     [line] = lines(caplog, "dead_lettered")
     assert "text='at most 3 attempts'" in line.getMessage()
+    Handler(None, fatal=ValueError).deliver(receives=2)
+    assert wire.envelopes()[1]["failure"]["attempts_at_most"] is True
+    assert "at most" not in lines(caplog, "dead_lettered")[1].getMessage()
 
 
 @pytest.mark.parametrize("fatal", [True, False])

@@ -13,7 +13,7 @@ from typing import Any
 
 from tarry import AttemptChange, MemoryAttempts, world
 from tarry.testing.checkers import check
-from tarry.testing.deliveries import FAILED, MessageCopy
+from tarry.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
 from tarry.testing.recorded_history import RecordedHistory
 from tests.simulation.campaign import SeedResult, play
 from tests.simulation.scenario import draw
@@ -38,7 +38,7 @@ class FailingStore(MemoryAttempts):
         self._trouble()
         found = super().read(ids)
         for key in ids:
-            self.returned.setdefault(key, set()).add(tuple(found.get(key, {}).get("runs", ())))
+            self.returned.setdefault(key, set()).add(tuple(counted_runs(found.get(key, {}))))
         self._lost()
         return found
 
@@ -64,6 +64,12 @@ class FailingStore(MemoryAttempts):
             raise ConnectionError("the answer was lost")
 
 
+def counted_runs(record: Mapping[str, Any]) -> set[int]:
+    """Return the deliveries of a record that are attempts: runs that failed, or started and did not end."""
+    runs, ended = set(record.get("runs", ())), set(record.get("deliveries", ()))
+    return runs | (set(record.get("started", ())) - ended)
+
+
 def judge(seed: int) -> SeedResult:
     """Run a seed with a store; return the defects."""
     scenario, store = draw(seed), FailingStore(seed)
@@ -82,7 +88,7 @@ def judge(seed: int) -> SeedResult:
 def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
     """Yield what is wrong with the counted runs of a message in one queue."""
     key = f"{copy.sent_to}#{copy.delivery_id}"
-    counted = set(store.records.get(key, {}).get("runs", ()))
+    counted = counted_runs(store.records.get(key, {}))
     carried = int((copy.record or {}).get("carried") or 0)
     failed = 0
     for delivery in copy.deliveries:
@@ -95,7 +101,10 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
                 yield f"{key}: attempt {runs + 1} of {sorted(read)}"
             if store.mood == "well" and runs < failed:
                 yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {failed} failures"
-        stays = any(event.fields["event"] in STAYS for event in delivery.log_lines)
+            most = sum(may_be_counted(each) for each in copy.deliveries if each.count < delivery.count)
+            if store.mood == "well" and runs > most:
+                yield f"{key}: attempt {runs + 1} at delivery {delivery.count}, after {most} runs that did not succeed"
+        stays = any(event.fields["event"] in STAYS and "sent_to" not in event.fields for event in delivery.log_lines)
         answered = None if delivery.invocation is None else delivery.invocation.answered
         following = delivery.following
         is_over = answered is not None and following is not None and answered.at <= following.at  # its run is recorded
@@ -104,6 +113,11 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
             own = any(run.has_own_steps(copy.delivery_id) for run in delivery.runs)
             if not (own or copy.is_fifo):
                 yield f"{key}: delivery {delivery.count} is counted, though it ended with {delivery.verdict}"
+
+
+def may_be_counted(delivery: ObservedDelivery) -> bool:
+    """Whether a delivery may be an attempt: its message failed, or its process died while or after it ran."""
+    return bool(delivery.runs) and (delivery.verdict in (*FAILED, "left", None) or not delivery.ended_well)
 
 
 def judge_alone(seed: int) -> SeedResult:

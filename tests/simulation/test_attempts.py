@@ -3,11 +3,22 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from tarry import AttemptChange, Fixed, MemoryAttempts, Message, consumer
+from tarry import (
+    AttemptChange,
+    DropMessage,
+    Failure,
+    Fixed,
+    MemoryAttempts,
+    Message,
+    Outcome,
+    RetryInPlace,
+    consumer,
+)
 from tarry.testing import Sandbox
 from tests.loglines import lines
 from tests.simulation.attempts import MOODS, FailingStore, judge_alone
@@ -71,6 +82,30 @@ def test_no_invocation_waits_longer_than_a_second_for_the_store(
         assert bool(lines(caplog, "attempts_not_exact")) == (seconds > 0.5)
 
 
+@pytest.mark.parametrize("seconds", [0.3, 20])
+def test_no_fifo_invocation_waits_longer_than_a_second_for_the_store_after_a_crash(seconds: float) -> None:  # SPEC O4
+    """Each message is written before it runs."""
+    with Sandbox() as sandbox:
+
+        @consumer(max_attempts=4, backoff=Fixed(60), attempts=SlowStore(sandbox, seconds))
+        def handler(message: Message) -> None:
+            if message.receive_count == 1:
+                os._exit(1)
+            if message.body == "9":
+                raise ValueError("no")
+
+        sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo", max_receive_count=45)
+        sandbox.connect(handler, "ledger.fifo", timeout=30)
+        for index in range(10):
+            sandbox.send("ledger.fifo", str(index), group_id="a")
+        report = sandbox.run()
+        invoked = {event.fields["request_id"]: event.at for event in report.events if event.what == "invoked"}
+        took = [event.at - invoked[event.fields["request_id"]] for event in report.events if event.what == "answered"]
+        assert len(took) >= 4
+        assert max(took) < 1.8  # the requests to SQS take time as well
+        assert [each.body for each in sandbox.messages("ledger-dlq.fifo")] == ["9"]
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_message_that_crashes_takes_no_attempt_from_its_neighbours(counts: bool) -> None:
     ran: list[int] = []
@@ -114,20 +149,152 @@ def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> Non
         assert [len(history) for history in histories] == [3] * 10
 
 
-@pytest.mark.parametrize("batch_size", [1, 10])
-def test_on_fifo_sqs_moves_the_rest_of_its_batch_with_a_message_that_crashes(batch_size: int) -> None:
-    """The guide says so: SQS has counted the same receives for all of them."""
+class Ledger:
+    """A FIFO queue like that of functions/ledger. A body says what becomes of each run of its message.
 
-    @consumer(max_attempts=2, backoff=Fixed(30), attempts=MemoryAttempts())
-    def handler(message: Message) -> None:
-        if message.body == "0":
-            os._exit(1)
+    ``x``: it kills the process; ``f``: it fails; ``*`` repeats the last letter. After the last letter, it succeeds.
+    """
 
-    with Sandbox() as sandbox:
-        sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo", max_receive_count=25)
-        sandbox.connect(handler, "ledger.fifo", batch_size=batch_size, timeout=10)
-        for index in range(12):
-            sandbox.send("ledger.fifo", str(index), group_id="a")
-        sandbox.run()
-        moved = [each for each in sandbox.messages("ledger-dlq.fifo") if each.failure is None]
-        assert [each.body for each in moved] == [str(index) for index in range(batch_size)]
+    def __init__(
+        self,
+        bodies: Sequence[str],
+        *,
+        max_receive_count: int = 405,
+        groups: int = 1,
+        is_async: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.done: list[str] = []
+        self.attempts: dict[str, list[int]] = {}
+        """The attempts of each message's runs."""
+
+        def handle(message: Message) -> None:
+            runs = self.attempts.setdefault(message.body, [])
+            runs.append(message.attempt)
+            script = message.body.partition(" ")[0]
+            match script[0] if script.endswith("*") else script[len(runs) - 1 : len(runs)]:
+                case "x":
+                    os._exit(1)
+                case "f":
+                    raise ValueError("no")
+            self.done.append(message.body)
+
+        async def handle_async(message: Message) -> None:
+            handle(message)
+
+        settings = {"max_attempts": 40, "backoff": Fixed(30), "attempts": MemoryAttempts(), **settings}
+        handler = consumer(**settings)(handle_async if is_async else handle)
+        with Sandbox() as sandbox:
+            dead_letters, queue = "ledger-dlq.fifo", "ledger.fifo"
+            sandbox.queue(queue, dead_letter=dead_letters, max_receive_count=max_receive_count, visibility_timeout=60)
+            sandbox.connect(handler, queue, batch_size=10, timeout=10)
+            for index, body in enumerate(bodies):
+                sandbox.send(queue, body, group_id=str(index % groups))
+            sandbox.run()
+            self.dead = [(each.body, each.failure) for each in sandbox.messages(dead_letters)]
+            self.seconds = sandbox.elapsed
+
+
+@pytest.mark.parametrize(("is_async", "concurrency"), [(False, 1), (False, 2), (True, 2)])
+def test_the_messages_behind_one_that_crashes_succeed_and_it_is_dead_lettered_with_its_record(
+    is_async: bool, concurrency: int
+) -> None:  # SPEC C9, O2
+    """SQS counts the same receives for all of them, and would move all ten without a record, after hours."""
+    neighbours = [f"- {number}" for number in range(11)]
+    run = Ledger(["x*", *neighbours], is_async=is_async, concurrency=concurrency)
+    [(body, failure)] = run.dead
+    assert body == "x*"
+    assert failure is not None
+    assert (failure.reason, failure.attempts, failure.crashes) == ("exhausted", 40, 1)
+    assert failure.type == "tarry.ProcessCrashed"
+    assert [entry["attempt"] for entry in failure.history] == [1, *range(32, 41)]
+    assert run.done == neighbours
+    assert run.seconds < 10 * 60
+
+
+def test_nine_messages_that_crash_do_not_take_the_tenth_with_them() -> None:
+    """Each uses up its attempts; ``maxReceiveCount`` is ``BatchSize * max_attempts + 5``."""
+    run = Ledger([*(f"x* {number}" for number in range(9)), "-"], max_attempts=8, max_receive_count=85)
+    assert [failure and failure.attempts for _, failure in run.dead] == [8] * 9
+    assert run.done == ["-"]
+
+
+def test_a_run_that_crashes_is_an_attempt_if_the_delivery_before_left_no_trace_either() -> None:
+    """Only then its start is written: otherwise each retry would cost a write."""
+    run = Ledger(["xxfxx", "-"])
+    assert run.attempts == {"xxfxx": [1, 1, 2, 3, 3, 4], "-": [1]}
+    run = Ledger(["xxf", "-"], max_attempts=2)
+    [(_, failure)] = run.dead
+    assert failure is not None
+    errors = [(entry["attempt"], entry["error"].partition(":")[0]) for entry in failure.history]
+    assert errors == [(1, "tarry.ProcessCrashed"), (2, "ValueError")]
+
+
+def test_a_message_that_ended_before_another_one_crashed_is_not_taken_for_it() -> None:
+    """It comes back if it is not deleted before the process dies."""
+    run = Ledger(["- 0", "f", "x*", "- 3"], max_attempts=5)
+    assert [(body, failure and failure.attempts) for body, failure in run.dead] == [("x*", 5)]
+    assert {*run.attempts["- 0"]} == {1}
+    assert run.done[-1] == "- 3"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_message_of_another_group_is_taken_for_the_one_that_crashes(is_async: bool) -> None:
+    """With ``concurrency``, groups run at the same time, but not after a crash."""
+    bodies = ["x* 0", *(f"- {number}" for number in range(1, 8))]
+    run = Ledger(bodies, groups=4, max_attempts=1, concurrency=4, is_async=is_async)
+    assert [body for body, _ in run.dead] == ["x* 0"]
+    assert {*run.done} == {*bodies[1:]}
+    assert {*chain.from_iterable(run.attempts.values())} == {1}
+
+
+class CannotEnd(MemoryAttempts):
+    """A store that refuses the ends of messages."""
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        if any(change.kind == "end" for change in changes):
+            raise RuntimeError("throttled")
+        super().write(changes)
+
+
+def test_a_message_that_is_done_is_not_taken_for_one_that_crashed_if_the_store_does_not_take_its_end() -> None:
+    first, *others = bodies = [f"- {number}" for number in range(4)]
+    run = Ledger([first, "x*", *others], max_attempts=1, attempts=CannotEnd())
+    assert [body for body, _ in run.dead] == ["x*"]
+    assert {*run.done} == {*bodies}
+
+
+def test_a_message_that_crashes_is_dead_lettered_with_its_record_at_its_last_delivery() -> None:
+    """``maxReceiveCount`` is below the number of attempts."""
+    run = Ledger(["x*", "-"], max_receive_count=4)
+    [(_, failure)] = run.dead
+    assert failure is not None
+    assert (failure.reason, failure.attempts) == ("exhausted", 2)
+    assert run.done == ["-"]
+
+
+@pytest.mark.parametrize("steps", ["drops", "keeps", "raises"])
+def test_the_failure_steps_decide_on_a_message_that_crashes(steps: str) -> None:
+    """One that no step takes runs again after its wait: its code may have been corrected."""
+
+    def fails(failure: Failure, next_step: Any) -> Outcome:
+        raise RuntimeError("no")
+
+    lists: dict[str, list[Any]] = {
+        "drops": [RetryInPlace(), DropMessage()],
+        "keeps": [RetryInPlace()],
+        "raises": [fails, RetryInPlace()],
+    }
+    run = Ledger(["xxxx", "-"], max_attempts=2, on_failure=lists[steps])
+    if steps == "drops":
+        assert run.attempts["xxxx"] == [1, 1, 2]
+        assert run.done == ["-"]
+    else:
+        assert run.done == ["xxxx", "-"]
+    assert run.dead == []
+
+
+def test_without_a_store_sqs_moves_the_messages_behind_one_that_crashes_with_it() -> None:
+    """The guide says so."""
+    run = Ledger(["x*", *(f"- {number}" for number in range(11))], max_receive_count=25, attempts=None)
+    assert [failure for _, failure in run.dead] == [None] * 10

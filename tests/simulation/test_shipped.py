@@ -5,6 +5,7 @@ scan or webhook is lost, and none takes effect twice.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -99,6 +100,31 @@ def test_every_entry_is_in_its_balance_once_or_dead(seed: int) -> None:
     assert balances
     for account, balance in balances.items():
         assert balance == sum(row["amount"] for row in applied.values() if row["account"] == account) >= 0
+
+
+def test_an_entry_that_kills_the_process_is_dead_lettered_and_those_behind_it_are_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC C9
+    mappings = tuple(each for each in TEMPLATE.mappings if each.function == "LedgerFunction")
+    with Sandbox.from_template(replace(TEMPLATE, mappings=mappings), resources=True) as sandbox:
+        ledger = sandbox.module("LedgerFunction")
+        apply = ledger.apply
+        monkeypatch.setattr(ledger, "apply", lambda entry: apply(entry) if entry.id != "e-0" else os._exit(1))
+        for number in range(10):
+            sandbox.send("ledger.fifo", {"entry": f"e-{number}", "account": "a", "amount": 1}, group_id="a")
+        sandbox.run()
+        [dead] = sandbox.messages("ledger-dlq.fifo")
+        applied = {row["entry_id"] for row in rows("Entries")}
+        blocked_minutes = sandbox.elapsed / 60
+    assert json.loads(dead.body)["entry"] == "e-0"
+    assert dead.failure is not None
+    assert (dead.failure.reason, dead.failure.attempts, dead.failure.type) == (
+        "exhausted",
+        40,
+        "tarry.ProcessCrashed",
+    )
+    assert applied == {f"e-{number}" for number in range(1, 10)}
+    assert blocked_minutes < 10
 
 
 @pytest.mark.parametrize("seed", SEEDS)

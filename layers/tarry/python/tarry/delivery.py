@@ -41,6 +41,10 @@ class Delivery:
     """The `Tarry` attribute; None if the message has none."""
     stored: Mapping[str, Any] | None = None
     """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
+    crashed: tuple[int, ...] = ()
+    """The earlier deliveries whose runs crashed, once the failure steps were asked (`tarry.execution.starts`)."""
+    is_of_crash = False
+    """Whether the failure steps decide on the last run, which crashed: the message does not run in this delivery."""
     is_untraced = False
     """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
     verdict: Verdict | None = None
@@ -167,7 +171,7 @@ class Delivery:
     @property
     def attempt(self) -> int:
         """See `Message.attempt`."""
-        return attempt_number(self.receive_count, self.envelope, self.stored, **self._counting)
+        return attempt_number(self.receive_count, self.envelope, self.stored, **self._counting) - self.is_of_crash
 
     @property
     def attempts_at_most(self) -> bool:

@@ -5,6 +5,7 @@
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
     ├── LeaseLost             a message cannot be extended: another consumer may have it
+    ├── ProcessCrashed        the process died, or the function timed out, while a message ran
     ├── SendError             messages of a `Queue` were not sent, or not for certain
     ├── Undecodable           a body is not JSON, or does not match the model
     └── UnexplainedFailure    a handler reported a message as failed without an error
@@ -89,6 +90,13 @@ class Undecodable(TarryError):
     """The body is not JSON, or does not match the model. The message is dead-lettered unchanged and never retried."""
 
 
+class ProcessCrashed(TarryError):
+    """The failure of a run that did not end: the process died, or the function timed out, while the handler ran.
+
+    Known on FIFO with an attempt store (``attempts=``). The message is retried whatever ``fatal`` and ``retry_on`` say.
+    """
+
+
 class UnexplainedFailure(TarryError):
     """A failure without an error: the handler returned ``batchItemFailures``, or gave the message no verdict.
 
@@ -101,6 +109,7 @@ for _public in (
     ConfigurationError,
     DelayNotSupported,
     LeaseLost,
+    ProcessCrashed,
     SendError,
     Undecodable,
     UnexplainedFailure,

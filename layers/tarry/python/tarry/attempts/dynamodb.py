@@ -10,14 +10,16 @@ from tarry.attempts.store import OF_OPEN_MESSAGES
 from tarry.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from botocore.exceptions import ClientError
 
     from tarry.attempts.store import AttemptChange
 
-NUMBER_SETS = ("runs", "deliveries")
 AS_JSON = ("failure", "history")
 """The keys whose values the table has as JSON."""
 NOT_ENDED_LATER = "(attribute_not_exists(closed) OR closed < :count)"
+NOT_WRITTEN_LATER = "(attribute_not_exists(latest) OR latest <= :count)"
 REFUSED = "ConditionalCheckFailed"
 
 
@@ -46,11 +48,11 @@ class DynamoDBAttempts:
         return f"DynamoDBAttempts({self.table!r})"
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether requests need not make a client first, and import boto3, which is slow."""
+    def _is_loaded(self) -> bool:
+        """Whether requests need not make a client first, and import boto3, which is slow (`Tracking`)."""
         return self._client is not None
 
-    def load(self) -> Any:
+    def _load(self) -> Any:
         """Return the client; make it if there is none."""
         with self._lock:
             if self._client is None:
@@ -62,7 +64,7 @@ class DynamoDBAttempts:
         keys, found = [{"id": {"S": key}} for key in ids], dict[str, dict[str, Any]]()
         for _ in range(2):
             asked = {self.table: {"Keys": keys, "ConsistentRead": True}}
-            answer = self.load().batch_get_item(RequestItems=asked)
+            answer = self._load().batch_get_item(RequestItems=asked)
             found |= {item["id"]["S"]: record_of(item) for items in answer["Responses"].values() for item in items}
             if not (left := answer.get("UnprocessedKeys")):
                 return found
@@ -78,31 +80,33 @@ class DynamoDBAttempts:
         """
         from botocore.exceptions import ClientError
 
-        updates = [self._update(change) for change in changes]
-        cancelled: ClientError | None = None
+        updates = {change.id: self._update(change) for change in changes}
+        counting = {change.id: self._counting(change) for change in changes if change.kind != "end"}
+        failed: ClientError | None = None
         for tries in (1, 2, 3):
             try:
                 if len(updates) == 1:
-                    self.load().update_item(**updates[0])
+                    self._load().update_item(**next(iter(updates.values())))
                 elif updates:
-                    self.load().transact_write_items(TransactItems=[{"Update": update} for update in updates])
+                    items = [{"Update": update} for update in updates.values()]
+                    self._load().transact_write_items(TransactItems=items)
                 break
             except ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code == f"{REFUSED}Exception":
-                    break  # a later delivery has ended the message
-                if tries == 3 or code != "TransactionCanceledException":
+                codes = _codes(error, updates)
+                if not codes or (tries == 3 and len(updates) > 1):
                     raise
-                left = [*not_refused(updates, error.response)]
-                updates = left if tries == 1 else [*not_refused(updates, error.response, also_failed=True)]
-                cancelled = error if len(updates) < len(left) else None
-        if cancelled is not None:
-            raise cancelled
+                refused = {key for key, code in codes.items() if code == REFUSED}  # a later delivery has written
+                given_up = {key for key, code in codes.items() if code not in ("None", REFUSED) and tries == 2}
+                updates = {key: update for key, update in updates.items() if key not in refused | given_up}
+                updates |= {key: counting.pop(key) for key in refused & counting.keys()}
+                failed = error if given_up else failed
+        if failed is not None:
+            raise failed
 
     def open_records(self) -> Iterator[Mapping[str, Any]]:
         """Yield the records of messages that have not ended. Scans the table, which needs ``dynamodb:Scan``."""
         pages = (
-            self.load()
+            self._load()
             .get_paginator("scan")
             .paginate(TableName=self.table, FilterExpression="attribute_exists(next_try)")
         )
@@ -111,28 +115,33 @@ class DynamoDBAttempts:
 
     def _update(self, change: AttemptChange) -> dict[str, Any]:
         """Return the parameters of the UpdateItem for a change; see `AttemptChange.applied_to`."""
-        added: dict[str, Any] = {"deliveries": {"NS": [str(change.receive_count)]}}
-        if change.kind == "run":
-            added["runs"] = added["deliveries"]
-        values, condition, removed = {f":{name}": value for name, value in added.items()}, NOT_ENDED_LATER, ""
-        values[":count"] = {"N": str(change.receive_count)}
-        left_out = OF_OPEN_MESSAGES if change.kind == "end" else ()
-        fields = {name: value for name, value in change.fields.items() if value is not None and name not in left_out}
-        values |= {f":{name}": _typed(name, value) for name, value in fields.items()}
-        set_to = ", ".join(f"#{name} = :{name}" for name in fields)
+        ends = change.kind == "end"
+        fields = {name: value for name, value in change.fields.items() if value is not None}
+        if ends:
+            fields = {name: value for name, value in fields.items() if name not in OF_OPEN_MESSAGES}
         names = {f"#{name}": name for name in fields}
-        if change.kind == "end":
-            condition = f"attribute_exists(id) AND {condition}"
-            set_to += ", closed = :count"
-            removed = f" REMOVE {', '.join(OF_OPEN_MESSAGES)}"
-        add = ", ".join(f"{name} :{name}" for name in added)
+        set_to = [*(f"#{name} = :{name}" for name in fields), "closed = :count" if ends else "latest = :count"]
+        update = self._counting(change)
+        update["UpdateExpression"] = f"SET {', '.join(set_to)} {update['UpdateExpression']}"
+        if ends:
+            update["UpdateExpression"] += f" REMOVE {', '.join(OF_OPEN_MESSAGES)}"
+        also = "attribute_exists(id)" if ends else NOT_WRITTEN_LATER
+        update["ConditionExpression"] += f" AND {also}"
+        update["ExpressionAttributeValues"] |= {f":{name}": _typed(name, value) for name, value in fields.items()}
+        return {**update, "ExpressionAttributeNames": names} if names else update
+
+    def _counting(self, change: AttemptChange) -> dict[str, Any]:
+        """Return the parameters of the UpdateItem that only adds the counts of a change."""
+        counts = {name: {"NS": [str(number) for number in sorted(numbers)]} for name, numbers in change.counts.items()}
         return {
             "TableName": self.table,
             "Key": {"id": {"S": change.id}},
-            "UpdateExpression": f"SET {set_to} ADD {add}{removed}",
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
+            "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in counts)}",
+            "ConditionExpression": NOT_ENDED_LATER,
+            "ExpressionAttributeValues": {
+                ":count": {"N": str(change.receive_count)},
+                **{f":{name}": numbers for name, numbers in counts.items()},
+            },
         }
 
 
@@ -146,16 +155,14 @@ def make_client() -> Any:
     return boto3.session.Session().client("dynamodb", config=config)
 
 
-def not_refused(updates: Sequence[Any], response: Mapping[str, Any], *, also_failed: bool = False) -> Iterator[Any]:
-    """Yield the updates of a cancelled transaction whose own conditions did not fail.
-
-    ``also_failed``: leave out those that failed for another reason as well, such as a throttled record.
-    """
-    reasons = response.get("CancellationReasons") or [{}] * len(updates)
-    for update, reason in zip(updates, reasons, strict=False):
-        code = reason.get("Code", "None")
-        if code == "None" or not (also_failed or code == REFUSED):
-            yield update
+def _codes(error: ClientError, keys: Iterable[str]) -> dict[str, str]:
+    """Return for each key of a refused request why it was refused, "None" if it was not; nothing for other errors."""
+    code = error.response["Error"]["Code"]
+    if code == f"{REFUSED}Exception":
+        return dict.fromkeys(keys, REFUSED)
+    reasons: Any = error.response.get("CancellationReasons") or []
+    codes = dict.fromkeys(keys, "None") if code == "TransactionCanceledException" else {}
+    return codes | {key: reason.get("Code", "None") for key, reason in zip(codes, reasons, strict=False)}
 
 
 def record_of(item: Mapping[str, Any]) -> dict[str, Any]:

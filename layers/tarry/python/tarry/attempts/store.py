@@ -1,15 +1,18 @@
 """The protocol of attempt stores. A store has one record for each message that failed, was deferred or released.
 
-A record is a dict of JSON values, with these keys; only ``deliveries`` is always there:
+A record is a dict of JSON values. Its first three keys are lists of receive counts. Any key can be missing:
 
-    runs             the receive counts of the deliveries whose runs count as attempts, as a list
-    deliveries       the receive counts of all deliveries that left a trace: ``runs``, deferrals, releases
+    runs             the deliveries whose runs failed or crashed: attempts
+    deliveries       all deliveries that left a trace when they ended: ``runs``, deferrals, releases
+    started          on FIFO, redelivered messages, written before their handler ran; those that are not in
+                     ``deliveries`` have crashed, and are attempts too
     queue, message   the name of the queue, and the message's stable id
     state            see `State`; ``COMMITTED``, ``DEAD_LETTERED``, ``DISCARDED`` and ``RESENT`` end a message
     attempt          the attempt of the last delivery
     failure          the last failure, as the failure record of a dead letter has it, without a traceback
     history          the first failure and the last nine
     next_try         when the message is visible again, in epoch seconds
+    latest           the receive count of the last delivery that wrote; an earlier one changes only the three lists
     closed           the receive count of the delivery that ended the message
     expires          when the record can be deleted, in epoch seconds: after the queue deletes the message
 """
@@ -41,29 +44,42 @@ class AttemptChange(Value):
     """The key of the record."""
     receive_count: int
     """The receive count of the delivery."""
-    kind: Literal["run", "seen", "end"]
-    """Whether the delivery was an attempt that failed, was not an attempt, or ended the message."""
+    kind: Literal["start", "run", "seen", "end"]
+    """Whether the handler is about to run; or whether the delivery was an attempt that failed, was not an attempt, or
+    ended the message."""
     fields: Mapping[str, Any]
-    """The keys of the record to set."""
+    """The keys of the record to set, unless a later delivery has set them."""
+    crashed: tuple[int, ...] = ()
+    """The receive counts of earlier deliveries whose runs crashed: they are attempts, like those that failed."""
+
+    @property
+    def counts(self) -> dict[str, set[int]]:
+        """The receive counts that the change adds to the record, by key."""
+        crashed, own = set(self.crashed), {self.receive_count}
+        counts = {
+            "runs": crashed | own if self.kind == "run" else crashed,
+            "deliveries": crashed if self.kind == "start" else crashed | own,
+            "started": own if self.kind == "start" else set(),
+        }
+        return {name: numbers for name, numbers in counts.items() if numbers}
 
     def applied_to(self, record: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return the record after this change, from the one before (None if there is none); None to write nothing.
 
         For stores of your own: read, apply and write in one transaction. A change is void if a later delivery has
-        ended the message.
+        ended the message; it only adds its `counts` if a later delivery has written.
         """
         if record is None and self.kind == "end":
             return None
-        before = dict(record or {})
-        if before.get("closed", 0) >= self.receive_count:
+        after = dict(record or {})
+        if after.get("closed", 0) >= self.receive_count:
             return None
-        number = {self.receive_count}
-        after = {**before, **self.fields, "deliveries": sorted(number.union(before.get("deliveries", ())))}
-        if self.kind == "run":
-            after["runs"] = sorted(number.union(before.get("runs", ())))
+        after |= {name: sorted(numbers.union(after.get(name, ()))) for name, numbers in self.counts.items()}
         if self.kind == "end":
-            after = {name: value for name, value in after.items() if name not in OF_OPEN_MESSAGES}
+            after = {name: value for name, value in {**after, **self.fields}.items() if name not in OF_OPEN_MESSAGES}
             after["closed"] = self.receive_count
+        elif after.get("latest", 0) <= self.receive_count:
+            after |= {**self.fields, "latest": self.receive_count}
         return after
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 """How long an invocation waits for the store in all."""
 READ_SECONDS = 0.5
-"""How long of that the messages wait to be read, so that there is time to write them."""
+"""How long of that handlers wait, so that there is time to write what became of their messages."""
 SHARE = 0.25
 """The share of the time left to wait at most."""
 LOADING_SECONDS = 4.0
@@ -57,9 +57,17 @@ class Tracking:
         """The delivery ids whose changes the store has confirmed."""
         self._unconfirmed: dict[str, AttemptChange] = {}
         """The changes that it has not confirmed, by delivery id; they are written once more at the end."""
+        self._started: dict[str, Delivery] = {}
+        """The messages whose starts were written, and whose ends were not, by delivery id."""
+        self._writes_starts = True
+        """Whether starts are written: no more in this invocation once the store has failed to."""
+        self._reported = set[str]()
+        """The delivery ids of messages that `start` has reported."""
+        self._closed = set[str]()
+        """The delivery ids of messages whose records were closed while others ran."""
 
     def read(self, deliveries: Sequence[Delivery]) -> None:
-        """Read the records of redelivered messages. Blocks, half a second at most."""
+        """Read the records of redelivered messages. Blocks, for `READ_SECONDS` at most."""
         by_id = {key_of(delivery): delivery for delivery in deliveries}
         works = [partial(self._read, chunk) for chunk in _chunks(list(by_id), MAX_READS)]
         for found in self._answers(works, READ_SECONDS):
@@ -77,6 +85,41 @@ class Tracking:
         found: Any = self._store.read(ids)
         return {key: _checked(found[key]) if key in found else {} for key in ids}
 
+    def start(self, delivery: Delivery, change: AttemptChange, pending: Container[str]) -> bool:
+        """Write that a message is about to run, and what became of those that started before it. Blocks, like `read`.
+
+        If the process dies, the store then has which message was running. Return False if another one would be taken
+        for it: its start was written, and its end was not confirmed. ``pending``: as for `finish`.
+        """
+        ended = self._ends_of_started(pending)
+        if self._writes_starts:
+            self._started[delivery.delivery_id] = delivery
+            confirmed = self._put_starts({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited)
+            self._writes_starts = len(confirmed) == len(ended) + 1
+            ended = {key: end for key, end in ended.items() if key not in confirmed}
+        unknown = ended.keys() - self._reported
+        self._reported |= unknown
+        return not unknown
+
+    def close_started(self, pending: Container[str]) -> None:
+        """Close the records of messages that were written before they ran and are done; requests to SQS follow."""
+        done = {key: end for key, end in self._ends_of_started(pending).items() if end.kind == "end"}
+        if done:
+            self._put_starts(done, SECONDS)
+
+    def _ends_of_started(self, pending: Container[str]) -> dict[str, AttemptChange]:
+        ends = {delivery_id: self._end_of(each, pending) for delivery_id, each in self._started.items()}
+        return {delivery_id: end for delivery_id, end in ends.items() if end is not None}
+
+    def _put_starts(self, changes: dict[str, AttemptChange], seconds: float) -> list[str]:
+        confirmed = self._put(changes, seconds, are_starts=True)
+        for delivery_id in confirmed:
+            if changes[delivery_id].kind != "start":
+                del self._started[delivery_id]
+            if changes[delivery_id].kind == "end":
+                self._closed.add(delivery_id)
+        return confirmed
+
     def has(self, delivery: Delivery) -> bool:
         """Return whether the change of a message was written, or is to be written once more at the end."""
         return delivery.delivery_id in self._written or delivery.delivery_id in self._unconfirmed
@@ -86,18 +129,21 @@ class Tracking:
 
         ``in_background``: no handler waits for this thread, so that answers in time take nothing of the second.
         """
-        chunks = _chunks(list(changes), MAX_CHANGES)
-        works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
         self._unconfirmed.update(changes)
-        for chunk, is_written in zip(chunks, self._answers(works, SECONDS, in_background), strict=True):
-            if is_written:
-                self._written.update(chunk)
-                for delivery_id in chunk:
-                    self._unconfirmed.pop(delivery_id, None)
+        for delivery_id in self._put(changes, SECONDS, in_background=in_background):
+            self._written.add(delivery_id)
+            self._unconfirmed.pop(delivery_id, None)
 
     def is_written(self, delivery: Delivery) -> bool:
         """Return whether the store has confirmed the change of a message."""
         return delivery.delivery_id in self._written
+
+    def _put(self, changes: Mapping[str, AttemptChange], seconds: float, **how: bool) -> list[str]:
+        """Write changes, by delivery id; return the delivery ids of those that the store has confirmed."""
+        chunks = _chunks(list(changes), MAX_CHANGES)
+        works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
+        answers = self._answers(works, seconds, **how)
+        return [each for chunk, is_written in zip(chunks, answers, strict=True) if is_written for each in chunk]
 
     def _write(self, changes: Sequence[AttemptChange]) -> bool:
         self._store.write(changes)
@@ -108,24 +154,44 @@ class Tracking:
 
         ``pending``: the delivery ids of the messages that have not ended.
         """
-        changes, now = self._unconfirmed.copy(), self._invocation.now()
+        changes = self._unconfirmed.copy()
         for delivery in tuple(self._invocation.deliveries.values()):
-            delivery_id, outcome = delivery.delivery_id, delivery.outcome
-            if delivery.is_done or delivery_id not in pending:
+            delivery_id, end = delivery.delivery_id, self._end_of(delivery, pending)
+            if end is not None and end.kind == "end":
                 changes.pop(delivery_id, None)
-                if delivery.stored or self.has(delivery):
-                    state = State.COMMITTED if outcome is None else outcome.state
-                    changes[delivery_id] = change_of(delivery, "end", now, state=str(state))
-            elif outcome is not None and not self.has(delivery):  # its lease is lost
-                kind: Any = "seen" if outcome.kind in NOT_ATTEMPTS else "run"
-                changes[delivery_id] = change_of(delivery, kind, now, state=str(outcome.state))
+                has_record = delivery.stored or self.has(delivery) or delivery_id in self._started
+                if has_record and delivery_id not in self._closed:
+                    changes[delivery_id] = end
+            elif end is not None and not self.has(delivery):  # its lease is lost
+                changes[delivery_id] = end
         if changes:
             self.write(changes)
 
+    def _end_of(self, delivery: Delivery, pending: Container[str]) -> AttemptChange | None:
+        """Return the change for the end of a delivery, without its failure; None if it has not ended."""
+        outcome, now = delivery.outcome, self._invocation.now()
+        if delivery.is_done or delivery.delivery_id not in pending:
+            state = State.COMMITTED if outcome is None else outcome.state
+            return change_of(delivery, "end", now, state=str(state))
+        if outcome is None:
+            return None
+        is_run = outcome.kind not in NOT_ATTEMPTS and not delivery.is_of_crash
+        return change_of(delivery, "run" if is_run else "seen", now, state=str(outcome.state))
+
     # the store's answers
 
-    def _answers(self, works: Sequence[Callable[[], Any]], seconds: float, in_background: bool = False) -> list[Any]:
-        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most."""
+    def _answers(
+        self,
+        works: Sequence[Callable[[], Any]],
+        seconds: float,
+        *,
+        in_background: bool = False,
+        are_starts: bool = False,
+    ) -> list[Any]:
+        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most.
+
+        ``are_starts``: the attempts stay exact if these requests fail.
+        """
         invocation, results = self._invocation, list[Any]()
         if self._is_refused or generation() != invocation.began_in:
             return [None] * len(works)
@@ -145,7 +211,7 @@ class Tracking:
                 results.append(answer.result())
             except BaseException as error:  # noqa: BLE001 of a store of the user's, in another thread
                 results.append(None)
-                self._note(error)
+                self._note(error, is_exact=are_starts)
         return results
 
     def _load(self) -> None:
@@ -153,16 +219,16 @@ class Tracking:
 
         This time is not counted as that of its answers, so it is waited for only once per cold start.
         """
-        invocation, load = self._invocation, _attribute(self._store, "load")
-        if load is None or _attribute(self._store, "is_loaded") is not False:
+        invocation, load = self._invocation, _attribute(self._store, "_load")
+        if load is None or _attribute(self._store, "_is_loaded") is not False:
             return
         if invocation.world.first_time("attempt_store_loaded"):
             seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
             answers_of([load], invocation, lambda _: seconds)
 
-    def _note(self, error: BaseException) -> None:
-        """Note that the store fails; log why, once per cold start."""
-        self._invocation.attempt_store_fails = True
+    def _note(self, error: BaseException, *, is_exact: bool = False) -> None:
+        """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts still are."""
+        self._invocation.attempt_store_fails |= not is_exact
         code = _code(error)
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
         self._log_once(error)
@@ -208,7 +274,7 @@ def change_of(
         "attempt": delivery.attempt,
         "expires": int((delivery.sent_to_queue_at or now) + kept + MARGIN_SECONDS),
     }
-    return AttemptChange(key_of(delivery), delivery.receive_count, kind, {**base, **fields})
+    return AttemptChange(key_of(delivery), delivery.receive_count, kind, {**base, **fields}, delivery.crashed)
 
 
 def _checked(record: Mapping[str, Any]) -> dict[str, Any] | BaseException:
@@ -220,13 +286,17 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any] | BaseException:
 
 
 def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
-    counts = {name: frozenset(map(int, record.get(name) or ())) for name in ("runs", "deliveries")}
+    """Return ``runs``, those that crashed included; ``deliveries`` that left a trace; runs that ``crashed``; ..."""
+    names = ("runs", "deliveries", "started")
+    runs, deliveries, started = (frozenset(map(int, record.get(name) or ())) for name in names)
+    crashed = started - runs - deliveries
     failure = record.get("failure")
     if failure is not None:
         FailureRecord(failure)
     return {
-        "runs": counts["runs"],
-        "deliveries": counts["runs"] | counts["deliveries"],
+        "runs": runs | crashed,
+        "deliveries": runs | deliveries | started,
+        "crashed": crashed,
         "failure": failure,
         "history": history_of(record.get("history")),
     }

@@ -76,6 +76,8 @@ class Concurrent:
 
     async def _run_all(self) -> None:
         if (isolation := self._not_started.isolation) is not None:
+            if self._run.is_fifo:
+                self._background.connect(self._run.verdicts)
             await self._run_current()
             if not self._has_ended:
                 self._turn_to_redelivered(isolation)
@@ -151,6 +153,8 @@ class Concurrent:
 
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
+        if isolation is not None and self._is_last_part and isolation.is_one_by_one and len(self._jobs):
+            return None
         while not self._is_out_of_time and (message := queue.next()) is not None:
             if run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 queue.free(delivery_of(message))
@@ -159,10 +163,16 @@ class Concurrent:
                 queue.free(delivery_of(message))
             else:
                 self._has_started = True
-                if isolation is not None and message.delivery_id in isolation:
-                    isolation.start(delivery_of(message))
-                return message
+                if isolation is None or message.delivery_id not in isolation or self._may_start(message, isolation):
+                    return message
         return None
+
+    def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
+        """Return whether a redelivered message runs; if not, its group goes on when it is settled."""
+        if isolation.start(delivery_of(message)):
+            return True
+        self._free(message)
+        return False
 
     def _waiting_behind(self, message: Message[Any]) -> int:
         """Return for how many successive runs of waiting messages a message must leave time."""
@@ -207,9 +217,13 @@ class Concurrent:
             rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at, early=not job.is_abandoned)
             if rerun is not None:
                 return self._reruns.append(rerun)
-        verdicts = run.made_verdicts
-        is_under_way = verdicts is not None and verdicts.outcomes.is_under_way(message.delivery_id)
-        if run.is_fifo and not (job.is_abandoned or is_under_way):  # else the next of its group would run beside it
+        if run.is_fifo and not job.is_abandoned:  # else the next of its group would run beside it
+            self._free(message)
+
+    def _free(self, message: Message[Any]) -> None:
+        """Let the next message of a group start, unless the group waits for a request."""
+        verdicts = self._run.made_verdicts
+        if verdicts is None or not verdicts.outcomes.is_under_way(message.delivery_id):
             self._queue.free(delivery_of(message))
 
     def _settled(self, delivery: Delivery, rerun: Rerun | None) -> None:

@@ -3,7 +3,8 @@
 A message that kills its process is one of them. Before the first redelivered message starts, acknowledged messages are
 deleted, and the redelivered ones get visibilities that end one after the other (on FIFO group by group, when their
 leases are renewed: `tarry.visibility.renewal`). After a crash they come back one by one, so the message that crashes
-the process comes back alone, and takes no other message with it to the dead-letter queue.
+the process comes back alone, and takes no other message with it to the dead-letter queue. On FIFO it comes back with
+the messages behind it: an attempt store can tell which of them crashed (`tarry.execution.starts`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.execution.order import Item
     from tarry.execution.run import Run
+    from tarry.execution.starts import RunStarts
 
 SHARE = 0.1
 """The share of the time left for isolating messages."""
@@ -48,6 +50,12 @@ class Isolation:
         self._deletes = MAX_ENTRIES, MAX_ENTRIES
         """After how many messages the acknowledged ones are deleted: the first time, and from then on."""
         self._started = 0
+        self._starts: RunStarts | None = None
+        """The starts that an attempt store is told; None without one, and on standard queues."""
+        if run.is_fifo and run.invocation.attempt_store is not None:
+            from tarry.execution.starts import RunStarts
+
+            self._starts = RunStarts(run, [self._delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
         """Whether `isolate` was called, or is not needed."""
         self.has_whole_batch = len(self._left) == len(run.records)
@@ -87,19 +95,30 @@ class Isolation:
         if sqs_answers and len(on_standard) > 1:
             self._spread(on_standard, beyond)
 
-    def start(self, delivery: Delivery) -> None:
-        """Log that a redelivered message starts: if it kills the process, this is the last line."""
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether no message may run beside a redelivered one, so that the one that crashes is known."""
+        return self._starts is not None and self._starts.are_written
+
+    def start(self, delivery: Delivery) -> bool:
+        """Return whether a redelivered message runs; not if its last run crashed, and the failure steps say no.
+
+        Log that it starts: if it kills the process, this is the last line.
+        """
         self.remove(delivery.delivery_id)
         first, others = self._deletes
         if (acks := self._run.invocation.acks) is not None:  # after the last message, Lambda deletes them as early
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
+        if self._starts is not None and not self._starts.may_run(delivery):
+            return False
         count = delivery.receive_count
         text = (
             f"The message was delivered before and runs in isolation (delivery {count}). "
             "If the process crashes, the last line of this kind names the message that was running."
         )
         self._run.handling.log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
+        return True
 
     def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
         return self._run.invocation.delivery(delivery_id, record)

@@ -166,6 +166,8 @@ class Run:
 
     def finish(self) -> None:
         """Settle all messages that did not simply succeed; close the records of those that have ended."""
+        if self.invocation.tracking is not None:
+            self.invocation.tracking.close_started(self.pending)
         if self.made_verdicts is not None:
             self.made_verdicts.finish()
         if self.invocation.tracking is not None:

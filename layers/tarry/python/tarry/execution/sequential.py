@@ -97,7 +97,7 @@ class Sequential:
                 self._repeat(rerun)
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
-        """Return whether there is time for a redelivered message; isolate all of them before the first one."""
+        """Return whether a redelivered message may run now; isolate all of them before the first one."""
         run, deadline = self._run, self._run.deadline
         if not isolation.is_done and deadline.may_start(run.monotonic()):
             isolation.isolate()
@@ -106,8 +106,9 @@ class Sequential:
             if not (isolation.has_whole_batch or has_time):
                 self._not_started.release_out_of_time(message)
                 return False
-        isolation.start(delivery_of(message))
-        return True
+        may_run = isolation.start(delivery_of(message))
+        deadline.resume(run.monotonic())
+        return may_run
 
     def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Rerun | None:
         """Decide on a message that has run; return a `Rerun` if it runs again within this delivery."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from tarry.errors import ProcessCrashed
 from tarry.execution.awaiting_facts import Awaiting, AwaitingFacts
 from tarry.execution.groups import Groups
 from tarry.execution.outcomes import DONE, Outcomes
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import StepList
     from tarry.verdict import Verdict
 
+RUNS_AGAIN = frozenset({"retry", "again", "defer"})
+"""The outcomes of a run that crashed with which the message runs again at once."""
 MAX_WITH_TRACEBACKS = 10
 """The most failures whose tracebacks are kept for the failure steps during a look-up."""
 
@@ -144,6 +147,23 @@ class Verdicts:
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
+
+    def on_crash(self, delivery: Delivery, crashed: tuple[int, ...]) -> Failure | None:
+        """Have the failure steps decide on a message whose last run crashed; return the failure if they retry it.
+
+        The message then runs at once: it has waited for its redelivery. ``crashed``: the receive counts of the runs.
+        """
+        error = ProcessCrashed("the process died, or the function timed out, while the message ran")
+        delivery.crashed, delivery.is_of_crash = crashed, True
+        failure = Failure(delivery.message, error, "error", diagnosis=delivery.invocation.diagnoses.of(error))
+        decision = self._ask_steps(failure, self._handling.steps.of(failure.queue))
+        if decision.outcome.kind not in RUNS_AGAIN:
+            self.outcomes.note(decision)
+            return None
+        delivery.is_of_crash = False
+        text = f"Attempt {failure.attempt} failed at delivery {crashed[-1]}: {error}. The message runs again."
+        self._handling.log.problem("run_crashed", text, delivery, level=WARNING)
+        return failure
 
     def _take(self, decided: Decision | Failure, *, early: bool) -> Rerun | None:
         """Note the outcome of a message, or keep it until the attributes of its queue are known."""

@@ -360,7 +360,8 @@ class Executor:
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
         if outcome.kind == "dead_letter":
-            at_most = f"at most {delivery.attempt} attempts" if delivery.attempts_at_most else None
+            is_bound = outcome.reason == "exhausted" and delivery.attempts_at_most  # else attempts did not decide
+            at_most = f"at most {delivery.attempt} attempts" if is_bound else None
             why = why_it_could_not_wait(plan.decided, plan.ways[0])
             more["text"] = "; ".join(filter(None, (why, at_most))) or None
         reason = outcome.reason or (failure.reason if failure is not None else None)

@@ -150,7 +150,7 @@ class _Watch:
             ids[delivery_id] = sys.intern(delivery.id)
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
-            if delivery.counts_runs:
+            if delivery.counts_runs or delivery.stored is not None:  # the store may have failed since it was read
                 exact.append(delivery_id)
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps

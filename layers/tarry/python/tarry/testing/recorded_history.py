@@ -60,6 +60,11 @@ class RecordedHistory(ProjectedHistory):
     def _deliveries(self) -> list[ObservedDelivery]:
         return [delivery for copy in self.copies.values() for delivery in copy.deliveries]
 
+    @cached_property
+    def uses_attempt_store(self) -> bool:
+        """Whether an attempt store has counted any run."""
+        return any(event.fields.get("exact") for event in self.events if event.what == "run_started")
+
     def redrive(self, queue: str) -> tuple[str, int] | None:
         """Return the name of a queue's dead-letter queue, and its ``maxReceiveCount``."""
         redrive = self._redrives.get(queue)

@@ -63,7 +63,7 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
     origins = [printable(origin_name(each)) for each in dead_letters]
     errors = [brief(each) for each in dead_letters]
     needed = min(ERROR_WIDTH, max(map(len, errors)))
-    attempts = [attempts_of(each.failure) for each in dead_letters if each.failure]
+    attempts = [_short_attempts(each.failure) for each in dead_letters if each.failure]
     left = width - MINUTE_WIDTH - _widest("attempts", attempts) - COLUMN_GAP * 3
     shows_origins = left - _widest("id", ids) - _widest("origin", origins) - COLUMN_GAP >= needed
     if not shows_origins and left - _widest("id", ids) < needed:
@@ -81,7 +81,7 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
             Text(own_id),
             _text(minute(when(dead_letter))),
             Text(error, "" if failure else "dim"),
-            _text("" if failure is None else attempts_of(failure)),
+            _text("" if failure is None else _short_attempts(failure)),
         ]
         found.add_row(*row, *([Text(origin)] if shows_origins else []))
     return found
@@ -91,6 +91,11 @@ def attempts_of(failure: FailureRecord) -> str:
     """Return the number of attempts, after "at most" if it may be too high; empty if it is unknown."""
     at_most = "at most " if failure.attempts_at_most else ""
     return "" if failure.attempts is None else f"{at_most}{failure.attempts}"
+
+
+def _short_attempts(failure: FailureRecord) -> str:
+    """Return `attempts_of` for a narrow column."""
+    return attempts_of(failure).replace("at most ", "≤")
 
 
 def _widest(title: str, texts: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ class DeadLetterSummary:
             why = f" ({self.last_error})" if self.last_error else ""
             return f"moved by SQS itself after {deliveries}, without a failure record{why}"
         error = ": ".join(filter(None, [failure.type, failure.message]))
-        at_most = "at most " if failure.attempts_at_most else ""
+        at_most = "≤" if failure.attempts_at_most else ""
         attempts = (
             f" after {at_most}{failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
         )

@@ -84,7 +84,11 @@ def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[st
     sends = sent if is_fifo else (routes + fallbacks) * math.ceil(sent / 10) + min(sent, early)
     return {
         "SendMessageBatch": sends + retried,
-        "DeleteMessageBatch": sends + _early_deletes(invocation, before) + keepalives,
+        # Once more before and after the message for which an attempt store failed.
+        "DeleteMessageBatch": sends
+        + _early_deletes(invocation, before)
+        + keepalives
+        + (2 if is_fifo and history.uses_attempt_store and before else 0),
         # In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive;
         # short waits, one request a second (C11).
         "ChangeMessageVisibilityBatch": math.ceil(failed / 10)

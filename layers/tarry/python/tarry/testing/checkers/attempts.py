@@ -31,7 +31,7 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
                 least, most = base + failed + 1 if copy.is_fifo else most_by_receives, most_by_receives
                 if run.is_exact(copy.delivery_id):
                     carried = int((copy.record or {}).get("carried") or 0)
-                    others = sum(each is not delivery and _may_have_failed(each) for each in copy.deliveries)
+                    others = sum(each is not delivery and _may_be_counted(each) for each in copy.deliveries)
                     least, most = carried + 1, carried + others + 1
                 attempt = run.attempt(copy.delivery_id)
                 if not max(1, least) <= attempt <= max(1, most):
@@ -54,9 +54,12 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
     return not invocation.stays_before(delivery)
 
 
-def _may_have_failed(delivery: ObservedDelivery) -> bool:
-    """Whether the message failed, or its handler exceeded its time."""
-    return bool(delivery.runs) and delivery.verdict in (*FAILED, "left", None)
+def _may_be_counted(delivery: ObservedDelivery) -> bool:
+    """Whether the message failed, or its handler exceeded its time.
+
+    On FIFO any run may be counted: a store that fails may have its start and not its end.
+    """
+    return bool(delivery.runs) and (delivery.copy.is_fifo or delivery.verdict in (*FAILED, "left", None))
 
 
 def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
@@ -81,9 +84,23 @@ def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
         earlier = attempts_before(before.copy, history)
         if earlier is None:
             return None
-        return max(earlier, earlier + before.count - _early_receives(before.copy) - 1)
+        most = max(earlier, earlier + before.count - _early_receives(before.copy) - 1)
+        return _as_stored(copy, earlier, most) if history.uses_attempt_store else most
     was_deferred = _was_deferred(before, history)
-    return None if was_deferred is None else number - was_deferred
+    if was_deferred is None:
+        return None
+    number -= was_deferred
+    is_exact = before.run is not None and before.run.is_exact(before.copy.delivery_id)
+    return _as_stored(copy, number, number + before.count - 1) if is_exact else number
+
+
+def _as_stored(copy: MessageCopy, least: int, most: int) -> int:
+    """The attempts that a copy carries, if they are possible with an attempt store, else ``least``.
+
+    A store knows which deliveries were runs. If it fails, deliveries without a trace count as attempts too.
+    """
+    carried = int((copy.record or {}).get("carried") or 0)
+    return carried if least <= carried <= most else least
 
 
 def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.deliveries import FAILED
+from tarry.testing.deliveries import DONE, FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
@@ -75,28 +75,50 @@ def _compared(
     ]
     if run is None:
         is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
-        may_not_run = is_undecodable or failure.get("reason") == "expiring"
+        may_not_run = is_undecodable or failure.get("reason") == "expiring" or _is_spent_by_crashes(delivery, history)
         return [*compared, ("run of the handler", True, may_not_run)]
     verdict = run.verdict(delivery.copy.delivery_id)
     had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
     of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
+    attempts = _total_before(delivery.copy) + run.attempt(delivery.copy.delivery_id)
+    untraced = _untraced(delivery, failure, attempts)
     if failure.get("reason") == "exhausted":
-        compared.append(("exhaustion", True, _is_exhausted(delivery, history, _untraced(delivery, failure))))
+        compared.append(("exhaustion", True, _is_exhausted(delivery, history, untraced)))
     if verdict == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
-        attempts_before = _total_before(delivery.copy) + _untraced(delivery, failure)
-        compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
+        compared.append(("attempts", attempts + untraced, failure["attempts"]))
     error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
     if "first_failed_at" in failure and "failed_at" in failure:
         compared.append(("order of times", True, failure["first_failed_at"] <= failure["failed_at"]))
     return compared
+
+
+def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether a message need not run any more: an attempt store knows that an earlier run crashed (SPEC C9).
+
+    With tarry's own failure steps, it has no attempt or no delivery left.
+    """
+    delivery_id, redrive = delivery.copy.delivery_id, history.redrive(delivery.copy.sent_to)
+    lost = [each for each in delivery.copy.deliveries if each.count < delivery.count and not each.ended_well]
+    crashed = [
+        each.run
+        for each in lost
+        if each.run is not None and each.run.is_exact(delivery_id) and each.verdict not in DONE
+    ]
+    if not crashed:
+        return False
+    last = crashed[-1]
+    limit = last.limit(delivery_id)
+    if last.has_own_steps(delivery_id) or (redrive is not None and delivery.count >= redrive[1]):
+        return True
+    return limit is None or last.attempt(delivery_id) >= limit
 
 
 def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
@@ -112,11 +134,17 @@ def _total_before(copy: MessageCopy) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _untraced(delivery: ObservedDelivery, failure: dict[str, Any]) -> int:
-    """The deliveries without a trace that count as attempts, because the attempt store did not take the last one."""
+def _untraced(delivery: ObservedDelivery, failure: dict[str, Any], attempts: int) -> int:
+    """The deliveries without a trace that count as attempts, because the attempt store did not take the last one.
+
+    ``attempts``: those without them. An earlier copy may be the reason for ``attempts_at_most``.
+    """
     run = delivery.run
-    is_counted = run is not None and run.is_exact(delivery.copy.delivery_id) and "attempts_at_most" in failure
-    return min(delivery.count - 1, int(failure.get("crashes", 0))) if is_counted else 0
+    if run is None or not run.is_exact(delivery.copy.delivery_id) or "attempts_at_most" not in failure:
+        return 0
+    more, most = int(failure.get("attempts", 0)) - attempts, delivery.count - 1
+    crashes = failure.get("crashes")  # None: it was cut
+    return more if more == crashes or (crashes is None and 0 <= more <= most) else 0
 
 
 def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:

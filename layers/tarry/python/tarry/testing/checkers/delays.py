@@ -60,6 +60,8 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         yield from _check_copy_delay(delivery, promised, history)
     elif _is_excused(delivery, history):
         return
+    elif not delivery.visibility_changes and delivery.following and is_by_sqs(delivery, delivery.following):
+        return  # an earlier delivery's request, repeated after a hang, made it visible, and it has ended since
     elif not delivery.visibility_changes:
         yield violation(RULE, copy, "failed, and its visibility was not changed", delivery.decided_at)
     else:
