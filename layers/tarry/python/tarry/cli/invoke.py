@@ -57,6 +57,8 @@ def invoke(  # noqa: PLR0917 the options of the command
     2 wrong usage.
     """
     with libraries("tarry invoke", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
         from tarry.local.aws.client import endpoint_of, given_region, is_aws
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
