@@ -4,10 +4,13 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import botocore.session
 import pytest
+import typer.main
+import typer.testing
 from botocore.loaders import Loader, create_loader
 
 from tests.leftovers import Leftovers
@@ -39,6 +42,16 @@ def _service_models_are_loaded_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_built_once() -> Iterator[None]:
+    """Let all calls of the command in this process share its options: building them takes longer than most calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (typer.main, typer.testing):
+            name = "get_command" if module is typer.main else "_get_command"
+            patch.setattr(module, name, cache(getattr(module, name)))
         yield
 
 

@@ -1,5 +1,3 @@
-import fcntl
-import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -11,23 +9,11 @@ from moto.server import ThreadedMotoServer
 from mypy_boto3_dynamodb import DynamoDBServiceResource
 from mypy_boto3_s3 import S3Client
 
-from tests.acceptance.runtime import Start, layers_of, link_packages, running, sam_build
+from tests.acceptance.runtime import Start, layers_of, link_packages, running
 from tests.acceptance.runtime_api import FakeRuntimeApi
+from tests.builds import build
 
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `sam build` made of the template, for the Python and the architecture that run the tests.
-
-    The first worker of pytest-xdist that needs it makes it for all of them.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (folder / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "build/template.yaml").exists():
-            sam_build(folder / "build")
-    return folder / "build"
+__all__ = ["build"]
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,7 @@ def test_a_message_whose_process_is_killed_is_dead_lettered_alone(function: Any,
 
 def test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone(function: Any) -> None:  # SPEC G4, I3
     """The handler suppresses every interruption; otherwise only its message would fail, before the timeout."""
-    with Redelivery(function("loops", before="import boto3"), timeout=3, receives=RECEIVES) as queue:
+    with Redelivery(function("loops", before="import boto3"), timeout=2, receives=RECEIVES) as queue:
         queue.send(*ten(9))
         assert_only_the_poison_is_dead_lettered(queue.play())
     assert queue.exits == [None] * RECEIVES

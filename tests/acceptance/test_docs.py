@@ -167,6 +167,8 @@ def test_the_examples_of_a_page_run(
                 fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
 
 
+ONLY_TARRY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "tarry.testing.plugin"}
+"""The plugins of pytest that a reader has; loading those of this environment takes as long as the tests of a page."""
 ON_LAMBDA = {"AWS_DEFAULT_REGION": "us-east-1"}
 """The variables of the modules that no test imports: they run on Lambda, which sets the region."""
 
@@ -218,6 +220,7 @@ def follow(page: Page, folder: Path) -> dict[str, list[Block]]:
             result = subprocess.run(
                 ["sh", "-ec", f"{block.text}\npwd > '{place}'"],
                 cwd=folder,
+                env={**os.environ, **ONLY_TARRY},
                 capture_output=True,
                 text=True,
                 timeout=60,

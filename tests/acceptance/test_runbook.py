@@ -95,7 +95,7 @@ def test_every_command_of_the_runbook_does_what_the_page_says(
     test = outputs["tarry failed show --queue orders-dlq 636e0ad2 --template template.yaml --pytest"]
     assert "def test_dead_letter_636e0ad2(" in test
     canaries = outputs["tarry failed retry --queue orders-dlq --group 9f2c61d0a4be --canary 10"]
-    assert canaries == "retried 24, failed 0, skipped 0, deleted 0\n"
+    assert canaries == "retried 24, failed 0, skipped 0\n"
     audit = outputs["tail -n 5 '~/.local/state/tarry/audit.jsonl'"].splitlines()
     assert [json.loads(line)["command"] for line in audit] == [
         "tarry resume", "tarry failed retry", "tarry failed retry", "tarry failed remove", "tarry failed restore",

@@ -1,15 +1,11 @@
 """A copy of the project, built for the machine that MiniStack runs on."""
 
-import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from samtranslator.yaml_helper import yaml_parse
 
 from tests.deploy.aws import KEYS
 from tests.deploy.environment import ROOT, SAM
@@ -36,24 +32,6 @@ def sam(url: str, *arguments: str, cwd: Path) -> str:
         AssertionError: The command failed.
     """
     return run(str(SAM), *arguments, cwd=cwd, env={**_for_this_machine(), **KEYS, "AWS_ENDPOINT_URL": url})
-
-
-def make(project: Path) -> Path:
-    """Build the project for this machine with its makefiles, as `sam build` does; return the folder to deploy."""
-    built = project / "built"
-    template = yaml_parse((project / "template.yaml").read_text())
-    commands = []
-    for name, resource in template["Resources"].items():
-        for key in ("CodeUri", "ContentUri"):
-            if source := resource.get("Properties", {}).get(key):
-                resource["Properties"][key] = name
-                (built / name).mkdir(parents=True)
-                options = [f"build-{name}", f"ARTIFACTS_DIR={built / name}"]
-                commands.append(["make", "--silent", "--directory", str(project / source), *options])
-    with ThreadPoolExecutor(len(commands)) as executor:
-        list(executor.map(lambda command: run(*command, env=_for_this_machine()), commands))
-    (built / "template.yaml").write_text(json.dumps(template))
-    return built
 
 
 def _for_this_machine() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -222,7 +223,8 @@ def _with_uploaded_code(built: Path, bucket: str, s3: Any) -> str:
     for name, resource in template["Resources"].items():
         for key in ("CodeUri", "ContentUri"):
             if folder := resource.get("Properties", {}).get(key):
-                archive = shutil.make_archive(str(built / name), "zip", built / folder)
-                s3.upload_file(archive, bucket, f"{name}.zip")
+                with tempfile.TemporaryDirectory() as place:
+                    archive = shutil.make_archive(f"{place}/{name}", "zip", built / folder)
+                    s3.upload_file(archive, bucket, f"{name}.zip")
                 resource["Properties"][key] = f"s3://{bucket}/{name}.zip"
     return json.dumps(template)

@@ -11,6 +11,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+from tarry.lint.deployed import _most_invocations
 
 STACK = {
     "Resources": {
@@ -105,6 +106,17 @@ def test_a_stack_as_it_should_be_has_no_findings() -> None:
     boto3.client("cloudwatch").put_metric_alarm(**ALARM)
     result = check("--stack", "shop")
     assert (result.exit_code, json.loads(result.stdout)["findings"]) == (0, [])
+
+
+def test_a_limit_that_an_endpoint_gives_as_text_is_read_if_it_is_a_number() -> None:
+    for mapping, most in (
+        ({"ScalingConfig": {"MaximumConcurrency": "5"}}, 5),
+        ({"ScalingConfig": {"MaximumConcurrency": "many"}}, None),
+        ({"ProvisionedPollerConfig": {"MaximumPollers": "2"}}, 20),
+        ({"ProvisionedPollerConfig": {"MaximumPollers": "all"}}, None),
+        ({"ScalingConfig": {}}, 1_250),
+    ):
+        assert _most_invocations(mapping, is_fifo=False) == most
 
 
 def test_drift_of_a_stack_is_found() -> None:

@@ -162,7 +162,7 @@ def _sentry() -> Iterator[None]:
     )
     yield
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.get_global_scope().set_client(None)  # another init would patch logging and botocore for all later tests
 
 
 def sentry(wrapped: Any) -> Any:

@@ -11,7 +11,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
 from samtranslator.model.sam_resources import SamFunction
 
 from tarry.simulator.sqs.settings import QueueSettings
@@ -119,10 +118,18 @@ def properties_of(kind: str) -> list[str]:
     """Return the properties of a type that a template can set, for a mapping only those of queues."""
     if kind == FUNCTION:
         return [name for name in SamFunction.property_types if name not in OF_IMAGES]
-    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema
+    schema = _schema(kind)
     read_only = {each.removeprefix("/properties/") for each in schema.get("readOnlyProperties", [])}
     found = [name for name in schema["properties"] if name not in read_only | OF_OTHER_EVENTS | OF_IMAGES]
     return [name for name in found if not OF_STREAMS.search(name)] if kind == MAPPING else found
+
+
+def _schema(kind: str) -> Mapping[str, Any]:
+    """Return the schema of a resource type in CloudFormation."""
+    from cfnlint.schema import PROVIDER_SCHEMA_MANAGER  # takes two seconds, in each process that collects the tests
+
+    schema: Mapping[str, Any] = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema
+    return schema
 
 
 def effect(kind: str, name: str, without: Template, given: Template | None) -> str:
@@ -143,7 +150,7 @@ def generic(kind: str, name: str) -> Any:
     """Return a value of the type of a property; ``Timeout`` and other numbers get 7."""
     if kind == FUNCTION:
         return 7 if name in ("Timeout", "ReservedConcurrentExecutions") else "other"
-    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema["properties"][name]
+    schema = _schema(kind)["properties"][name]
     values: dict[str, Any] = {"integer": 7, "boolean": True, "array": [], "object": {}}
     return values.get(str(schema.get("type")), "other")
 

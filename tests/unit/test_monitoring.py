@@ -65,7 +65,7 @@ def test_a_line_of_lambda_has_the_fields_at_its_top_level(caplog: pytest.LogCapt
     json_formatter = pytest.importorskip("awslambdaric.lambda_runtime_log_utils").JsonFormatter  # for Linux only
     from tarry.telemetry.logs import Log, LogOptions
 
-    Log("orders", LogOptions()).problem("done_before", "The message was done before.")
+    Log("orders", LogOptions()).problem("done_before", "The message was already processed.")
     line = json.loads(json_formatter().format(caplog.records[-1]))
     assert (line["event"], line["consumer"], line["level"]) == ("done_before", "orders", "ERROR")
     assert {"timestamp", "level", "message"} <= {*line}

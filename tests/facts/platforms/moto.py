@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
+from time import time
 from typing import Any
 from unittest.mock import patch
 
@@ -35,9 +36,20 @@ class MotoPlatform(Platform):
 
 @contextmanager
 def clock_of_moto(now: Callable[[], float]) -> Iterator[None]:
-    """Replace the clock of moto within the context."""
-    with patch("moto.core.utils.utcnow", lambda: datetime.fromtimestamp(now(), UTC).replace(tzinfo=None)):
-        yield
+    """Replace the clock of moto within the context.
+
+    A module of moto that is first loaded within the context keeps its clock; afterwards this is the time of day.
+    """
+    running = [now]
+
+    def utcnow() -> datetime:
+        return datetime.fromtimestamp((running or [time])[0](), UTC).replace(tzinfo=None)
+
+    with patch("moto.core.utils.utcnow", utcnow):
+        try:
+            yield
+        finally:
+            running.clear()
 
 
 @cache

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_what_remove_archives_is_restored_byte_for_byte_and_only_once(sqs: Serve
     removed = run(sqs, "remove", "--all", queue=queue)
     archive = archive_of(removed)
     assert (removed.exit_code, contents(sqs, queue)) == (0, []), removed.stderr
-    assert f"To restore them: tarry failed restore {archive} --queue {queue}\n" in removed.stderr
+    assert f"To restore them:\n  tarry failed restore {archive} --queue {queue} --endpoint-url " in removed.stderr
     assert (stat.S_IMODE(archive.stat().st_mode), stat.S_IMODE(archive.parent.stat().st_mode)) == (0o600, 0o700)
     if "fifo" in queue:  # SQS would drop them in silence
         early = run(sqs, "restore", str(archive), queue=queue)
@@ -106,6 +107,37 @@ def test_what_remove_archives_is_restored_byte_for_byte_and_only_once(sqs: Serve
     wrong = run(sqs, "restore", str(archive), queue=other)
     assert (wrong.exit_code, messages(sqs, other)) == (1, [])
     assert f"id-0  failed: it was removed from {queue}, a " in wrong.stdout
+
+
+TEMPLATE = """
+Resources:
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 5}}
+  Ledger:
+    Type: AWS::SQS::Queue
+    Properties: {FifoQueue: true, RedrivePolicy: {deadLetterTargetArn: !GetAtt DeadInOrder.Arn, maxReceiveCount: 5}}
+  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
+  DeadInOrder: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq.fifo, FifoQueue: true}}
+"""
+
+
+def test_the_commands_that_restore_an_archive_of_several_queues_are_one_for_each(sqs: Served, tmp_path: Path) -> None:
+    put(sqs)
+    put(sqs, DLQS[1])
+    (tmp_path / "template.yaml").write_text(TEMPLATE)
+    before = [contents(sqs, queue) for queue in DLQS]
+    where = ["--template", str(tmp_path / "template.yaml"), "--endpoint-url", sqs.url]
+    removed = CliRunner().invoke(app, ["failed", "remove", "--all", *where])
+    assert removed.stdout == "deleted 6, failed 0\n", removed.output
+    title, *commands = removed.stderr.splitlines()[-3:]
+    assert title == "To restore them:"
+    for queue in DLQS:  # SQS drops a message on FIFO with a deduplication id of the last five minutes
+        sqs.client.purge_queue(QueueUrl=sqs.client.get_queue_url(QueueName=queue)["QueueUrl"])
+    for command in commands:
+        restored = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert restored.stdout == "restored 3, failed 0, skipped 0\n", restored.output
+    assert [contents(sqs, queue) for queue in DLQS] == before
 
 
 def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restored(sqs: Served, tmp_path: Path) -> None:

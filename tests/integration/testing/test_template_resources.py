@@ -4,18 +4,24 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
+from moto.core import utils
 from moto.core.models import botocore_stubber
 
 from tarry.template import TemplateError
 from tarry.testing import Sandbox
+from tarry.testing.moto_relay import relayed
+from tests.facts.platforms.moto import clock_of_moto
 
 TEMPLATE = """\
 Transform: AWS::Serverless-2016-10-31
@@ -173,3 +179,12 @@ def test_a_resource_that_cannot_be_made_raises_an_error_and_ends_the_mock(
     with pytest.raises(TemplateError) as raised:
         Sandbox.from_template(template, resources=True)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("at_a_time", [partial(relayed, Mock(), print), clock_of_moto], ids=["relayed", "facts"])
+def test_a_module_of_moto_that_is_first_loaded_in_a_run_has_the_time_of_day_after_it(at_a_time: Any) -> None:
+    """It has imported the function by name; moto refuses log lines that are older than 14 days, by this clock."""
+    with at_a_time(lambda: 1_800_000_000.0):
+        clock = utils.utcnow
+        assert clock() == datetime.fromtimestamp(1_800_000_000, UTC).replace(tzinfo=None)
+    assert abs(clock() - datetime.now(UTC).replace(tzinfo=None)) < timedelta(days=1)

@@ -41,6 +41,7 @@ FUNCTION = """
           Properties: {Queue: !GetAtt Queue.Arn}
 """
 TEMPLATE = f"Transform: AWS::Serverless-2016-10-31\nResources:{FUNCTION}{QUEUES}"
+TIME = "Parameters: {Time: {Type: Number, Default: 60}}"
 HANDLER = "from tarry import Message, consumer\n@consumer(max_attempts=5)\ndef handler(message: Message) -> None: ...\n"
 
 
@@ -155,6 +156,33 @@ def test_fix_adds_several_properties_to_one_place() -> None:
     check("--fix", "--force")
     added = '{FunctionResponseTypes: ["ReportBatchItemFailures"], MaximumBatchingWindowInSeconds: 1, Queue:'
     assert added in Path("template.yaml").read_text()
+
+
+@pytest.mark.parametrize("visibility", [20, 60, 90, "!Ref Time"])
+def test_fix_makes_no_finding_of_its_own(visibility: int | str) -> None:
+    """The window that a large batch needs is part of the visibility timeout that AWS recommends."""
+    mapping = "{Queue: !GetAtt Queue.Arn, BatchSize: 50, FunctionResponseTypes: [ReportBatchItemFailures]}"
+    template = TEMPLATE.replace("{Queue: !GetAtt Queue.Arn}", mapping).replace("Resources:", f"{TIME}\nResources:", 1)
+    write(template.replace("VisibilityTimeout: 20", f"VisibilityTimeout: {visibility}"))
+    result, after = check("--fix", "--force"), Path("template.yaml").read_text()
+    if visibility == "!Ref Time":  # the parameter is yours to change
+        assert "no finding has a safe answer" in result.stderr
+        assert [each.split()[1] for each in result.stdout.splitlines() if "BatchSize" in each] == ["E9025"]
+        return
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "template.yaml: no findings.")
+    assert f"VisibilityTimeout: {max(visibility, 61)} #" in after
+    assert "MaximumBatchingWindowInSeconds: 1" in after
+
+
+def test_a_finding_names_the_logical_id_of_a_queue_whose_name_depends_on_the_deployment() -> None:
+    names = {"Queue": "QueueName: !Sub '${AWS::StackName}-orders'", "Dlq": "QueueName: !Ref Name"}
+    template = TEMPLATE.replace("VisibilityTimeout: 20", f"{names['Queue']}\n      VisibilityTimeout: 20")
+    template = template.replace("{MessageRetentionPeriod: 1209600}", f"{{{names['Dlq']}}}")
+    write(template.replace("Resources:", "Parameters: {Name: {Type: String, Default: dead-dev}}\nResources:", 1))
+    found = {each["rule"]: each["text"] for each in json.loads(check("--format", "json").stdout)["findings"]}
+    assert found["W9012"].startswith("Queue has a VisibilityTimeout of 20 s")
+    assert found["W9016"].startswith("Dlq keeps messages for 4 days, not longer than Queue (4 days)")
+    assert not [text for text in found.values() if "tarry-local" in text or "dead-dev" in text]
 
 
 def test_fix_sets_the_visibility_timeout_for_the_slowest_function_of_a_queue() -> None:

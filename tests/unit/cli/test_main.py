@@ -141,7 +141,7 @@ def test_watch_cannot_be_combined_with_event() -> None:
     [
         ("boto3", ("show", "--queue", "dlq"), "aws,cli"),
         ("jmespath", ("show", "--queue", "dlq", "--where", "attempts = 1"), "cli"),
-        ("samtranslator", ("show",), "local"),
+        ("samtranslator", ("show", "--template", "template.yaml"), "local"),
     ],
 )
 def test_without_its_libraries_tarry_failed_names_what_to_install(

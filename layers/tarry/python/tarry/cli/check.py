@@ -98,6 +98,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         _print(report, format, f"stack {stack}" if stack else f"queue {queue}")
         raise typer.Exit(1 if report.findings else 0)
     with libraries("tarry check", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
         import tarry.lint.checking  # noqa: F401 it needs the libraries
     with refusals():
         paths = _templates(template)
@@ -189,7 +191,7 @@ def _number_fixable(findings: Sequence[Finding]) -> int:
 
     found: dict[Path, list[Finding]] = {}
     for each in findings:
-        if each.change is not None and each.file is not None:
+        if each.changes and each.file is not None:
             found.setdefault(each.file, []).append(each)
     return sum(len(fixed(_read(path), some)[1]) for path, some in found.items() if not _is_generated(path))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +55,11 @@ def invoke(  # noqa: PLR0917 the options of the command
     Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
     2 wrong usage.
     """
+    import asyncio  # here and not above: no other command needs it at its start
+
     with libraries("tarry invoke", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
         from tarry.local.aws.client import endpoint_of, given_region, is_aws
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables

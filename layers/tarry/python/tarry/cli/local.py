@@ -140,6 +140,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         _print_env(port)
         return
     with libraries("tarry local", "local,local-aws"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
         from tarry.lint import findings_at_start
         from tarry.local.aws.client import endpoint_of, given_region
         from tarry.local.functions.variables import read_overrides

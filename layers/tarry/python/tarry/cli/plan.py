@@ -85,6 +85,8 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 2 wrong usage, or code that cannot be imported.
     """
     with libraries("tarry plan", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
         from tarry.planning.drawing import check_directory
         from tarry.planning.request import check_load, load_of, subjects_of
 

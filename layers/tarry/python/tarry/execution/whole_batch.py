@@ -127,7 +127,7 @@ class WholeBatch:
         return messages if run.is_fifo or run.claims is None else self._claimed(run.claims, messages)
 
     def _claimed(self, claims: ClaimsMessages, messages: list[Message[Any]]) -> list[Message[Any]]:
-        """Return the messages that may run; decide on those that were done before, run elsewhere, or have no key."""
+        """Return the messages that may run; decide on those already processed, running elsewhere, or without a key."""
         claimed: list[Message[Any]] = []
         for message, error in zip(messages, claims.claim_all(messages), strict=True):
             delivery = delivery_of(message)

@@ -50,12 +50,15 @@ class ArchiveFile:
         self.path = path
         self.count = 0
         """The number of dead letters written."""
+        self.queues: dict[str, None] = {}
+        """The names of the queues that they were removed from, in order."""
 
     def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Write dead letters to the disk. Raises `CannotWrite`; the file has none of them then."""
         if dead_letters:
             self._journal.append(archived(dead_letters))
             self.count += len(dead_letters)
+            self.queues |= {queue_arn(each.record["eventSourceARN"]).name: None for each in dead_letters}
 
     def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Note that these dead letters could not be deleted."""

@@ -101,7 +101,7 @@ class Claims:
     def claim(self, message: Message[Any]) -> bool:
         """Claim a message; return whether its handler may run. Blocks.
 
-        If not, it was done before (it has no claim), or another delivery runs it (`Claim.seconds_elsewhere`).
+        If not, it was already processed (it has no claim), or another delivery runs it (`Claim.seconds_elsewhere`).
 
         Raises:
             ConfigurationError: The table is missing, or has another key.
@@ -182,7 +182,10 @@ class Claims:
             return True
         if found.is_completed:
             self._drop(claim)
-            text = "The message was done before, as its idempotency record says. It is acknowledged without running."
+            text = (
+                "The message was already processed, as its idempotency record shows. "
+                "It is acknowledged without running the handler."
+            )
             self._log.problem("done_before", text, delivery, level=INFO, key=claim.key)
             return False
         self._keys.discard(claim.key)

@@ -57,8 +57,9 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
     """Yield the findings of all rules that decide on facts."""
     for mapping in facts.mappings:
         yield from ignored_response(mapping)
-        yield from refused_batches(mapping)
-        if (queue := facts.queues.get(mapping.queue)) is not None:
+        queue = facts.queues.get(mapping.queue)
+        yield from refused_batches(mapping, queue)
+        if queue is not None:
             yield from short_visibility(mapping, queue)
             yield from no_dead_letters(mapping, queue, facts)
             yield from wide_permissions(mapping, queue)

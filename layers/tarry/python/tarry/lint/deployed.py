@@ -312,14 +312,24 @@ def _no_place() -> tuple[Path, int]:
 def _deployed(finding: Finding, resource: str) -> Finding:
     """Return a finding without the place in a template."""
     text = re.sub(r" \(deployed:0\)", "", finding.text)
-    return replace(finding, text=text, file=None, line=None, at=At(resource), change=None)
+    return replace(finding, text=text, file=None, line=None, at=At(resource), changes=())
 
 
 def _most_invocations(mapping: Mapping[str, Any], is_fifo: bool) -> int | None:
     if pollers := (mapping.get("ProvisionedPollerConfig") or {}).get("MaximumPollers"):
-        return int(pollers) * INVOCATIONS_OF_POLLER
-    most = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
-    return most or (None if is_fifo else MOST_INVOCATIONS)
+        most = _whole_number(pollers)
+        return None if most is None else most * INVOCATIONS_OF_POLLER
+    if limit := (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency"):
+        return _whole_number(limit)
+    return None if is_fifo else MOST_INVOCATIONS
+
+
+def _whole_number(value: Any) -> int | None:
+    """Return a number that some endpoints give as text; None if it is not one."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _has_layer_of_tarry(config: Mapping[str, Any]) -> bool:

@@ -32,6 +32,13 @@ class CheckedQueue:
     max_receive_count: int | None = None
     key: str | None = None
     """The KMS key that encrypts it and leaves permissions to IAM, if it has one."""
+    is_name_fixed: bool = True
+    """Whether each deployment gives it this name."""
+
+    @property
+    def title(self) -> str:
+        """Its name in texts: the logical id if its name depends on the deployment."""
+        return self.name if self.is_name_fixed else self.logical_id or self.name
 
     @property
     def is_fifo(self) -> bool:
@@ -114,6 +121,10 @@ class Facts:
     alarms: tuple[TemplateAlarm, ...] = ()
     are_alarms_known: bool = True
     wide_sends: tuple[WideSend, ...] = field(default=())
+
+    def title_of(self, queue: str) -> str:
+        """Return the name of a queue in texts."""
+        return self.queues[queue].title if queue in self.queues else queue
 
     def consumers_of(self, queue: str) -> tuple[CheckedMapping, ...]:
         """Return the mappings from a queue."""

@@ -18,7 +18,7 @@ class At(NamedTuple):
 
 
 class SafeChange(NamedTuple):
-    """The one safe answer to a finding: the place of a property, and its value as YAML that is JSON too."""
+    """A part of the one safe answer to a finding: the place of a property, and its value as YAML that is JSON too."""
 
     at: At
     value: str
@@ -40,7 +40,8 @@ class Finding:
     line: int | None = None
     at: At | None = None
     """The place in the template, if it is of a resource there."""
-    change: SafeChange | None = None
+    changes: tuple[SafeChange, ...] = ()
+    """The one safe answer: the changes that, made together, leave neither this finding nor another in its place."""
 
     @property
     def is_error(self) -> bool:

@@ -24,42 +24,46 @@ class Edit(NamedTuple):
 def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
     """Return a template with the changes of these findings, and the findings that it answers.
 
-    A value that is an intrinsic function, or that several places share, is not changed.
+    A value that is an intrinsic function, or that several places share, is not changed. A finding of which one change
+    cannot be made is left as it is.
     """
-    findings = [each for each in findings if each.change is not None]
     is_json = text.lstrip("\ufeff \t\r\n").startswith("{")
     # YAML allows no tabs before a token, JSON does: spaces keep the positions.
     root = yaml.compose(text.replace("\t", " ") if is_json else text, yaml.SafeLoader)
+    answered = [
+        each for each in findings if each.changes and all(_can_make(text, root, change.at) for change in each.changes)
+    ]
     edits: list[Edit] = []
     added: dict[At, tuple[list[yaml.MappingNode], list[str]]] = {}
     """The entries to add to each map, which is the last of the nodes on the way to it."""
-    places = set()
-    for change in _changes(findings):
-        nodes = _nodes(text, root, change.at)
-        value = _value(nodes[-1], change.at.keys[-1]) if nodes else None
-        if nodes and value is None:
-            key = change.at.keys[-1]
-            entry = f"{json.dumps(key) if is_json else key}: {change.value}"
-            added.setdefault(change.at._replace(keys=change.at.keys[:-1]), (nodes, []))[1].append(entry)
-        elif nodes and value is not None and _is_plain(text, value, nodes[-1]):
+    for change in _changes(answered):
+        nodes, key = _nodes(text, root, change.at), change.at.keys[-1]
+        if (value := _value(nodes[-1], key)) is not None:
             edits.append(Edit(value.start_mark.index, value.end_mark.index, change.value))
         else:
-            continue
-        places.add(change.at)
+            entry = f"{json.dumps(key) if is_json else key}: {change.value}"
+            added.setdefault(change.at._replace(keys=change.at.keys[:-1]), (nodes, []))[1].append(entry)
     edits += [_insertion(text, at, nodes, entries, is_json=is_json) for at, (nodes, entries) in added.items()]
     for edit in sorted(edits, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
-    return text, [each for each in findings if each.change and each.change.at in places]
+    return text, answered
 
 
 def _changes(findings: Iterable[Finding]) -> Iterable[SafeChange]:
     """Return one change for each place: of several limits, the highest answers all findings."""
     found: dict[At, SafeChange] = {}
-    for change in (each.change for each in findings if each.change):
+    for change in (change for each in findings for change in each.changes):
         before = found.setdefault(change.at, change)
         if change.value.isdecimal() and before.value.isdecimal() and int(change.value) > int(before.value):
             found[change.at] = change
     return found.values()
+
+
+def _can_make(text: str, root: yaml.Node | None, at: At) -> bool:
+    """Whether the property of a place can be set or added."""
+    nodes = _nodes(text, root, at)
+    value = _value(nodes[-1], at.keys[-1]) if nodes else None
+    return bool(nodes) and (value is None or _is_plain(text, value, nodes[-1]))
 
 
 def _nodes(text: str, root: yaml.Node | None, at: At) -> list[yaml.MappingNode]:

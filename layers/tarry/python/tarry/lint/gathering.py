@@ -138,6 +138,7 @@ class Gatherer:
             dead_letters=name_of(queue.dead_letter_arn),
             max_receive_count=None if is_count_unknown else queue.max_receive_count,
             key=self.template.checked.keys.get(name),
+            is_name_fixed=queue.is_name_fixed,
         )
 
     def _mapping(self, mapping: TemplateMapping, function: CheckedFunction | None) -> CheckedMapping:

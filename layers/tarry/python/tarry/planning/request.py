@@ -126,7 +126,7 @@ def subjects_of(  # noqa: PLR0913
 
 def _only_parameters(note: Note) -> Note:
     """Return a function that passes on what matters for a plan: made-up values, not what `tarry local` leaves out."""
-    return lambda text: None if text.startswith(("Not played", "Left out")) else note(text)
+    return lambda text: None if text.startswith(("Not emulated", "Left out")) else note(text)
 
 
 def _of_backoff(text: str, max_attempts: int | None) -> PlanSubject:

@@ -9,9 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from samtranslator.model.exceptions import InvalidDocumentException
-from samtranslator.parser.parser import Parser
-from samtranslator.translator.translator import Translator
 
 from tarry.template.model import TemplateError
 
@@ -203,6 +200,8 @@ def translate(
     """
     if not _serverless(document):
         return document, []
+    from samtranslator.model.exceptions import InvalidDocumentException  # with boto3, it takes half a second
+
     document = _without_local_paths(document)
     refused: list[str] = []
 
@@ -234,6 +233,9 @@ def _without_local_paths(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _translated(document: dict[str, Any], region: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    from samtranslator.parser.parser import Parser
+    from samtranslator.translator.translator import Translator
+
     # The session only provides the region.
     translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
     try:

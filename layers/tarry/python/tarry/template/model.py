@@ -38,6 +38,13 @@ class TemplateQueue:
     attributes: Mapping[str, str] = field(default_factory=dict)
     dead_letter_arn: str | None = None
     max_receive_count: int = DEFAULT_MAX_RECEIVE_COUNT
+    is_name_fixed: bool = True
+    """Whether each deployment gives it this name; False if the stack or a parameter is part of it."""
+
+    @property
+    def title(self) -> str:
+        """Its name in texts: the logical id if its name depends on the deployment."""
+        return self.name if self.is_name_fixed else self.logical_id or self.name
 
     @property
     def is_fifo(self) -> bool:

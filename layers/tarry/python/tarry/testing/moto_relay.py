@@ -53,8 +53,11 @@ def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], flo
     clock = now or time
     relay = Relay(call, on_refusal, Rule.send_to_targets, clock)
 
+    running = [clock]
+
     def utcnow() -> datetime:
-        return datetime.fromtimestamp(clock(), UTC).replace(tzinfo=None)
+        # A module of moto that is first loaded within the context keeps this function.
+        return datetime.fromtimestamp((running or [time])[0](), UTC).replace(tzinfo=None)
 
     with (
         patch("moto.core.utils.utcnow", utcnow),
@@ -66,7 +69,10 @@ def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], flo
         patch.object(S3Response, "put_object_tagging", partialmethod(_tagging, S3Response.put_object_tagging)),
         patch("moto.s3.notifications._get_test_event", lambda bucket: check_of(bucket, clock(), _request_id())),
     ):
-        yield
+        try:
+            yield
+        finally:
+            running.clear()
 
 
 def _send_event(rule: Any, relay: Relay, event: Any, **more: Any) -> None:

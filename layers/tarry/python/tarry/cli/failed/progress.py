@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, TextColumn
-
 from tarry.cli.errors import note
 from tarry.tooling.text import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
@@ -63,6 +62,8 @@ class ProgressReport:
 
     def _draw(self, name: str, done: int, total: int, text: str) -> None:
         if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn  # only a terminal needs it
+
             columns = (TextColumn("{task.description}", markup=False), BarColumn(16), TextColumn("{task.fields[text]}"))
             self._bar = Progress(
                 *columns,

@@ -93,7 +93,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
         run.begin_audit(audit, "failed remove", **selection_fields(selection, where))
-        report = run.report(as_json=as_json, shows_all=bool(selection.ids))
+        report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
         say_where(run)
         if is_asked_in_full(run, yes_delete or (), everything=selection.everything):

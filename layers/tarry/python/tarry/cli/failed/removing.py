@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tarry.cli.errors import note
+from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.prompts import ask_for_text, has_terminal
+from tarry.cli.failed.targets import TargetOptions
 from tarry.tooling.errors import UsageError
 from tarry.tooling.journal import state_folder
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.cli.failed.session import CommandSession
+    from tarry.failed import ArchiveFile
 
 
 def default_archive(queues: Sequence[str]) -> Path:
@@ -27,6 +31,15 @@ def default_archive(queues: Sequence[str]) -> Path:
         number += 1
         path = folder / f"{name}-{number}.jsonl"
     return path
+
+
+def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:
+    """Write the commands that send the dead letters of an archive back, one for each queue."""
+    if archive.count:
+        note("To restore them:")
+    options = TargetOptions(endpoint_url=where.endpoint_url, region=where.region, profile=where.profile)
+    for queue in archive.queues:
+        note(f"  tarry failed restore {shlex.quote(str(archive.path))} {queue_options(queue, options)}")
 
 
 def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive: bool, everything: bool) -> None:

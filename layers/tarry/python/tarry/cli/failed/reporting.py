@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tarry.cli.audit import CommandAudit
     from tarry.failed import DeadLetterQueue, Inspection, Result
 
-OUTCOMES = ("retried", "failed", "skipped", "deleted")
-
 
 def count_of(number: int) -> str:
     """Return a number of dead letters as text."""
@@ -66,11 +64,12 @@ def report_inspection(inspection: Inspection) -> None:
 
 
 class ResultReport:
-    """The results of a command, counted and written."""
+    """The results of a command, counted and written.
 
-    def __init__(
-        self, console: Console, *, as_json: bool, shows_all: bool, outcomes: tuple[str, ...] = OUTCOMES
-    ) -> None:
+    ``outcomes`` are those that the command can have, in the order of the totals.
+    """
+
+    def __init__(self, console: Console, outcomes: tuple[str, ...], *, as_json: bool, shows_all: bool) -> None:
         self.audit: CommandAudit | None = None
         self.counts: Counter[str] = Counter()
         self.hindered = 0

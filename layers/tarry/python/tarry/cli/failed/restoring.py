@@ -15,7 +15,6 @@ from tarry.tooling.errors import UsageError
 
 RESTORE_EXAMPLE = """\
 tarry failed restore removed.jsonl --queue orders-dlq"""
-OUTCOMES = ("restored", "failed", "skipped")
 
 
 def restore(  # noqa: PLR0917 the options of the command
@@ -49,7 +48,7 @@ def restore(  # noqa: PLR0917 the options of the command
     where = TargetOptions(queue=queue, endpoint_url=endpoint_url, region=region, profile=profile)
     with session(where) as run:
         run.begin_audit(audit, "failed restore", archive=str(file.resolve()))
-        report = run.report(as_json=as_json, shows_all=False, outcomes=OUTCOMES)
+        report = run.report("restored", "failed", "skipped", as_json=as_json, shows_all=False)
         say_where(run)
         for result in failed.restore(file, run.queues[0], stop=run.should_stop):
             report.add(result)

@@ -135,7 +135,8 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     with session(options, needs_handlers=via is Via.local) as run:
         if not dry_run:
             run.begin_audit(audit, "failed retry", **selection_fields(selection, where), to=to, **settings.fields())
-        report = run.report(as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
+        outcomes = ("retried", "failed", "skipped", *(["deleted"] if asks else []))
+        report = run.report(*outcomes, as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
         if via is Via.aws:
             move(run, report, to, settings, asks=has_terminal() and not force, as_json=as_json)
         method = RetryMethod(run, to, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from rich.console import Console
 from tarry import failed
 from tarry.cli.audit import CommandAudit
 from tarry.cli.errors import note, of_tarry_local, refusals
-from tarry.cli.failed.removing import default_archive
-from tarry.cli.failed.reporting import OUTCOMES, ResultReport, count_of, report_inspection, warn_about
+from tarry.cli.failed.removing import default_archive, suggest_restoring
+from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
 from tarry.failed.archive import ArchiveFile
@@ -91,8 +90,9 @@ class CommandSession:
     def should_stop(self) -> bool:
         return self.stopping() or (self.results is not None and self.results.is_cut_off)
 
-    def report(self, *, as_json: bool, shows_all: bool, outcomes: tuple[str, ...] = OUTCOMES) -> ResultReport:
-        self.results = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all, outcomes=outcomes)
+    def report(self, *outcomes: str, as_json: bool, shows_all: bool) -> ResultReport:
+        """Return the report of the results, which are some of these outcomes."""
+        self.results = ResultReport(self.guidance, outcomes, as_json=as_json, shows_all=shows_all)
         self.results.audit = self.audit
         return self.results
 
@@ -112,9 +112,7 @@ class CommandSession:
         """Close the archive, and write the line of the audit."""
         if self.archive is not None:
             self.archive.close()
-            if self.archive.count:
-                queue = shlex.quote(self.queues[0].name) if len(self.queues) == 1 else "QUEUE"
-                note(f"To restore them: tarry failed restore {shlex.quote(str(self.archive.path))} --queue {queue}")
+            suggest_restoring(self.archive, self.where)
         if self.audit is not None:
             archive = self.archive.path if self.archive is not None and self.archive.count else None
             self.audit.end(

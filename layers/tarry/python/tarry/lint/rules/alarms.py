@@ -25,13 +25,13 @@ def unseen_dead_letters(queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
         at = dead_letters.at._replace(resource=alarms[0].logical_id).below("MetricName")
         misses = "misses the dead letters that SQS moves" if alarms[0].metric == "NumberOfMessagesSent" else ""
         text = (
-            f"{alarms[0].logical_id} watches {alarms[0].metric} of {dead_letters.name}, which "
+            f"{alarms[0].logical_id} watches {alarms[0].metric} of {dead_letters.title}, which "
             f"{misses or 'does not tell how many dead letters there are'}. Set:"
         )
         yield Finding(WRONG_METRIC, functions, text, f"MetricName: {VISIBLE}", at=at)
     else:
         text = (
-            f"No alarm tells that {dead_letters.name} has dead letters. Add an AWS::CloudWatch::Alarm that fires when "
+            f"No alarm tells that {dead_letters.title} has dead letters. Add an AWS::CloudWatch::Alarm that fires when "
             f"the Maximum of {VISIBLE} (AWS/SQS) is above 0, with:"
         )
         snippet = f"Dimensions: [{{Name: QueueName, Value: {dead_letters.name_in_template}}}]"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from tarry.lint.facts import CheckedMapping
+from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding, SafeChange
+from tarry.lint.rules.visibility import changes_for_window
 
 FIFO_BATCH = "E9024"
 BATCH_WITHOUT_WINDOW = "E9025"
@@ -12,7 +13,7 @@ MOST = 10_000
 LONGEST_WINDOW = 300
 
 
-def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
+def refused_batches(mapping: CheckedMapping, queue: CheckedQueue | None) -> Iterator[Finding]:
     """Compare the batch size and the window of a mapping with Lambda's limits."""
     size, window = mapping.batch_size, mapping.window_seconds
     functions = (mapping.function.name,) if mapping.function else ()
@@ -21,7 +22,7 @@ def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
     if mapping.is_fifo:
         if size is not None and size > MOST_WITHOUT_WINDOW:
             text = f"{start} has a BatchSize of {size}; on a FIFO queue Lambda accepts at most 10. Set:"
-            yield Finding(FIFO_BATCH, functions, text, "BatchSize: 10", at=large, change=SafeChange(large, "10"))
+            yield Finding(FIFO_BATCH, functions, text, "BatchSize: 10", at=large, changes=(SafeChange(large, "10"),))
         if window:
             text = (
                 f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts none on a FIFO "
@@ -37,9 +38,9 @@ def refused_batches(mapping: CheckedMapping) -> Iterator[Finding]:
             f"{start} has a BatchSize of {size}; Lambda accepts more than 10 only with a batching window of at "
             "least 1 s. Set:"
         )
-        change = SafeChange(waits, "1")
+        changes = (SafeChange(waits, "1"), *changes_for_window(mapping, queue, 1))
         snippet = "MaximumBatchingWindowInSeconds: 1"
-        yield Finding(BATCH_WITHOUT_WINDOW, functions, text, snippet, at=large, change=change)
+        yield Finding(BATCH_WITHOUT_WINDOW, functions, text, snippet, at=large, changes=changes)
     if window is not None and window > LONGEST_WINDOW:
         text = f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts at most 300. Set:"
         snippet = "MaximumBatchingWindowInSeconds: 300"

@@ -22,8 +22,8 @@ def no_dead_letters(mapping: CheckedMapping, queue: CheckedQueue, facts: Facts) 
     if function is not None and function.has_dead_letter_config:
         other = f" The one that {function.name} has is for asynchronous invocations, not for queues."
     text = (
-        f"{queue.name} has no dead-letter queue: a message that always fails is delivered until its retention ends, "
-        f"and then lost.{other} Add a queue, and to {queue.name}:"
+        f"{queue.title} has no dead-letter queue: a message that always fails is delivered until its retention ends, "
+        f"and then lost.{other} Add a queue, and to {queue.title}:"
     )
     target = f"!GetAtt {queue.logical_id}DeadLetters.Arn" if queue.logical_id else "the ARN of the new queue"
     snippet = f"RedrivePolicy: {{deadLetterTargetArn: {target}, maxReceiveCount: 15}}"
@@ -38,7 +38,7 @@ def unfit_dead_letters(queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     functions = tuple(each.function.name for each in facts.consumers_of(queue.name) if each.function)
     if queue.dead_letters == queue.name:
         text = (
-            f"{queue.name} is its own dead-letter queue: SQS keeps delivering a message that always fails. Name "
+            f"{queue.title} is its own dead-letter queue: SQS keeps delivering a message that always fails. Name "
             "another queue as deadLetterTargetArn."
         )
         yield Finding(OWN_DEAD_LETTERS, functions, text, at=at)
@@ -46,8 +46,8 @@ def unfit_dead_letters(queue: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     if queue.is_fifo != queue.dead_letters.endswith(".fifo"):
         kinds = ("FIFO", "a standard queue") if queue.is_fifo else ("a standard queue", "FIFO")
         text = (
-            f"{queue.name} is {kinds[0]}, and its dead-letter queue {queue.dead_letters} is {kinds[1]}: SQS refuses "
-            "the RedrivePolicy. Name a queue of the same type."
+            f"{queue.title} is {kinds[0]}, and its dead-letter queue {facts.title_of(queue.dead_letters)} is "
+            f"{kinds[1]}: SQS refuses the RedrivePolicy. Name a queue of the same type."
         )
         yield Finding(OTHER_TYPE, functions, text, at=at)
         return
@@ -64,13 +64,13 @@ def _retention(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple
     if kept >= LONGEST_RETENTION_SECONDS:
         return  # no retention is longer
     text = (
-        f"{dead_letters.name} keeps messages for {_days(kept_dead)}, not longer than {queue.name} ({_days(kept)}): a "
+        f"{dead_letters.title} keeps messages for {_days(kept_dead)}, not longer than {queue.title} ({_days(kept)}): a "
         "message that SQS moves keeps its age, so it may be deleted before it is seen. Set:"
     )
     at = dead_letters.at.below("MessageRetentionPeriod")
     value = str(LONGEST_RETENTION_SECONDS)
     yield Finding(
-        SHORT_RETENTION, functions, text, f"MessageRetentionPeriod: {value}", at=at, change=SafeChange(at, value)
+        SHORT_RETENTION, functions, text, f"MessageRetentionPeriod: {value}", at=at, changes=(SafeChange(at, value),)
     )
 
 
@@ -79,22 +79,23 @@ def _size(queue: CheckedQueue, dead_letters: CheckedQueue, functions: tuple[str,
     if most is None or most_dead is None or most_dead >= most:
         return
     text = (
-        f"{dead_letters.name} takes messages of at most {most_dead:,} bytes, {queue.name} of {most:,}: a larger dead "
+        f"{dead_letters.title} takes messages of at most {most_dead:,} bytes, {queue.title} of {most:,}: a larger dead "
         "letter cannot be sent. Set:"
     )
     at = dead_letters.at.below("MaximumMessageSize")
     yield Finding(
-        SMALL_DEAD_LETTERS, functions, text, f"MaximumMessageSize: {most}", at=at, change=SafeChange(at, str(most))
+        SMALL_DEAD_LETTERS, functions, text, f"MaximumMessageSize: {most}", at=at, changes=(SafeChange(at, str(most)),)
     )
 
 
 def _own_redrive(queue: CheckedQueue, dead_letters: CheckedQueue, facts: Facts) -> Iterator[Finding]:
     """Find the redrive policy of a dead-letter queue without a function."""
-    if dead_letters.dead_letters in (None, dead_letters.name) or facts.consumers_of(dead_letters.name):
+    target = dead_letters.dead_letters
+    if target is None or target == dead_letters.name or facts.consumers_of(dead_letters.name):
         return
     text = (
-        f"{dead_letters.name}, the dead-letter queue of {queue.name}, has a dead-letter queue of its own: looking at "
-        f"its messages counts as a receive, and SQS then moves them to {dead_letters.dead_letters}. Remove its "
+        f"{dead_letters.title}, the dead-letter queue of {queue.title}, has a dead-letter queue of its own: looking at "
+        f"its messages counts as a receive, and SQS then moves them to {facts.title_of(target)}. Remove its "
         "RedrivePolicy."
     )
     yield Finding(DEAD_LETTERS_OF_DEAD_LETTERS, (), text, at=dead_letters.at.below("RedrivePolicy"))

@@ -23,7 +23,7 @@ def long_delays(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Findin
     kept = queue.retention_seconds
     if kept is not None and total >= kept:
         text = (
-            f"The retries of {function.name} take up to {total:,.0f} s, and {queue.name} keeps messages for {kept:,} "
+            f"The retries of {function.name} take up to {total:,.0f} s, and {queue.title} keeps messages for {kept:,} "
             "s: a message expires before its last attempt. Lower max_attempts or the delays, or set:"
         )
         needed = next((days for days in range(1, 15) if days * DAYS > total), 14)
@@ -32,7 +32,7 @@ def long_delays(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Findin
         per_hour = IN_FLIGHT_PLACES / total * 3600
         text = (
             f"The retries of {function.name} take up to {total:,.0f} s, during which a message stays in flight: with "
-            f"more than {per_hour:,.0f} failing messages an hour, all 120,000 places of {queue.name} are taken, and "
+            f"more than {per_hour:,.0f} failing messages an hour, all 120,000 places of {queue.title} are taken, and "
             "SQS delivers no more. Lower max_attempts or the delays, or wait outside of the queue, with SendAgain to "
             "another one."
         )

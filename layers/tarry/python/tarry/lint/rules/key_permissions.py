@@ -16,7 +16,7 @@ def key_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Fi
     if function.permissions.allow_somewhere("kms:Decrypt"):
         return
     text = (
-        f"{function.name} lacks kms:Decrypt for {queue.key}, the key of {queue.name}: Lambda cannot receive its "
+        f"{function.name} lacks kms:Decrypt for {queue.key}, the key of {queue.title}: Lambda cannot receive its "
         "messages. Add to its permissions, the second action for dead letters:"
     )
     statement = "{Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: "

@@ -17,8 +17,8 @@ def no_last_step(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Findi
     if function is None or not steps or steps[-1].kind not in PASSING_ON:
         return
     text = (
-        f"The last failure step of {function.name} for {queue.name}, {steps[-1].kind}, does not take every failure: an "
-        "exhausted message stays in its queue until SQS moves it without a failure record. Add as the last step of "
+        f"The last failure step of {function.name} for {queue.title}, {steps[-1].kind}, does not take every failure: "
+        "an exhausted message stays in its queue until SQS moves it without a failure record. Add as the last step of "
         "on_failure:"
     )
     yield Finding(NO_LAST_STEP, (function.name,), text, "DeadLetter()", at=function.at)

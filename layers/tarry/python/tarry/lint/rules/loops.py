@@ -22,7 +22,7 @@ def ended_loop(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding
     at = function.at
     if not function.allows_loops:
         text = (
-            f"{function.name} sends a message up to {copies} times to its own queue {queue.name}, and Lambda stops it "
+            f"{function.name} sends a message up to {copies} times to its own queue {queue.title}, and Lambda stops it "
             "at about 16: SQS then moves the message without a failure record. Lower times, or set, with the "
             f"environment variable {RECURSIVE_LOOP_VARIABLE}: Allow:"
         )

@@ -56,8 +56,10 @@ def missing_permissions(
     for queue, needs in lacking.items():
         actions = list(dict.fromkeys(need.permission for need in needs))
         file, line = place()
-        lacks = f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on {queue.name}"
-        remedy, snippet = _remedy(actions, queue, queues.get(queue.name), permissions.role, is_source=queue == source)
+        known = queues.get(queue.name)
+        on = known.title if known else queue.name
+        lacks = f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on {on}"
+        remedy, snippet = _remedy(actions, queue, known, permissions.role, is_source=queue == source)
         text = f"{lacks}: {needs[0].consequence}. {remedy}"
         yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
 

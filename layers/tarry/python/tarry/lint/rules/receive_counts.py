@@ -32,7 +32,7 @@ def receive_counts(
     if queue.is_fifo and attempts.is_default:
         several = "BatchSize: 1, so that receives behind a failing message use up no attempts, and "
         text = (
-            f"{function} consumes {queue.name} with the default max_attempts of {attempts.number}: with the default "
+            f"{function} consumes {queue.title} with the default max_attempts of {attempts.number}: with the default "
             "delay of 30 s, an outage of more than 2 minutes dead-letters the first messages of each group, and the "
             f"messages behind them run. Set {several if batch_size > 1 else ''}max_attempts for the longest outage "
             "(40 for 15 minutes)."
@@ -41,7 +41,7 @@ def receive_counts(
     if queue.dead_letter_arn is None:
         return
     at = At(queue.logical_id or queue.name, ("Properties", "RedrivePolicy", "maxReceiveCount"))
-    low = f"{queue.name} ({file}:{line}) has a maxReceiveCount of {count}"
+    low = f"{queue.title} ({file}:{line}) has a maxReceiveCount of {count}"
     if queue.is_fifo and batch_size > 1:
         wanted = min(batch_size * attempts.number + 5, HIGHEST)
         if count < wanted:
@@ -49,13 +49,13 @@ def receive_counts(
                 f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message "
                 "behind a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
             )
-            snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
-            yield Finding(RULE, (function,), text, snippet, file, line, at, change)
+            snippet, changes = f"maxReceiveCount: {wanted}", (SafeChange(at, str(wanted)),)
+            yield Finding(RULE, (function,), text, snippet, file, line, at, changes)
     elif count < attempts.number:
         wanted = min(2 * attempts.number + 5, HIGHEST)
         text = (
             f"{low}, below the max_attempts of {attempts.number} of {function}: a message has only {count} attempts. "
             "Set in its RedrivePolicy (2 * max_attempts + 5):"
         )
-        snippet, change = f"maxReceiveCount: {wanted}", SafeChange(at, str(wanted))
-        yield Finding(RULE, (function,), text, snippet, file, line, at, change)
+        snippet, changes = f"maxReceiveCount: {wanted}", (SafeChange(at, str(wanted)),)
+        yield Finding(RULE, (function,), text, snippet, file, line, at, changes)

@@ -25,5 +25,5 @@ def ignored_response(mapping: CheckedMapping) -> Iterator[Finding]:
         text,
         f"FunctionResponseTypes: {value}",
         at=at,
-        change=SafeChange(at, '["ReportBatchItemFailures"]'),
+        changes=(SafeChange(at, '["ReportBatchItemFailures"]'),),
     )

@@ -26,7 +26,7 @@ def wide_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[F
     ]
     if allowed:
         text = (
-            f"The role of {function.name} allows {listed(allowed)} on {queue.name}, which its code does not call. "
+            f"The role of {function.name} allows {listed(allowed)} on {queue.title}, which its code does not call. "
             "Instead of all actions, allow those that a consumer needs:"
         )
         snippet = "[sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:GetQueueAttributes]"

@@ -80,6 +80,7 @@ def _queue(
         attributes=attributes,
         dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn"), scope),
         max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, where),
+        is_name_fixed=isinstance(properties.get("QueueName", logical_id), str),
     )
 
 
