@@ -138,12 +138,13 @@ def _answer(steps: StepList, failure: Failure) -> Outcome:
 
 
 FIELDS = ("kind", "delay", "reason", "queue", "note", "body", "attributes")
+_PLAIN = frozenset({str, int, float, type(None)})
 
 
 def _plain(outcome: Outcome) -> Outcome:
     """Return the outcome with plain strings: a step may have used a subclass of ``str`` with methods of its own."""
     fields = {name: getattr(outcome, name) for name in FIELDS}
-    odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
+    odd = {name: value for name, value in fields.items() if type(value) not in _PLAIN and is_a(value, str)}
     if not odd and type(outcome) is Outcome:
         return outcome
     plain = Outcome(outcome.kind)
