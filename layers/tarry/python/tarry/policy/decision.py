@@ -44,7 +44,8 @@ class Decision(Value):
 
     def noticed(self, notices: Iterable[Notice]) -> Decision:
         """Return the same decision with more notices."""
-        return self._changed(notices=(*self.notices, *notices))
+        more = (*self.notices, *notices)
+        return self._changed(notices=more) if more else self
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]

@@ -114,6 +114,8 @@ class RetryPolicy(Value):
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:
+        if not self.fatal and self.retry_on is None:
+            return False
         for link in everything_in(error) if self.traverse_causes else (error,):
             for kind in bases_of(link):
                 if _is_among(kind, self.fatal):

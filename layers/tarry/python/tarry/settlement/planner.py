@@ -56,11 +56,15 @@ class Planner:
 
     def start(self, decision: Decision, situation: Situation) -> SettlementPlan:
         """Return the plan for a decision; like that of `go_on` and `refused`, it may need a look-up (``needs``)."""
-        return self._restarted(SettlementPlan(decision, ()), decision, situation)
+        ways, notices = self._ways(decision, situation)
+        return self._with_copy(SettlementPlan(decision, ways, notices), situation)
 
     def go_on(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
         """Return the plan with the copy for its next way; ways for which no copy can be made are skipped."""
-        plan = plan.changed(copy=None, decision=plan.decided, needs=None, notices=())
+        return self._with_copy(plan.changed(copy=None, decision=plan.decided, needs=None, notices=()), situation)
+
+    def _with_copy(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
+        """Return a plan with the copy for the first way that is possible."""
         while True:
             while plan.ways[0].only_if_refused and not plan.is_refused:
                 plan = plan.changed(ways=plan.ways[1:])
@@ -83,10 +87,10 @@ class Planner:
                     return self._ask_again(plan, failure.changed(does_not_fit=True), situation)
                 plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
                 continue
-            plan = plan.changed(notices=(*plan.notices, *writer.notices))
+            notices = (*plan.notices, *writer.notices)
             if copy is not None:
-                return plan.changed(copy=copy, decision=decision)
-            plan = plan.changed(ways=plan.ways[1:])
+                return plan.changed(copy=copy, decision=decision, notices=notices)
+            plan = plan.changed(ways=plan.ways[1:], notices=notices)
 
     def refused(self, plan: SettlementPlan, error: Exception, situation: Situation) -> SettlementPlan:
         """Return the plan with the next way, after SQS did not confirm the copy."""
@@ -153,16 +157,21 @@ class Planner:
         return self._longest[is_fifo]
 
     def _restarted(self, plan: SettlementPlan, decision: Decision, situation: Situation) -> SettlementPlan:
-        notices = plan.notices
+        """Return the plan for another decision, which remembers what has failed."""
+        ways, notices = self._ways(decision, situation)
+        again = self.go_on(plan.changed(decided=decision, ways=ways), situation)
+        return again.changed(notices=(*plan.notices, *notices, *again.notices))
+
+    def _ways(self, decision: Decision, situation: Situation) -> tuple[tuple[Way, ...], tuple[Notice, ...]]:
+        """Return the ways to settle a message, and log lines about them."""
+        notices: tuple[Notice, ...] = ()
         if decision.outcome.kind == "defer" and not (decision.delivery.counts_runs or may_hop(decision.delivery)):
             text = (
                 f"The message was sent again {MANY_HOPS - 1} times, so it is deferred in place: Lambda stops "
                 "a function at about 16. See RecursiveLoop in docs/reference/permissions.md."
             )
-            notices = (*notices, Notice("many_hops", text))
-        ways = ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now)
-        plan = self.go_on(plan.changed(decided=decision, ways=ways), situation)
-        return plan.changed(notices=(*notices, *plan.notices))
+            notices = (Notice("many_hops", text),)
+        return ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now), notices
 
     def _copy_for(
         self, way: Way, plan: SettlementPlan, writer: CopyWriter, situation: Situation

@@ -75,7 +75,7 @@ class SettlementPlan(Value):
     notices: tuple[Notice, ...]
     """Log lines about this planning."""
 
-    def __init__(self, decision: Decision, ways: tuple[Way, ...]) -> None:
+    def __init__(self, decision: Decision, ways: tuple[Way, ...], notices: tuple[Notice, ...] = ()) -> None:
         self._freeze(
             decided=decision,
             decision=decision,
@@ -87,7 +87,7 @@ class SettlementPlan(Value):
             not_sent=(),
             is_refused=True,
             may_be_sent=False,
-            notices=(),
+            notices=notices,
         )
 
     def changed(self, **fields: Any) -> SettlementPlan:
