@@ -40,9 +40,11 @@ class EarlyWaits:
     def add(self, delivery: Delivery) -> None:
         """Have a delay requested within a second."""
         with self._lock:
+            is_first, starts = not self._waiting, not self._has_thread
             self._waiting.append(delivery)
-            starts, self._has_thread = not self._has_thread, True
-        self._some.set()
+            self._has_thread = True
+        if is_first:
+            self._some.set()
         if starts:
             try:
                 self._invocation.world.threads.start(self._work)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tarry.settlement.copies import Copy
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way
+    from tarry.sqs.queue_facts import QueueFacts
 
 SHORTEST_CUT_SECONDS = 60
 """The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
@@ -128,17 +129,17 @@ class Planner:
         longest = self.longest_delay(plan.delivery)
         return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else longest)
 
-    def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
+    def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
 
         A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
-        ``situation``: None if the queue was not looked up.
+        ``facts``: the facts of its queue; None if it was not looked up.
         """
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
         seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
-        if not seconds or situation is None:
+        if not seconds or facts is None:
             return seconds
-        left = situation.source.seconds_left_if_short(delivery, seconds, now)
+        left = facts.seconds_left_if_short(delivery, seconds, now)
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def asked_for(self, decision: Decision) -> int:

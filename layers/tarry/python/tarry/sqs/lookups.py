@@ -51,6 +51,10 @@ class Lookups:
         """Return whether the facts of a source queue are known, so that `source` makes no request."""
         return self._topology.knows(queue)
 
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if that takes no request."""
+        return self.source(queue) if self._topology.knows(queue) else None
+
     def visibility_timeout(self, queue: QueueArn) -> int:
         """Return a queue's visibility timeout in seconds; SQS's default if it is unknown."""
         return self.source(queue).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT_SECONDS

@@ -32,6 +32,9 @@ class QueueArn(Value):
             return QueueArn(f"arn:aws:sqs::{account}:{name}" if account else "")
         return QueueArn(":".join([*parts[:4], account or parts[4], name]))
 
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def __str__(self) -> str:
         return self.text
 

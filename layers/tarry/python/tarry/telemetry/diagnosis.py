@@ -218,12 +218,12 @@ def _tracebacks(
     """
     try:
         links = [(name, _frames(trace, stack), error), *_origins(error)]
-        bare = "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
+        bare = "\n\nwhich led to\n\n".join([f"{frames}{name}" for name, frames, _ in reversed(links)])
         if len(links) == 1 and traceback_of(error) is None:
             return "", ""
         leaves = _leaves(error) if is_a(error, BaseExceptionGroup) else []
         below = [_bare_traceback(leaf) for leaf in leaves]
-        bare = "\n\none of whose errors is\n\n".join([bare, *below])
+        bare = "\n\none of whose errors is\n\n".join([bare, *below]) if below else bare
         has_place = links[0][1] != "" and not is_a(error, Signal)
         return _end(bare, MAX_TRACEBACK_CHARACTERS), _logged(links, message, below) if has_place else ""
     except Exception as failure:  # noqa: BLE001 a broken frame, a loader that cannot read its source
@@ -254,11 +254,11 @@ def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below
     for index, (name, frames, link) in enumerate(links):
         most = min(left, MAX_LOGGED_CAUSE_BYTES) if index else left - (MAX_LOGGED_CAUSE_BYTES if len(links) > 1 else 0)
         text = shortened(_own_text(link, most) if index else message, most) if most > 3 else ""
-        left -= len(text.encode("utf-8", "replace"))
+        left -= len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{name}: {text}" if text else f"{head}{frames}{name}")
     chained = "\n\nwhich led to\n\n".join(reversed(parts))
-    whole = "\n\none of whose errors is\n\n".join([chained, *below])
+    whole = "\n\none of whose errors is\n\n".join([chained, *below]) if below else chained
     return _end(whole, MAX_LOGGED_TRACEBACK_BYTES)
 
 

@@ -75,8 +75,8 @@ def extend_leases(
     by_queue: dict[QueueArn, list[VisibilityChange]] = {}
     for change in changes:
         delivery = change.delivery
-        known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
-        end = lease_end(delivery, known)
+        known = lookups.known(delivery.source)
+        end = lease_end(delivery, None if known is None else known.visibility_timeout)
         if end is None or end > asked_at:
             by_queue.setdefault(delivery.source, []).append(change)
         elif not delivery.is_given_up:
