@@ -186,12 +186,7 @@ class Log:
         self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
     ) -> dict[str, Any]:
         """Return the fields of an error. With a ``redact`` hook, the traceback contains no texts."""
-        if is_a(error, BaseException):
-            if diagnose is None:
-                from tarry.telemetry.diagnosis import diagnose
-            diagnosis = diagnose(error)
-        else:
-            diagnosis = cast("Diagnosis", error)
+        diagnosis = (diagnose or _diagnosed)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
         fields = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
         return {**fields, "traceback": traceback} if traceback else fields
@@ -202,6 +197,12 @@ class Log:
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
             return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
+
+
+def _diagnosed(error: BaseException) -> Diagnosis:
+    from tarry.telemetry.diagnosis import diagnose
+
+    return diagnose(error)
 
 
 _LINE = Log._write.__code__.co_firstlineno
