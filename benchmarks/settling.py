@@ -201,7 +201,7 @@ def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
                     seconds = settle(handler, messages)
                 requests = sqs.requests()
             silent = ClientThatAnswers()
-            with use(World(client_factory=silent.sqs)):
+            with use(World(client_factory=silent.sqs_of_tarry)):
                 settle(handler, 1)
                 decided = settle(handler, messages)
             operations = [operation for operation in fewest(tens) if operation != "GetQueueAttributes"]

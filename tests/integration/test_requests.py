@@ -238,11 +238,14 @@ def test_on_fifo_a_message_that_cannot_be_dead_lettered_for_its_lost_lease_stops
 # the time limit of requests
 
 
-def test_the_client_has_short_timeouts_and_makes_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC G6
+def test_the_client_has_short_timeouts_makes_two_tries_and_does_not_check_parameters_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC G6
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     config = make_client().meta.config
     assert (config.connect_timeout, config.read_timeout) == (1, 5)
     assert config.retries["total_max_attempts"] == 2
+    assert not config.parameter_validation
 
 
 def test_without_time_left_no_request_is_made_and_all_messages_are_reported() -> None:  # SPEC G6, A2

@@ -107,10 +107,7 @@ class Executor:
 
     def sends_copy(self, delivery: Delivery) -> bool:
         """Return whether the plan of a message still sends a copy."""
-        if delivery.is_settled:
-            return False
-        plan = self.plan_of(delivery)
-        return plan.copy is not None or plan.needs is not None
+        return not delivery.is_settled and self._plans[delivery.delivery_id].sends_copy
 
     def stays(self, delivery: Delivery) -> bool:
         """Return whether a message is still to be delayed or released in its queue."""

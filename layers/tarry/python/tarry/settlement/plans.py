@@ -103,6 +103,11 @@ class SettlementPlan(Value):
     def delivery(self) -> Delivery:
         return self.decided.delivery
 
+    @property
+    def sends_copy(self) -> bool:
+        """Whether the next way sends a copy."""
+        return self.copy is not None or self.needs is not None
+
 
 def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
     """Return the ways to settle a message, best first; the last one is always ``in_place``.

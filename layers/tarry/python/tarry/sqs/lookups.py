@@ -34,7 +34,15 @@ class Lookups:
 
     def source(self, queue: QueueArn) -> QueueFacts:
         """Return the facts of a source queue."""
-        facts = self._topology.source(queue, self.requests)
+        return self._checked(self._topology.source(queue, self.requests), queue)
+
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if that takes no request."""
+        facts = self._topology.known(queue)
+        return None if facts is None else self._checked(facts, queue)
+
+    def _checked(self, facts: QueueFacts, queue: QueueArn) -> QueueFacts:
+        """Log what is wrong with the facts of a queue, once; return them."""
         if facts.error is not None:
             consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
@@ -50,10 +58,6 @@ class Lookups:
     def knows(self, queue: QueueArn) -> bool:
         """Return whether the facts of a source queue are known, so that `source` makes no request."""
         return self._topology.knows(queue)
-
-    def known(self, queue: QueueArn) -> QueueFacts | None:
-        """Return the facts of a source queue if that takes no request."""
-        return self.source(queue) if self._topology.knows(queue) else None
 
     def visibility_timeout(self, queue: QueueArn) -> int:
         """Return a queue's visibility timeout in seconds; SQS's default if it is unknown."""

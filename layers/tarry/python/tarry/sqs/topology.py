@@ -58,7 +58,14 @@ class Topology:
 
     def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
         """Return the facts of a source queue."""
-        lookup = self._known(queue, SOURCE_ATTRIBUTES) or self._look_up(queue, SOURCE_ATTRIBUTES, requests)
+        return self.known(queue) or self._facts_in(self._look_up(queue, SOURCE_ATTRIBUTES, requests), queue)
+
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if they are cached."""
+        known = self._known(queue, SOURCE_ATTRIBUTES)
+        return None if known is None else self._facts_in(known, queue)
+
+    def _facts_in(self, lookup: Lookup, queue: QueueArn) -> QueueFacts:
         known = self._facts.get(queue.text)
         if known is None or known[0] is not lookup:
             known = self._facts[queue.text] = lookup, self._read(lookup, queue)
