@@ -189,9 +189,9 @@ def _attempts_before(delivery: Delivery) -> int:
 
 
 def _first_failed_at(delivery: Delivery, failed_at: float, at: str) -> str:
-    """Return ``at``, the text of ``failed_at``, for a first delivery, else the time of the first receive, which is the nearest SQS knows.
+    """Return ``at``, the text of ``failed_at``, for a first delivery, else the time of the first receive.
 
-    If an attempt store knows of no earlier failure, this is the first one.
+    That is the nearest that SQS knows. If an attempt store knows of no earlier failure, this is the first one.
     """
     received_at = delivery.first_received_at
     if delivery.stored is not None or delivery.receive_count == 1 or received_at is None or received_at > failed_at:

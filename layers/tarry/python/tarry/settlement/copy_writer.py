@@ -13,7 +13,7 @@ from tarry.envelope.records import copy_record, dead_letter_record, edited, hops
 from tarry.settlement.copies import Attributes, CannotCopy, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.settlement.plans import MANY_HOPS
-from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
+from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.support.arn import named_queue
 from tarry.support.causes import is_a, type_name

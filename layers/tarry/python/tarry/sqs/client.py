@@ -149,7 +149,8 @@ class Requests:
                     results[index] = result_of(job)
                 ended[index].set()
 
-        if not any([self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]):
+        started = [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
+        if not any(started):
             yield from results
             return
         for index, event in enumerate(ended):
@@ -157,6 +158,7 @@ class Requests:
             yield results[index]
 
     def _start(self, work: Callable[[], None]) -> bool:
+        """Start a thread; return whether it was started."""
         try:
             self.invocation.world.threads.start(work)
         except RuntimeError:  # the process may have no more threads

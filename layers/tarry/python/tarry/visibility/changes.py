@@ -109,8 +109,9 @@ def change_visibility(
 ) -> Iterator[ChangeResult]:
     """Change the visibility of messages of one queue, ten in a request, in parallel requests; yield the results.
 
-    The results of one request are yielded while others wait for their answers. An entry that SQS refuses as beyond its 12 hours is requested once more with a timeout that is certain to be
-    allowed. It takes at most a ``share`` of the time left.
+    The results of one request are yielded while others wait for their answers. An entry that SQS refuses as beyond its
+    12 hours is requested once more with a timeout that is certain to be allowed. It takes at most a ``share`` of the
+    time left.
     """
     beyond: list[VisibilityChange] = []
     for result in _in_tens(changes, queue, lookups, share):
