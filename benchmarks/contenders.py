@@ -26,6 +26,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 
 from tarry import Exponential, consumer
+from tarry.sqs.client import make_client
 
 Handler = Callable[[Any, Any], Any]
 """A Lambda handler: takes an event and a context."""
@@ -146,14 +147,19 @@ class ClientThatAnswers:
         self._calls = threading.local()
 
     def sqs(self) -> Any:
-        return self._client("sqs")
+        return self._answering("sqs", self._session().client("sqs"))
+
+    def sqs_of_tarry(self) -> Any:
+        """Make a client with the settings of tarry's own."""
+        return self._answering("sqs", make_client(self._session()))
 
     def dynamodb(self) -> Any:
-        return self._client("dynamodb")
+        return self._answering("dynamodb", self._session().client("dynamodb"))
 
-    def _client(self, service: Any) -> Any:
-        session = boto3.Session("testing", "testing", region_name="us-east-1")
-        client = session.client(service)
+    def _session(self) -> boto3.Session:
+        return boto3.Session("testing", "testing", region_name="us-east-1")
+
+    def _answering(self, service: str, client: Any) -> Any:
         client.meta.events.register(f"provide-client-params.{service}.*", self._keep_parameters)
         client.meta.events.register(f"before-call.{service}", self._answer)
         return client

@@ -161,7 +161,7 @@ def call_of(handler: Handler, load: Load, size: int) -> Call:
 def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
     """Yield the microseconds per message of each load and size, by contender."""
     client = ClientThatAnswers()
-    with use(World(client_factory=client.sqs)), output_discarded():
+    with use(World(client_factory=client.sqs_of_tarry)), output_discarded():
         for load in loads(client):
             for size in load.sizes:
                 if quick and size not in QUICK_SIZES:

@@ -4,7 +4,7 @@ python -m benchmarks.settling [--quick]
 
 The SQS is a server on this machine that answers each request after 5 ms. With ten connections, the fewest seconds are
 the requests times 5 ms divided by ten; a second bound is a loop of ten threads that makes the same requests with boto3
-and does nothing else.
+and does nothing else. CPU time is compared with that loop's and with that of a loop that only logs the failures.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ from benchmarks import contenders as of
 from benchmarks.contenders import (
     ACCOUNT,
     BenchmarkContext,
-    ClientThatAnswers,
     Handler,
     Work,
     answer_to,
@@ -145,16 +144,20 @@ class LongContext(BenchmarkContext):
         return 900_000
 
 
-def settle(handler: Handler, messages: int) -> float:
-    """Return the seconds of an invocation."""
-    event, context = event_of(messages), LongContext()
-    began = time.perf_counter()
-    handler(event, context)
-    return time.perf_counter() - began
+def timed(call: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of a call, and its CPU seconds in all threads of this process."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - began, time.process_time() - cpu_began
 
 
-def same_requests(client: Any, tens: int, operations: list[str]) -> float:
-    """Return the seconds in which ten threads make the same requests with boto3 and nothing else."""
+def settle(handler: Handler, messages: int) -> tuple[float, float]:
+    """Return the seconds and CPU seconds of an invocation."""
+    return timed(partial(handler, event_of(messages), LongContext()))
+
+
+def same_requests(client: Any, tens: int, operations: list[str]) -> None:
+    """Make the same requests with boto3 in ten threads, and nothing else."""
     url = f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/orders"
     handles = [{"Id": str(number), "ReceiptHandle": "h" * 300} for number in range(BATCH)]
     parameters: dict[str, Callable[[], Any]] = {
@@ -174,11 +177,9 @@ def same_requests(client: Any, tens: int, operations: list[str]) -> float:
             ],
         ),
     }
-    began = time.perf_counter()
     with ThreadPoolExecutor(MAX_PARALLEL) as pool:
         for operation in operations:
             list(pool.map(lambda call: call(), [parameters[operation]] * tens))
-    return time.perf_counter() - began
 
 
 def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
@@ -198,14 +199,11 @@ def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
                 settle(handler, messages // 10)
                 sqs.requests()
                 with use(World(client_factory=make_client)):
-                    seconds = settle(handler, messages)
+                    seconds, cpu_seconds = settle(handler, messages)
                 requests = sqs.requests()
-            silent = ClientThatAnswers()
-            with use(World(client_factory=silent.sqs)):
-                settle(handler, 1)
-                decided = settle(handler, messages)
+            _, cpu_of_loop = settle(of.bare_loop(work), messages)
             operations = [operation for operation in fewest(tens) if operation != "GetQueueAttributes"]
-            boto3_alone = same_requests(client, tens, operations)
+            boto3_alone, cpu_of_boto3 = timed(partial(same_requests, client, tens, operations))
             sqs.requests()
             yield {
                 "case": name,
@@ -215,19 +213,22 @@ def rows(*, quick: bool) -> Iterator[dict[str, Any]]:
                 "fewest": fewest(tens),
                 "latency_bound": len(operations) * tens * LATENCY_SECONDS / MAX_PARALLEL,
                 "boto3_alone": boto3_alone,
-                "without_network": decided,
+                "cpu_seconds": cpu_seconds,
+                "cpu_of_boto3": cpu_of_boto3,
+                "cpu_of_loop": cpu_of_loop,
             }
         progress("settlement: by hand")
-        handler = of.by_hand(of.fails, partial(boto3.client, "sqs", config=Config(retries={"total_max_attempts": 2})))
-        settle(handler, 1)
+        by_hand = of.by_hand(of.fails, partial(boto3.client, "sqs", config=Config(retries={"total_max_attempts": 2})))
+        settle(by_hand, 1)
         sqs.requests()
-        seconds = settle(handler, BY_HAND_MESSAGES)
+        seconds, cpu_seconds = settle(by_hand, BY_HAND_MESSAGES)
         requests = sqs.requests()
         scale = messages / BY_HAND_MESSAGES
         yield {
             "case": "delayed retries by hand",
             "messages": messages,
             "seconds": seconds * scale,
+            "cpu_seconds": cpu_seconds * scale,
             "requests": {operation: round(count * scale) for operation, count in requests.items()},
             "measured": BY_HAND_MESSAGES,
         }

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -237,11 +238,14 @@ def test_on_fifo_a_message_that_cannot_be_dead_lettered_for_its_lost_lease_stops
 # the time limit of requests
 
 
-def test_the_client_has_short_timeouts_and_makes_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC G6
+def test_the_client_has_short_timeouts_makes_two_tries_and_does_not_check_parameters_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC G6
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     config = make_client().meta.config
     assert (config.connect_timeout, config.read_timeout) == (1, 5)
     assert config.retries["total_max_attempts"] == 2
+    assert not config.parameter_validation
 
 
 def test_without_time_left_no_request_is_made_and_all_messages_are_reported() -> None:  # SPEC G6, A2
@@ -561,6 +565,35 @@ def test_a_request_whose_thread_cannot_be_started_counts_as_not_sent(monkeypatch
     assert wire.requests == []
 
 
+# in parallel
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"), [("retry", "ChangeMessageVisibilityBatch"), ("dead", "SendMessageBatch")]
+)
+def test_the_messages_of_one_request_are_logged_while_another_waits_for_its_answer(kind: str, operation: str) -> None:
+    logged, in_time = threading.Event(), list[bool]()
+
+    class Notes(logging.Handler):
+        def emit(self, line: logging.LogRecord) -> None:
+            if field(line, "delivery_id") == f"{kind}-0":
+                logged.set()
+
+    def slow(request: Request) -> None:
+        if len(request.entries) == 5:
+            in_time.append(logged.wait(10))
+
+    notes = Notes()
+    logging.getLogger("tarry").addHandler(notes)
+    try:
+        with orders() as wire:
+            wire.fails[operation] = slow
+            plain()(events(*(f"{kind}-{index}" for index in range(15))), Context())
+    finally:
+        logging.getLogger("tarry").removeHandler(notes)
+    assert in_time == [True]
+
+
 # without a deadline
 
 
@@ -577,17 +610,17 @@ def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
 
 
 class HangingThreads:
-    """Threads that never start, with the timeouts of their joins."""
-
-    event = staticmethod(threading.Event)
+    """Threads that never start, and events that are never set, with the timeouts of their waits."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
 
-    def start(self, _: Any) -> "HangingThreads":
+    def start(self, _: Any) -> None: ...
+
+    def event(self) -> "HangingThreads":
         return self
 
-    def join(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> None:
         self.waits.append(timeout)
 
 

@@ -5,7 +5,9 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -222,6 +224,58 @@ def test_metrics_take_few_calls_for_a_message_that_succeeds(
     few, more = (calls_of(handler, batch_of(size)) for size in (10, 60))
     assert (more - few).total() <= 50 * 10, more - few
     assert capsys.readouterr().out.count("MessagesCommitted") == 8
+
+
+def own_calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
+    """Return the calls of tarry's own functions during an invocation, in all its threads."""
+    calls = Counter[str]()
+
+    def count(frame: Any, kind: str, _: Any) -> None:
+        code = frame.f_code
+        is_comprehension = code.co_name.startswith("<") and code.co_name != "<lambda>"  # a frame up to Python 3.11
+        if kind == "call" and code.co_filename.startswith(OURS) and not is_comprehension:
+            calls[frame.f_code.co_qualname] += 1
+
+    before = sys.getprofile()
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        handler(batch, Context())
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+    return calls
+
+
+OURS = str(Path(world.__file__).parent)
+
+
+@pytest.mark.parametrize(
+    ("error", "most", "of_a_failure"),
+    [
+        (ValueError("declined"), 325, {"_stack_of": 1, "Failure.__init__": 1, "Log._write": 1}),
+        (
+            Reject("no such account"),
+            390,
+            {"_stack_of": 1, "Failure.__init__": 1, "Log._write": 1, "dump": 1, "body_sum": 1, "timestamp": 2},
+        ),
+    ],
+    ids=["a delayed retry", "a dead letter"],
+)
+def test_a_failure_is_settled_with_few_calls_and_nothing_is_written_twice(
+    error: Exception, most: int, of_a_failure: dict[str, int]
+) -> None:
+    """Deciding, logging and settling cost more than the requests, of which ten messages share one."""
+
+    @consumer(backoff=Fixed(60))
+    def fails(message: Message) -> None:
+        raise error.with_traceback(None)
+
+    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}):
+        own_calls_of(fails, event(record()))  # loads what is loaded once
+        few, many = (own_calls_of(fails, event(*(record({}, f"m{n}") for n in range(count)))) for count in (100, 200))
+    assert {name: (many[name] - few[name]) / 100 for name in of_a_failure} == of_a_failure
+    assert (many.total() - few.total()) / 100 <= most, many
 
 
 def test_an_invocation_sets_its_alarm_with_four_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:

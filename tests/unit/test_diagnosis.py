@@ -386,12 +386,24 @@ def test_an_error_that_is_raised_at_another_place_is_diagnosed_anew() -> None:  
     assert first.fingerprint != second.fingerprint
 
 
-def test_a_place_that_fails_again_is_formatted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_fails_again_is_formatted_and_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Formatting a traceback takes longer than all else about a failed message."""
     formatted, format_tb = [], traceback.format_tb
+    hashed, places = [], diagnosis._places
     monkeypatch.setattr(traceback, "format_tb", lambda trace: formatted.append(trace) or format_tb(trace))
-    found = {diagnosis_of(decline_elsewhere_again).logged_traceback for _ in range(3)}
-    assert len(found) == len(formatted) == 1
+    monkeypatch.setattr(diagnosis, "_places", lambda trace: hashed.append(trace) or places(trace))
+    found = {diagnosis_of(decline_elsewhere_again) for _ in range(3)}
+    assert len(found) == len(formatted) == len(hashed) == 1
+
+
+def test_the_same_code_in_two_modules_and_two_types_at_one_place_have_fingerprints_of_their_own() -> None:
+    code = compile("def fail(kind): raise kind", "shared.py", "exec")
+    found = []
+    for module in ("orders", "ledger"):
+        names: dict[str, Any] = {"__name__": module}
+        exec(code, names)
+        found += [fingerprint(lambda kind=kind, names=names: names["fail"](kind)) for kind in (ValueError, KeyError)]
+    assert len(set(found)) == 4
 
 
 def decline_elsewhere_again() -> None:
@@ -422,5 +434,5 @@ def test_few_tracebacks_are_kept_and_none_of_a_deep_recursion() -> None:
         names: dict[str, Any] = {}
         exec(compile("\n" * number + "def fail(): raise ValueError", "many.py", "exec"), names)
         assert f"line {number + 1}," in diagnosis_of(names["fail"]).traceback
-    assert len(diagnosis._formatted) <= MAX_CACHED_TRACEBACKS
-    assert max(len(codes) for codes, _ in diagnosis._formatted.values()) <= MAX_CACHED_FRAMES
+    assert len(diagnosis._stacks) <= MAX_CACHED_TRACEBACKS
+    assert max(len(stack._codes) for stack in diagnosis._stacks.values()) <= MAX_CACHED_FRAMES

@@ -107,7 +107,7 @@ class Delivery:
     def user_attributes(self) -> dict[str, Any]:
         """The message attributes as the event has them, without tarry's own."""
         attributes = self.record.get("messageAttributes")
-        if not isinstance(attributes, Mapping):
+        if not (isinstance(attributes, (dict, Mapping)) and attributes):
             return {}
         from tarry.envelope.attribute import ATTRIBUTE, is_ours
 

@@ -120,6 +120,8 @@ def find_signal(error: BaseException) -> Signal | None:
     only if every leaf has a signal; then the most cautious one wins. An implicit ``__context__`` is not searched: it is
     another error, which was being handled.
     """
+    if cause_of(error) is None and not is_a(error, (Signal, BaseExceptionGroup)):
+        return None
     found: list[Signal] = []
     groups = set[int]()
     todo = [error]

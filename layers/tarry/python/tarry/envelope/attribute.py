@@ -223,7 +223,7 @@ def timestamp(epoch_seconds: float) -> str:
     """Return a time in ISO 8601, in UTC, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def dump(record: Mapping[str, Any]) -> str:
@@ -232,7 +232,10 @@ def dump(record: Mapping[str, Any]) -> str:
     Raises:
         TypeError, ValueError: A value, possibly from a hook, cannot be represented in JSON.
     """
-    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+    return _encode(record)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")

@@ -121,14 +121,16 @@ def hops_of(delivery: Delivery) -> int:
 
 
 def _base(delivery: Delivery, origin: str) -> dict[str, Any]:
-    sent = delivery.sent_at
-    edited = delivery.envelope.edited if delivery.envelope else None
+    envelope, sent = delivery.envelope, delivery.sent_to_queue_at
+    if envelope is not None and (earlier := delivery.sent_at) is not None:
+        sent = earlier.timestamp()
+    edited = envelope.edited if envelope else None
     return {
         "v": VERSION,
         "sum": body_sum(delivery.body),
         "id": delivery.id,
         "origin": origin,
-        **({"sent": timestamp(sent.timestamp())} if sent else {}),
+        **({} if sent is None else {"sent": timestamp(sent)}),
         **({"edited": edited} if edited else {}),
     }
 
@@ -146,7 +148,8 @@ def failure_part(
     ``attempts``: the attempts since the message was last redriven; a deferral is not one. ``delay``: the seconds before
     the next attempt; None if there is none, or the queue sets the delay.
     """
-    delivery, earlier = failure.delivery, failure.delivery.failure
+    delivery, at = failure.delivery, timestamp(failed_at)
+    earlier = delivery.failure
     stored: Mapping[str, Any] = delivery.stored or {}
     total = min(MAX_TOTAL, _attempts_before(delivery) + attempts)
     part: dict[str, Any] = {"reason": reason[:200], "attempts": total}
@@ -163,8 +166,8 @@ def failure_part(
         "said": failure.said,
         "first_failed_at": (stored.get("failure") or {}).get("first_failed_at")
         or (earlier.first_failed_at if earlier else None)
-        or _first_failed_at(delivery, failed_at),
-        "failed_at": timestamp(failed_at),
+        or _first_failed_at(delivery, failed_at, at),
+        "failed_at": at,
         "function": delivery.invocation.function_name,
         "request_id": delivery.invocation.request_id,
     }
@@ -174,7 +177,7 @@ def failure_part(
     history = stored.get("history") or (earlier.history if earlier else ())
     return {
         "failure": {name: value for name, value in part.items() if value not in (None, "")},
-        "history": next_history(history, failure.attempt, timestamp(failed_at), error, delay),
+        "history": next_history(history, failure.attempt, at, error, delay),
     }
 
 
@@ -185,12 +188,12 @@ def _attempts_before(delivery: Delivery) -> int:
     return max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
 
 
-def _first_failed_at(delivery: Delivery, failed_at: float) -> str:
-    """Return ``failed_at`` for a first delivery, else the time of the first receive, which is the nearest SQS knows.
+def _first_failed_at(delivery: Delivery, failed_at: float, at: str) -> str:
+    """Return ``at``, the text of ``failed_at``, for a first delivery, else the time of the first receive.
 
-    If an attempt store knows of no earlier failure, this is the first one.
+    That is the nearest that SQS knows. If an attempt store knows of no earlier failure, this is the first one.
     """
     received_at = delivery.first_received_at
     if delivery.stored is not None or delivery.receive_count == 1 or received_at is None or received_at > failed_at:
-        return timestamp(failed_at)
+        return at
     return timestamp(received_at)

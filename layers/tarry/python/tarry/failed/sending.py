@@ -98,7 +98,7 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
     for number in range(1, TRIES + 1):
-        sent = send_copies(copies, inspection.lookups)
+        sent = list(send_copies(copies, inspection.lookups))
         throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
         if number == TRIES or not throttled:
             throttled = []

@@ -44,7 +44,8 @@ class Decision(Value):
 
     def noticed(self, notices: Iterable[Notice]) -> Decision:
         """Return the same decision with more notices."""
-        return self._changed(notices=(*self.notices, *notices))
+        more = (*self.notices, *notices)
+        return self._changed(notices=more) if more else self
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]
@@ -69,24 +70,26 @@ def decide(
     if verdict is None or verdict is ACK:
         return Decision(delivery, Outcome.ack(), decided_at)
     assert isinstance(verdict, BaseException)
-    if is_a(verdict, Discard):
+    is_signal = is_a(verdict, Signal)
+    if is_signal and is_a(verdict, Discard):
         return Decision(delivery, Outcome.discard(reason_of(verdict)), decided_at)
-    if is_a(verdict, Defer):
+    if is_signal and is_a(verdict, Defer):
         delay = delay_of(verdict)
         return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is refused
     if (deferral := circuits.deferral(verdict, delivery, decided_at)) is not None:
         return Decision(delivery, deferral, decided_at)
     error = _error(verdict, given, raised)
+    retry = verdict if is_signal and is_a(verdict, Retry) else None
     return Failure(
         delivery.message,
         error,
         policy.reason(verdict),
-        delay_of(verdict) if is_a(verdict, Retry) else None,
+        None if retry is None else delay_of(retry),
         failed_at=decided_at,
-        until=until_of(verdict) if is_a(verdict, Retry) else None,
-        said=reason_beside(verdict, error),
+        until=None if retry is None else until_of(retry),
+        said=reason_beside(verdict, error) if is_signal else None,
         tries=tries,
-        was_requested=is_a(verdict, Signal),
+        was_requested=is_signal,
         diagnosis=None if error is None else diagnose(error),
     )
 
@@ -138,12 +141,13 @@ def _answer(steps: StepList, failure: Failure) -> Outcome:
 
 
 FIELDS = ("kind", "delay", "reason", "queue", "note", "body", "attributes")
+_PLAIN = frozenset({str, int, float, type(None)})
 
 
 def _plain(outcome: Outcome) -> Outcome:
     """Return the outcome with plain strings: a step may have used a subclass of ``str`` with methods of its own."""
     fields = {name: getattr(outcome, name) for name in FIELDS}
-    odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
+    odd = {name: value for name, value in fields.items() if type(value) not in _PLAIN and is_a(value, str)}
     if not odd and type(outcome) is Outcome:
         return outcome
     plain = Outcome(outcome.kind)
@@ -197,14 +201,15 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
         return given if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
-    signal = find_signal(raised)
+    if (signal := find_signal(raised)) is None:
+        return raised
     if is_a(signal, Retry) or is_a(signal, Defer):
         try:
             delivery.check_delay(signal, now)  # `Message.retry` and `defer` check it when they are called
         except DelayNotSupported as refusal:
             refusal.__cause__ = raised
             return refusal
-    return raised if signal is None else signal
+    return signal
 
 
 def _error(verdict: BaseException, given: Verdict | None, raised: BaseException | None) -> BaseException | None:

@@ -13,6 +13,7 @@ A function with these parameters is a step too.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tarry.message import delivery_of
@@ -105,7 +106,7 @@ class Failure(Value):
         """Return the same failure with some fields changed."""
         return self._changed(**fields)
 
-    @property
+    @cached_property
     def delivery(self) -> Delivery:
         """The delivery behind the message."""
         return delivery_of(self.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from tarry.delay import whole_seconds
@@ -107,13 +108,14 @@ class RetryPolicy(Value):
             return "rejected" if is_a(error, Reject) else "error"
         if is_a(error, Undecodable):
             return "undecodable"
-        if is_a(error, UnexplainedFailure):
-            return "error"  # the error is not known
-        if is_a(error, DelayNotSupported):
-            return "error"  # the handler asked for another attempt: an invalid delay must not prevent it
+        if is_a(error, (UnexplainedFailure, DelayNotSupported)):
+            # The error is not known, or the handler asked for another attempt, which an invalid delay must not prevent.
+            return "error"
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:
+        if not self.fatal and self.retry_on is None:
+            return False
         for link in everything_in(error) if self.traverse_causes else (error,):
             for kind in bases_of(link):
                 if _is_among(kind, self.fatal):
@@ -155,10 +157,17 @@ class RetryPolicy(Value):
 
     def longest_delay(self, *, fifo: bool) -> float:
         """Return for how many seconds an unhandled message waits: the longest delay of all attempts, at least 900."""
-        longest = self._longest
-        if longest is None:
-            longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
-        return max(SHORTEST_UNHANDLED_WAIT, longest)
+        if fifo not in self._longest_of_known:
+            longest = self._longest
+            if longest is None:
+                longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
+            self._longest_of_known[fifo] = max(SHORTEST_UNHANDLED_WAIT, longest)
+        return self._longest_of_known[fifo]
+
+    @cached_property
+    def _longest_of_known(self) -> dict[bool, float]:
+        """The longest delays that were computed, by whether the queue is FIFO."""
+        return {}
 
 
 def _default(fifo: bool) -> Fixed | Exponential:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class StepList(Value):
                 raise ConfigurationError(f"{step!r} handles every failure, so it must be the last step, got {steps!r}")
         self._freeze(steps=steps, retries_in_place=any(isinstance(step, RetryInPlace) for step in steps))
 
-    @property
+    @cached_property
     def dead_letter(self) -> DeadLetter:
         """The list's first `DeadLetter`: its options apply to all dead letters, whichever step asks for one."""
         return next((step for step in self.steps if isinstance(step, DeadLetter)), DeadLetter())

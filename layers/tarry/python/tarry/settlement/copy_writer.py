@@ -13,7 +13,7 @@ from tarry.envelope.records import copy_record, dead_letter_record, edited, hops
 from tarry.settlement.copies import Attributes, CannotCopy, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.settlement.plans import MANY_HOPS
-from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
+from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.support.arn import named_queue
 from tarry.support.causes import is_a, type_name
@@ -139,7 +139,9 @@ class CopyWriter:
             why = f"it has {limit - room} bytes, and {target.name} accepts {limit}: raise its MaximumMessageSize"
             raise NoDeadLetterQueue(why) if may_go_without else CannotCopy(why)
         has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
-        text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
+        space = room - message_size("", _with_record({}, ""))
+        whole = dump(record)
+        text = None if not has_place else whole if len(whole) <= space else fit(record, space)
         if text is None:
             if not may_go_without:
                 raise CannotCopy("there is no space for its Tarry attribute")
@@ -150,15 +152,13 @@ class CopyWriter:
             )
             self.notices.append(notice)
             return draft
-        if is_cut := text != dump(record):
+        if is_cut := text is not whole:
             self.notices.append(record_cut(record))
         lighter = [] if is_known else _lighter(text, dump(smallest(record)))
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return draft.with_record(
-            variants, None if is_cut else record, limit - message_size(body, variants[0]) if is_known else 0
-        )
+        return draft.with_record(variants, None if is_cut else record, space - len(text) if is_known else 0)
 
     def _attributes_of(self, delivery: Delivery) -> Attributes:
         """Return the message's attributes; log the names of those that a copy cannot have."""

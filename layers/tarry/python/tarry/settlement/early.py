@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.invocation import Invocation
     from tarry.telemetry.logs import Log
+    from tarry.world import Event
 
 EARLY_SECONDS = 1.0
 """The time for which a short delay waits for others to share its request."""
@@ -32,17 +33,26 @@ class EarlyWaits:
         self._lock = threading.Lock()
         self._waiting: list[Delivery] = []
         self._under_way: list[Delivery] = []
-        self._has_thread = False
-        threads = invocation.world.threads
-        self._some, self._over, self._idle = threads.event(), threads.event(), threads.event()
         self._is_over = False
+        self._has_thread = False
+        self._some: Event
+        """Set while messages wait. The events are made with the thread."""
+        self._over: Event
+        """Set when the batch has run."""
+        self._idle: Event
+        """Set while no request is in progress."""
 
     def add(self, delivery: Delivery) -> None:
         """Have a delay requested within a second."""
         with self._lock:
+            is_first, starts = not self._waiting, not self._has_thread
             self._waiting.append(delivery)
-            starts, self._has_thread = not self._has_thread, True
-        self._some.set()
+            if starts:
+                make = self._invocation.world.threads.event
+                self._some, self._over, self._idle = make(), make(), make()
+                self._has_thread = True
+        if is_first:
+            self._some.set()
         if starts:
             try:
                 self._invocation.world.threads.start(self._work)
@@ -62,6 +72,8 @@ class EarlyWaits:
         """Start no further request, and wait for the one in progress."""
         with self._lock:
             self._is_over = True
+        if not self._has_thread:
+            return
         self._over.set()
         self._some.set()
         if self._under_way:

@@ -107,10 +107,7 @@ class Executor:
 
     def sends_copy(self, delivery: Delivery) -> bool:
         """Return whether the plan of a message still sends a copy."""
-        if delivery.is_settled:
-            return False
-        plan = self.plan_of(delivery)
-        return plan.copy is not None or plan.needs is not None
+        return not delivery.is_settled and self._plans[delivery.delivery_id].sends_copy
 
     def stays(self, delivery: Delivery) -> bool:
         """Return whether a message is still to be delayed or released in its queue."""
@@ -210,11 +207,12 @@ class Executor:
         Lambda refuses a mapping whose queue has a shorter visibility timeout than the function's timeout.
         """
         invocation = self._invocation
-        if not self._lookups.knows(delivery.source):
-            received_at = delivery.received_at
-            age = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
-            if age + invocation.elapsed() < invocation.began_with:
-                return None
+        if (known := self._lookups.known(delivery.source)) is not None:
+            return known.visibility_timeout
+        received_at = delivery.received_at
+        age = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
+        if age + invocation.elapsed() < invocation.began_with:
+            return None
         return self._lookups.source(delivery.source).visibility_timeout
 
     # waiting
@@ -255,8 +253,7 @@ class Executor:
             if delivery.delivery_id in self._requested and not early and self._planner.waits_until(plan, now) <= now:
                 self._note_unconfirmed(delivery)
                 continue
-            known = self._situation(delivery) if self._lookups.knows(delivery.source) else None
-            seconds = self._planner.seconds_in_place(plan, known, now)
+            seconds = self._planner.seconds_in_place(plan, self._lookups.known(delivery.source), now)
             changes.setdefault(delivery.source, []).append(VisibilityChange(delivery, seconds))
         for result in self._change(changes):
             if not result.change.delivery.is_settled and not (early and result.error is not None):
@@ -278,9 +275,8 @@ class Executor:
             if not self.stays(delivery) or tracking.has(delivery):
                 continue
             plan = self.plan_of(delivery)
-            retention = (
-                self._lookups.source(delivery.source).retention if self._lookups.knows(delivery.source) else None
-            )
+            known = self._lookups.known(delivery.source)
+            retention = None if known is None else known.retention
             next_try = self._planner.waits_until(plan, now)
             options = self._planner.options_of(delivery)
             change, notice = trace_of(plan, options, next_try=next_try, retention=retention, now=now)

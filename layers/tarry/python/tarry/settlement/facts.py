@@ -45,6 +45,6 @@ class Situation(NamedTuple):
 
     def limit_of(self, queue: QueueArn) -> SizeLimit:
         """Return the size limit of a queue. Raises `FactsNeeded` if it was not looked up."""
-        if queue not in self.limits:
+        if (limit := self.limits.get(queue)) is None:
             raise FactsNeeded(queue)
-        return self.limits[queue]
+        return limit

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tarry.settlement.copies import Copy
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way
+    from tarry.sqs.queue_facts import QueueFacts
 
 SHORTEST_CUT_SECONDS = 60
 """The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
@@ -56,11 +57,15 @@ class Planner:
 
     def start(self, decision: Decision, situation: Situation) -> SettlementPlan:
         """Return the plan for a decision; like that of `go_on` and `refused`, it may need a look-up (``needs``)."""
-        return self._restarted(SettlementPlan(decision, ()), decision, situation)
+        ways, notices = self._ways(decision, situation)
+        return self._with_copy(SettlementPlan(decision, ways, notices), situation)
 
     def go_on(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
         """Return the plan with the copy for its next way; ways for which no copy can be made are skipped."""
-        plan = plan.changed(copy=None, decision=plan.decided, needs=None, notices=())
+        return self._with_copy(plan.changed(copy=None, decision=plan.decided, needs=None, notices=()), situation)
+
+    def _with_copy(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
+        """Return a plan with the copy for the first way that is possible."""
         while True:
             while plan.ways[0].only_if_refused and not plan.is_refused:
                 plan = plan.changed(ways=plan.ways[1:])
@@ -83,10 +88,10 @@ class Planner:
                     return self._ask_again(plan, failure.changed(does_not_fit=True), situation)
                 plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
                 continue
-            plan = plan.changed(notices=(*plan.notices, *writer.notices))
+            notices = (*plan.notices, *writer.notices)
             if copy is not None:
-                return plan.changed(copy=copy, decision=decision)
-            plan = plan.changed(ways=plan.ways[1:])
+                return plan.changed(copy=copy, decision=decision, notices=notices)
+            plan = plan.changed(ways=plan.ways[1:], notices=notices)
 
     def refused(self, plan: SettlementPlan, error: Exception, situation: Situation) -> SettlementPlan:
         """Return the plan with the next way, after SQS did not confirm the copy."""
@@ -124,17 +129,17 @@ class Planner:
         longest = self.longest_delay(plan.delivery)
         return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else longest)
 
-    def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
+    def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
 
         A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
-        ``situation``: None if the queue was not looked up.
+        ``facts``: the facts of its queue; None if it was not looked up.
         """
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
         seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
-        if not seconds or situation is None:
+        if not seconds or facts is None:
             return seconds
-        left = situation.source.seconds_left_if_short(delivery, seconds, now)
+        left = facts.seconds_left_if_short(delivery, seconds, now)
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def asked_for(self, decision: Decision) -> int:
@@ -153,16 +158,21 @@ class Planner:
         return self._longest[is_fifo]
 
     def _restarted(self, plan: SettlementPlan, decision: Decision, situation: Situation) -> SettlementPlan:
-        notices = plan.notices
+        """Return the plan for another decision, which remembers what has failed."""
+        ways, notices = self._ways(decision, situation)
+        again = self.go_on(plan.changed(decided=decision, ways=ways), situation)
+        return again.changed(notices=(*plan.notices, *notices, *again.notices))
+
+    def _ways(self, decision: Decision, situation: Situation) -> tuple[tuple[Way, ...], tuple[Notice, ...]]:
+        """Return the ways to settle a message, and log lines about them."""
+        notices: tuple[Notice, ...] = ()
         if decision.outcome.kind == "defer" and not (decision.delivery.counts_runs or may_hop(decision.delivery)):
             text = (
                 f"The message was sent again {MANY_HOPS - 1} times, so it is deferred in place: Lambda stops "
                 "a function at about 16. See RecursiveLoop in docs/reference/permissions.md."
             )
-            notices = (*notices, Notice("many_hops", text))
-        ways = ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now)
-        plan = self.go_on(plan.changed(decided=decision, ways=ways), situation)
-        return plan.changed(notices=(*notices, *plan.notices))
+            notices = (Notice("many_hops", text),)
+        return ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now), notices
 
     def _copy_for(
         self, way: Way, plan: SettlementPlan, writer: CopyWriter, situation: Situation

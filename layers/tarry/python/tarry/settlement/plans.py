@@ -75,7 +75,7 @@ class SettlementPlan(Value):
     notices: tuple[Notice, ...]
     """Log lines about this planning."""
 
-    def __init__(self, decision: Decision, ways: tuple[Way, ...]) -> None:
+    def __init__(self, decision: Decision, ways: tuple[Way, ...], notices: tuple[Notice, ...] = ()) -> None:
         self._freeze(
             decided=decision,
             decision=decision,
@@ -87,7 +87,7 @@ class SettlementPlan(Value):
             not_sent=(),
             is_refused=True,
             may_be_sent=False,
-            notices=(),
+            notices=notices,
         )
 
     def changed(self, **fields: Any) -> SettlementPlan:
@@ -102,6 +102,11 @@ class SettlementPlan(Value):
     @property
     def delivery(self) -> Delivery:
         return self.decided.delivery
+
+    @property
+    def sends_copy(self) -> bool:
+        """Whether the next way sends a copy."""
+        return self.copy is not None or self.needs is not None
 
 
 def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:

@@ -20,7 +20,7 @@ from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
@@ -34,18 +34,19 @@ class Sent(Value):
     not_deleted: Exception | None = None
 
 
-def send_copies(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
-    """Send copies in as few requests as possible, and delete the originals of confirmed copies; return the results."""
+def send_copies(copies: Sequence[Copy], lookups: Lookups) -> Iterator[Sent]:
+    """Send copies in as few requests as possible, and delete the originals of confirmed copies; yield the results.
+
+    The results of one request are yielded while others wait for their answers.
+    """
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:
         routes.setdefault((copy.delivery.source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
     known: set[str] = set()  # confirmed copies, also if their deletes get no answer in time
-    answers = lookups.requests.all([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
-    done: list[Sent] = []
+    answers = lookups.requests.each([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
     for chunk, answer in zip(chunks, answers, strict=True):
-        done += [_cut_short(copy, answer, known) for copy in chunk] if isinstance(answer, Exception) else answer
-    return done
+        yield from [_cut_short(copy, answer, known) for copy in chunk] if isinstance(answer, Exception) else answer
 
 
 def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:

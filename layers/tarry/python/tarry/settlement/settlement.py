@@ -168,8 +168,11 @@ class Settlement:
     def _take_full_requests(self) -> list[Delivery]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
         for delivery in self._todo:
-            if not delivery.is_settled and self.needed_by(delivery) is None:
-                copy = self._executor.plan_of(delivery).copy
+            if delivery.is_settled:
+                continue
+            plan = self._executor.plan_of(delivery)
+            if plan.needs is None:
+                copy = plan.copy
                 routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
         full = [each for of_route in routes.values() for each in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
         ready = self._early.take(full)
@@ -198,11 +201,12 @@ class Settlement:
             return False
         plan, now = self._executor.plan_of(delivery), self._invocation.now()
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if self._executor.sends_copy(delivery) and delay is None:
-            return False
-        until = decision.until or decision.decided_at + (delay or 0)
-        if not self._executor.sends_copy(delivery):
+        if not plan.sends_copy:
             until = self._planner.waits_until(plan, now)
+        elif delay is None:
+            return False
+        else:
+            until = decision.until or decision.decided_at + delay
         return until - now < self._invocation.time_left()
 
     def _loses_its_lease(self, delivery: Delivery) -> bool:

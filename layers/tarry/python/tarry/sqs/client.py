@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tarry.invocation import Invocation
-    from tarry.world import Thread, World
+    from tarry.world import World
 
 T = TypeVar("T")
 
@@ -49,7 +49,11 @@ class RequestBroken(Exception):
 
 
 def make_client(session: Any = None) -> Any:
-    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response."""
+    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response.
+
+    tarry makes the parameters of its requests itself, and checks those of a user before: botocore does not repeat it,
+    which is a quarter of its work on a request.
+    """
     import boto3
     from botocore.config import Config
 
@@ -57,6 +61,7 @@ def make_client(session: Any = None) -> Any:
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         read_timeout=READ_TIMEOUT_SECONDS,
         retries={"total_max_attempts": TRIES, "mode": "standard"},
+        parameter_validation=False,
     )
     return (session or boto3.session.Session()).client("sqs", config=config)
 
@@ -110,41 +115,55 @@ class Requests:
             _sender.reset(token)
 
     def all(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> list[T | Exception]:
-        """Run jobs in parallel threads; return their results, or the errors they raised.
+        """Run jobs as `each` does; return their results when all have ended."""
+        return list(self.each(jobs, share))
 
-        A job that has not ended within a ``share`` of the time left, or shortly before the deadline, is abandoned; its
-        result is `NoAnswer`.
+    def each(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> Iterator[T | Exception]:
+        """Run jobs in parallel threads; yield their results, or the errors they raised, in order.
+
+        A result is yielded while later jobs still run. A job that has not ended within a ``share`` of the time left, or
+        shortly before the deadline, is abandoned; its result is `NoAnswer`.
         """
         if len(jobs) <= 1 and self._seconds() == math.inf:
-            return [result_of(job) for job in jobs]  # there is no deadline
+            yield from [result_of(job) for job in jobs]  # there is no deadline
+            return
         if self._seconds() <= 0:
-            return [OutOfTime("no time left for a request") for _ in jobs]
+            yield from [OutOfTime("no time left for a request") for _ in jobs]
+            return
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:
             share = LOADING_SHARE
         results: list[T | Exception] = [NoAnswer("SQS did not answer in the time that was left") for _ in jobs]
         began_with = self._seconds()
         enough = 0.0 if began_with == math.inf else began_with * (1 - share)
+        ended = [self.invocation.world.threads.event() for _ in jobs]
         todo = iter(enumerate(jobs))
         lock = threading.Lock()
 
         def work() -> None:
-            while not self.is_over:
+            while True:
                 with lock:
                     index, job = next(todo, (-1, None))
                 if job is None:
                     return
-                results[index] = result_of(job)
+                if not self.is_over:
+                    results[index] = result_of(job)
+                ended[index].set()
 
-        for thread in [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]:
-            if thread is not None:
-                thread.join(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
-        return list(results)
+        started = [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
+        if not any(started):
+            yield from results
+            return
+        for index, event in enumerate(ended):
+            event.wait(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
+            yield results[index]
 
-    def _start(self, work: Callable[[], None]) -> Thread | None:
+    def _start(self, work: Callable[[], None]) -> bool:
+        """Start a thread; return whether it was started."""
         try:
-            return self.invocation.world.threads.start(work)
+            self.invocation.world.threads.start(work)
         except RuntimeError:  # the process may have no more threads
-            return None
+            return False
+        return True
 
     def _seconds(self) -> float:
         return -1.0 if self.is_over else self.invocation.time_left() - self._to_answer

@@ -34,7 +34,15 @@ class Lookups:
 
     def source(self, queue: QueueArn) -> QueueFacts:
         """Return the facts of a source queue."""
-        facts = self._topology.source(queue, self.requests)
+        return self._checked(self._topology.source(queue, self.requests), queue)
+
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if that takes no request."""
+        facts = self._topology.known(queue)
+        return None if facts is None else self._checked(facts, queue)
+
+    def _checked(self, facts: QueueFacts, queue: QueueArn) -> QueueFacts:
+        """Log what is wrong with the facts of a queue, once; return them."""
         if facts.error is not None:
             consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)

@@ -58,7 +58,14 @@ class Topology:
 
     def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
         """Return the facts of a source queue."""
-        lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
+        return self.known(queue) or self._facts_in(self._look_up(queue, SOURCE_ATTRIBUTES, requests), queue)
+
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if they are cached."""
+        known = self._known(queue, SOURCE_ATTRIBUTES)
+        return None if known is None else self._facts_in(known, queue)
+
+    def _facts_in(self, lookup: Lookup, queue: QueueArn) -> QueueFacts:
         known = self._facts.get(queue.text)
         if known is None or known[0] is not lookup:
             known = self._facts[queue.text] = lookup, self._read(lookup, queue)
@@ -93,7 +100,8 @@ class Topology:
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """Return a queue's size limit in bytes; 1 MiB with the error if the look-up failed."""
-        lookup = self._known(queue, SOURCE_ATTRIBUTES) or self._look_up(queue, TARGET_ATTRIBUTES, requests)
+        known = self._known(queue, SOURCE_ATTRIBUTES) or self._known(queue, TARGET_ATTRIBUTES)
+        lookup = known or self._look_up(queue, TARGET_ATTRIBUTES, requests)
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
     def url(self, queue: QueueArn) -> str:
@@ -104,8 +112,6 @@ class Topology:
         return f"{endpoint}/{queue.account}/{queue.name}"
 
     def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
-        if (known := self._known(queue, attributes)) is not None:
-            return known
         underway = self._underway.get(queue.text) if attributes is SOURCE_ATTRIBUTES else None
 
         def ask() -> Lookup:
@@ -122,15 +128,15 @@ class Topology:
         found = answer.get("Attributes", {})
         if attributes is SOURCE_ATTRIBUTES and (retention := _whole(found.get("MessageRetentionPeriod"))) is not None:
             self._retentions[queue.text] = retention
-        return self._keep(_key(queue, attributes), Lookup(found, None, self._until(KEPT_SECONDS)))
+        return self._keep((queue.text, attributes[0]), Lookup(found, None, self._until(KEPT_SECONDS)))
 
     def _keep_failure(self, queue: QueueArn, attributes: tuple[str, ...], error: Exception) -> Lookup:
         failed = Lookup({}, error, self._until(FAILURE_KEPT_SECONDS))
         was_not_sent = isinstance(error, OutOfTime) and not isinstance(error, NoAnswer)
-        return failed if was_not_sent else self._keep(_key(queue, attributes), failed)
+        return failed if was_not_sent else self._keep((queue.text, attributes[0]), failed)
 
     def _known(self, queue: QueueArn, attributes: tuple[str, ...]) -> Lookup | None:
-        known = self._lookups.get(_key(queue, attributes))
+        known = self._lookups.get((queue.text, attributes[0]))
         return known if known is not None and known.until > self._world.clock.time() else None
 
     def _keep(self, key: Key, lookup: Lookup) -> Lookup:
@@ -152,10 +158,6 @@ def _facts(lookup: Lookup, last_known_retention: int | None) -> QueueFacts:
         retention=last_known_retention if retention is None else retention,
         error=lookup.error,
     )
-
-
-def _key(queue: QueueArn, attributes: tuple[str, ...]) -> Key:
-    return queue.text, attributes[0]
 
 
 def _whole(value: object) -> int | None:

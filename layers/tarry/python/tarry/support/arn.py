@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tarry.support.value import Value
 
@@ -12,15 +12,15 @@ class QueueArn(Value):
 
     text: str
 
-    @property
+    @cached_property
     def account(self) -> str:
         return _account_and_name(self.text)[0]
 
-    @property
+    @cached_property
     def name(self) -> str:
         return _account_and_name(self.text)[1]
 
-    @property
+    @cached_property
     def is_fifo(self) -> bool:
         """Whether the queue is FIFO, from its name: since 2025, messages of standard queues can have a group id."""
         return self.text.endswith(".fifo")
@@ -31,6 +31,9 @@ class QueueArn(Value):
         if not self.name:  # the source is unknown: only a URL has an account
             return QueueArn(f"arn:aws:sqs::{account}:{name}" if account else "")
         return QueueArn(":".join([*parts[:4], account or parts[4], name]))
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def __str__(self) -> str:
         return self.text

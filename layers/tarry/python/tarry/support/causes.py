@@ -115,21 +115,25 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         link = origin_of(link)
 
 
-def everything_in(error: BaseException, *, with_suppressed: bool = False) -> Iterator[BaseException]:
-    """Yield ``error``, the errors in its groups, and the errors that led to each of them, nearest first.
+def everything_in(error: BaseException, *, with_suppressed: bool = False) -> list[BaseException]:
+    """Return ``error``, the errors in its groups, and the errors that led to each of them, nearest first.
 
-    ``with_suppressed``: yield both the cause and the context of each error, which keeps both alive.
+    ``with_suppressed``: return both the cause and the context of each error, which keeps both alive.
     """
+    if _cause(error) is None and _context(error) is None and not is_a(error, BaseExceptionGroup):
+        return [error]  # as most errors are
+    found: list[BaseException] = []
     seen = set[int]()
     todo: list[BaseException | None] = [error]
     for link in todo:  # the list grows while it is read
         if link is None or id(link) in seen:
             continue
         seen.add(id(link))
-        yield link
+        found.append(link)
         if len(todo) < MAX_LINKS:
             todo += leaves_of(link) if is_a(link, BaseExceptionGroup) else ()
             todo += (_cause(link), _context(link)) if with_suppressed else (origin_of(link),)
+    return found
 
 
 def bases_of(error: BaseException) -> tuple[type, ...]:

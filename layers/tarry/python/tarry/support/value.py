@@ -20,26 +20,28 @@ class Value:
     """
 
     _names: tuple[str, ...] = ()
+    _known = _needed = frozenset[str]()
+    """The names as a set, and those without a default."""
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("tarry.") or Value in cls.__bases__:  # a user's subclass may annotate anything
             cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
+        cls._known = frozenset(cls._names)
+        cls._needed = frozenset([name for name in cls._names if not hasattr(cls, name)])
 
     def __init__(self, *values: Any, **fields: Any) -> None:
-        names = self._names
+        names, given = self._names, self.__dict__
         if len(values) == len(names) and not fields:
-            self.__dict__.update(zip(names, values, strict=True))
+            given.update(zip(names, values, strict=True))
             return
-        given = dict(zip(names, values, strict=False))
-        if len(values) > len(names) or given.keys() & fields.keys() or fields.keys() - set(names):
+        given.update(zip(names, values, strict=False))
+        given.update(fields)
+        if len(given) != len(values) + len(fields) or not fields.keys() <= self._known:
             takes = ", ".join(names) or "nothing"
             raise TypeError(f"{type(self).__name__} takes {takes}; got {len(values)} values and {[*fields]}")
-        given |= fields
-        if len(given) < len(names):
-            for name in names:
-                if name not in given and not hasattr(type(self), name):
-                    raise TypeError(f"{type(self).__name__} needs {name}")
-        self.__dict__.update(given)
+        if not given.keys() >= self._needed:
+            missing = next(name for name in names if name in self._needed and name not in given)
+            raise TypeError(f"{type(self).__name__} needs {missing}")
 
     def _freeze(self, **fields: Any) -> None:
         self.__dict__.update(fields)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tarry.signals import Signal
-from tarry.support.causes import chain, is_a, leaves_of, name_of, text_of, traceback_of, type_name
+from tarry.support.causes import chain, is_a, leaves_of, name_of, origin_of, text_of, traceback_of, type_name
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ MAX_LINKS_SHOWN = 50
 
 MAX_CACHED_TRACEBACKS = 64
 MAX_CACHED_FRAMES = 30
-"""The most frames of a traceback whose text is cached."""
+"""The most frames of a traceback that is cached."""
 
 MAX_LINE_BYTES = 1_024
 """The most bytes of an error's text in a log field. With `MAX_LOGGED_TEXT_BYTES` it is below 4 KiB (SPEC I2)."""
@@ -94,9 +95,11 @@ class Diagnoses:
 
 def diagnose(error: BaseException) -> Diagnosis:
     """Return the diagnosis of an error. It does not raise, even if ``__str__`` raises or a frame is broken."""
-    message = error_text(error)
-    traceback, logged = _tracebacks(error, message)
-    return Diagnosis(type_name(error), message, traceback, fingerprint(error), logged)
+    name, message = type_name(error), error_text(error)
+    trace = handler_frames(error)
+    stack = _stack_of(trace)
+    traceback, logged = _tracebacks(error, name, message, trace, stack)
+    return Diagnosis(name, message, traceback, _fingerprint(error, name, trace, stack), logged)
 
 
 def error_text(error: BaseException) -> str:
@@ -160,65 +163,88 @@ def shortened(text: str, limit_bytes: int) -> str:
     return kept.decode("utf-8", "ignore") + "..."
 
 
-def _tracebacks(error: BaseException, message: str) -> tuple[str, str]:
+class _Stack:
+    """The text and the fingerprint of a traceback, kept for the next error that is raised at the same place.
+
+    It holds the code of the frames, so that its identity is not given to another code.
+    """
+
+    def __init__(self, codes: list[CodeType]) -> None:
+        self._codes = codes
+        self.text: str | None = None
+        """The frames as text; None until they were formatted."""
+        self.last = "", ""
+        """The type of the last error that was raised there, and its fingerprint."""
+
+
+_stacks: dict[tuple[object, ...], _Stack] = {}
+"""The stacks of the last errors, by the place of each frame: places are few, and formatting is slow."""
+
+
+def _stack_of(trace: TracebackType | None) -> _Stack:
+    codes: list[CodeType] = []
+    places: list[object] = []
+    link = trace
+    while link is not None:
+        if len(codes) == MAX_CACHED_FRAMES:
+            return _Stack([])
+        code, module = link.tb_frame.f_code, link.tb_frame.f_globals.get("__name__")
+        codes.append(code)
+        places += id(code), link.tb_lasti, link.tb_lineno, module if type(module) is str else None
+        link = link.tb_next
+    if (known := _stacks.get(key := tuple(places))) is not None:
+        return known
+    if len(_stacks) >= MAX_CACHED_TRACEBACKS:
+        _stacks.clear()
+    stack = _stacks[key] = _Stack(codes)
+    return stack
+
+
+def _frames(trace: TracebackType | None, stack: _Stack) -> str:
+    """Return frames as text."""
+    if stack.text is None:
+        from traceback import format_tb
+
+        stack.text = "".join(format_tb(trace))
+    return stack.text
+
+
+def _tracebacks(
+    error: BaseException, name: str, message: str, trace: TracebackType | None, stack: _Stack
+) -> tuple[str, str]:
     """Return the traceback of an error and its chain twice: without texts, and for the log.
 
     Both are empty for an error that was never raised.
     """
     try:
-        links = _links(error)
-        bare = "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
+        links = [(name, _frames(trace, stack), error), *_origins(error)]
+        bare = "\n\nwhich led to\n\n".join([f"{frames}{name}" for name, frames, _ in reversed(links)])
         if len(links) == 1 and traceback_of(error) is None:
             return "", ""
         leaves = _leaves(error) if is_a(error, BaseExceptionGroup) else []
         below = [_bare_traceback(leaf) for leaf in leaves]
-        bare = "\n\none of whose errors is\n\n".join([bare, *below])
+        bare = "\n\none of whose errors is\n\n".join([bare, *below]) if below else bare
         has_place = links[0][1] != "" and not is_a(error, Signal)
         return _end(bare, MAX_TRACEBACK_CHARACTERS), _logged(links, message, below) if has_place else ""
     except Exception as failure:  # noqa: BLE001 a broken frame, a loader that cannot read its source
         return f"<{name_of(type(failure))} while describing it>", ""
 
 
-def _links(error: BaseException) -> list[tuple[str, str, BaseException]]:
-    """Return the errors of a chain, the last raised first, each with its type and its frames as text."""
-    links: list[tuple[str, str, BaseException]] = []
-    for link in chain(error):
-        if len(links) == MAX_LINKS_SHOWN:
-            break
-        links.append((type_name(link), _frames(handler_frames(link)), link))
-    return links
+def _origins(error: BaseException) -> list[tuple[str, str, BaseException]]:
+    """Return the errors that led to an error, the last raised first, each with its type and its frames as text."""
+    if origin_of(error) is None:
+        return []
+    return [_link(origin) for origin in islice(chain(error), 1, MAX_LINKS_SHOWN)]
 
 
-_formatted: dict[tuple[int, ...], tuple[list[CodeType], str]] = {}
-"""Frames as text, by the place of each frame; with their code, so that its identity is not given to another one."""
-
-
-def _frames(trace: TracebackType | None) -> str:
-    """Return frames as text; cached, since formatting is the slowest part of a diagnosis, and places are few."""
-    from traceback import format_tb
-
-    codes: list[CodeType] = []
-    places: list[int] = []
-    link = trace
-    while link is not None and len(codes) < MAX_CACHED_FRAMES:
-        code = link.tb_frame.f_code
-        codes.append(code)
-        places += id(code), link.tb_lasti, link.tb_lineno or 0
-        link = link.tb_next
-    if link is not None:
-        return "".join(format_tb(trace))
-    if (known := _formatted.get(key := tuple(places))) is not None:
-        return known[1]
-    text = "".join(format_tb(trace))
-    if len(_formatted) >= MAX_CACHED_TRACEBACKS:
-        _formatted.clear()
-    _formatted[key] = codes, text
-    return text
+def _link(error: BaseException) -> tuple[str, str, BaseException]:
+    trace = handler_frames(error)
+    return type_name(error), _frames(trace, _stack_of(trace)), error
 
 
 def _bare_traceback(error: BaseException) -> str:
     """Return the traceback of a leaf of a group, without texts."""
-    links = _links(error)
+    links = [_link(error), *_origins(error)]
     return "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
 
 
@@ -228,11 +254,11 @@ def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below
     for index, (name, frames, link) in enumerate(links):
         most = min(left, MAX_LOGGED_CAUSE_BYTES) if index else left - (MAX_LOGGED_CAUSE_BYTES if len(links) > 1 else 0)
         text = shortened(_own_text(link, most) if index else message, most) if most > 3 else ""
-        left -= len(text.encode("utf-8", "replace"))
+        left -= len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{name}: {text}" if text else f"{head}{frames}{name}")
     chained = "\n\nwhich led to\n\n".join(reversed(parts))
-    whole = "\n\none of whose errors is\n\n".join([chained, *below])
+    whole = "\n\none of whose errors is\n\n".join([chained, *below]) if below else chained
     return _end(whole, MAX_LOGGED_TRACEBACK_BYTES)
 
 
@@ -261,12 +287,23 @@ def fingerprint(error: BaseException) -> str:
     in the file, or another version of a library or of Python, does not change the hash. (Exception: Python 3.11 to 3.13
     number the lines of some multi-line statements differently, such as ``assert`` or ``with`` with several managers.)
     """
-    frames = _places(handler_frames(error))
+    trace = handler_frames(error)
+    return _fingerprint(error, type_name(error), trace, _stack_of(trace))
+
+
+def _fingerprint(error: BaseException, name: str, trace: TracebackType | None, stack: _Stack) -> str:
+    is_group = is_a(error, BaseExceptionGroup)
+    if stack.last[0] == name and not is_group:
+        return stack.last[1]
+    frames = _places(trace)
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place at any depth
     leaves = sorted({fingerprint(leaf) for leaf in _leaves(error)}) if is_a(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which differs between versions
-    text = "\n".join([type_name(error), *leaves, *(own or library)])
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    text = "\n".join([name, *leaves, *(own or library)])
+    found = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    if not is_group:
+        stack.last = name, found
+    return found
 
 
 def _places(trace: TracebackType | None) -> list[tuple[str, bool]]:

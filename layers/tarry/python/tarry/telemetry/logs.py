@@ -169,7 +169,10 @@ class Log:
             fields |= self._error_fields(error, diagnose)
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
-        fields = {name: _bounded(name, value) for name, value in fields.items()}
+        fields = {
+            name: _bounded(name, value) if type(value) is str and len(value) > _SURELY_SHORT else value
+            for name, value in fields.items()
+        }
         # The traceback is bounded text, not exc_info: the frames of a failed handler may be freed by now. Plain
         # formatters show exc_text; JSON formatters show the field.
         line = logger.makeRecord(
@@ -183,9 +186,7 @@ class Log:
         self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
     ) -> dict[str, Any]:
         """Return the fields of an error. With a ``redact`` hook, the traceback contains no texts."""
-        from tarry.telemetry import diagnosis as diagnoses
-
-        diagnosis = (diagnose or diagnoses.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
+        diagnosis = (diagnose or _diagnosed)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
         fields = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
         return {**fields, "traceback": traceback} if traceback else fields
@@ -198,14 +199,24 @@ class Log:
             return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
 
 
+def _diagnosed(error: BaseException) -> Diagnosis:
+    from tarry.telemetry.diagnosis import diagnose
+
+    return diagnose(error)
+
+
 _LINE = Log._write.__code__.co_firstlineno
 """The line number of all log records."""
 
 
 def _sentence(fields: Fields) -> str:
     """Return the text of a line with its fields: ``waiting_retry message_id=... attempt=2 delay=90``."""
-    omitted = _NOT_SHOWN | ({"delivery_id"} if fields.get("delivery_id") == fields.get("message_id") else set())
-    shown = (f"{name}={_shown(value)}" for name, value in fields.items() if name not in omitted)
+    is_copy = fields.get("delivery_id") != fields.get("message_id")
+    shown = [
+        f"{name}={_shown(value)}"
+        for name, value in fields.items()
+        if name not in _NOT_SHOWN and (is_copy or name != "delivery_id")
+    ]
     return " ".join([str(fields.get("event", "")), *shown])
 
 
@@ -213,20 +224,25 @@ MAX_FIELD_BYTES = 1_024
 """The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
 MAX_RECORD_BYTES = 65_536
 """The most bytes of a failure record that was cut to fit beside its message (SPEC F3)."""
+MAX_CHARACTER_BYTES = 4
+_SURELY_SHORT = MAX_FIELD_BYTES // MAX_CHARACTER_BYTES
+"""The characters of a text that is shorter than any limit."""
 _LONGER_LIMITS = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
 
 
 def _shown(value: object) -> str:
+    if type(value) is int:
+        return str(value)
     text = value if type(value) is str else text_of(value, MAX_RECORD_BYTES)
     return text if text and text.isprintable() and " " not in text else repr(text)
 
 
-def _bounded(name: str, value: Any) -> Any:
-    """Return a field cut to the length that a line shows. A body, which ``LogOptions`` asks for, is not cut."""
+def _bounded(name: str, value: str) -> str:
+    """Return a text cut to the length that a line shows. A body, which ``LogOptions`` asks for, is not cut."""
     limit = _LONGER_LIMITS.get(name, MAX_FIELD_BYTES)
-    if type(value) is not str or len(value) * 4 <= limit or name == "body":
+    if len(value) * MAX_CHARACTER_BYTES <= limit or name == "body":
         return value
     from tarry.telemetry.diagnosis import shortened
 
@@ -235,6 +251,8 @@ def _bounded(name: str, value: Any) -> Any:
 
 def _safe_names(fields: Fields) -> dict[str, Any]:
     """Rename fields that have a name of logging's own: logging refuses them, and ``redact`` may have made one."""
+    if _RESERVED.isdisjoint(fields):
+        return dict(fields)
     return {(f"{name}_" if name in _RESERVED else name): value for name, value in fields.items()}
 
 

@@ -14,7 +14,7 @@ from tarry.telemetry.logs import WARNING, Log
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
@@ -75,8 +75,8 @@ def extend_leases(
     by_queue: dict[QueueArn, list[VisibilityChange]] = {}
     for change in changes:
         delivery = change.delivery
-        known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
-        end = lease_end(delivery, known)
+        known = lookups.known(delivery.source)
+        end = lease_end(delivery, None if known is None else known.visibility_timeout)
         if end is None or end > asked_at:
             by_queue.setdefault(delivery.source, []).append(change)
         elif not delivery.is_given_up:
@@ -106,19 +106,23 @@ def extend_leases(
 
 def change_visibility(
     changes: Sequence[VisibilityChange], queue: QueueArn, lookups: Lookups, share: float = 1
-) -> list[ChangeResult]:
-    """Change the visibility of messages of one queue, ten in a request, in parallel requests; return the results.
+) -> Iterator[ChangeResult]:
+    """Change the visibility of messages of one queue, ten in a request, in parallel requests; yield the results.
 
-    An entry that SQS refuses as beyond its 12 hours is requested once more with a timeout that is certain to be
-    allowed. It takes at most a ``share`` of the time left.
+    The results of one request are yielded while others wait for their answers. An entry that SQS refuses as beyond its
+    12 hours is requested once more with a timeout that is certain to be allowed. It takes at most a ``share`` of the
+    time left.
     """
-    done = _in_tens(changes, queue, lookups, share)
-    beyond = [result.change for result in done if _is_beyond(result)]
-    if not beyond:
-        return done
-    certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(queue)
-    shorter = [VisibilityChange(change.delivery, min(change.seconds, certain)) for change in beyond]
-    return [result for result in done if not _is_beyond(result)] + _in_tens(shorter, queue, lookups, share)
+    beyond: list[VisibilityChange] = []
+    for result in _in_tens(changes, queue, lookups, share):
+        if _is_beyond(result):
+            beyond.append(result.change)
+        else:
+            yield result
+    if beyond:
+        certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(queue)
+        shorter = [VisibilityChange(change.delivery, min(change.seconds, certain)) for change in beyond]
+        yield from _in_tens(shorter, queue, lookups, share)
 
 
 def _is_beyond(result: ChangeResult) -> bool:
@@ -127,14 +131,15 @@ def _is_beyond(result: ChangeResult) -> bool:
 
 def _in_tens(
     changes: Sequence[VisibilityChange], queue: QueueArn, lookups: Lookups, share: float
-) -> list[ChangeResult]:
-    chunks = list(tens([change for change in changes if change.delivery.receipt_handle]))
-    answers = lookups.requests.all([partial(_request, chunk, queue, lookups) for chunk in chunks], share)
-    no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
-    done = [ChangeResult(change, no_handle) for change in changes if not change.delivery.receipt_handle]
+) -> Iterator[ChangeResult]:
+    with_handle = [change for change in changes if change.delivery.receipt_handle]
+    if len(with_handle) < len(changes):
+        no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
+        yield from [ChangeResult(change, no_handle) for change in changes if not change.delivery.receipt_handle]
+    chunks = list(tens(with_handle))
+    answers = lookups.requests.each([partial(_request, chunk, queue, lookups) for chunk in chunks], share)
     for chunk, answer in zip(chunks, answers, strict=True):
-        done += [ChangeResult(change, answer) for change in chunk] if isinstance(answer, Exception) else answer
-    return done
+        yield from [ChangeResult(change, answer) for change in chunk] if isinstance(answer, Exception) else answer
 
 
 def _request(chunk: Sequence[VisibilityChange], queue: QueueArn, lookups: Lookups) -> list[ChangeResult]:

@@ -32,8 +32,8 @@ def extend(delivery: Delivery, seconds: float | timedelta) -> None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its record has no receipt handle")
     lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
     now = invocation.now()
-    known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
-    end = lease_end(delivery, known)
+    known = lookups.known(delivery.source)
+    end = lease_end(delivery, None if known is None else known.visibility_timeout)
     if delivery.is_lost or (end is not None and end <= now):
         lose_lease(delivery)
         raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
