@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import is_dead_letter
 from tarry.story.lines import is_transition
-from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedInvocation
+from tarry.testing.deliveries import MessageCopy, ObservedInvocation
+from tarry.testing.handler_runs import HandlerRun
 from tarry.testing.timeline import CopySteps, Timeline, attempt_of
 
 if TYPE_CHECKING:
@@ -144,12 +145,12 @@ class ProjectedHistory:
         invocation = self.invocations[run.request_id]
         invocation.runs.append(run)
         invocation.running += 1
-        for delivery_id, receive_count in event.fields["receives"].items():
+        for delivery_id, message in run.messages.items():
             copy = self.copies[delivery_id]
-            delivery = copy.delivery(receive_count)
+            delivery = copy.delivery(message.receive_count)
             if delivery is not None:
                 delivery.ran(run)
-            copy.steps.runs(run.attempt(delivery_id))
+            copy.steps.runs(message.attempt)
 
     def _gave_verdict(self, event: HistoryEvent) -> None:
         run = self._runs[event.fields["run"]]

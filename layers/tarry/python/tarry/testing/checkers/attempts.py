@@ -29,7 +29,7 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
             most_by_receives = base + delivery.count - early
             for run in delivery.runs:
                 least, most = base + failed + 1 if copy.is_fifo else most_by_receives, most_by_receives
-                if run.is_exact(copy.delivery_id):
+                if run.messages[copy.delivery_id].is_exact:
                     carried = int((copy.record or {}).get("carried") or 0)
                     others = sum(each is not delivery and _may_have_failed(each) for each in copy.deliveries)
                     least, most = carried + 1, carried + others + 1
@@ -89,7 +89,7 @@ def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
 def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:
     """Whether its handler or a custom failure step deferred it (only the log shows the latter); None if unknown."""
     run = delivery.run
-    if run is None or not run.has_own_steps(delivery.copy.delivery_id):
+    if run is None or not run.terms(delivery.copy.delivery_id).has_own_steps:
         return delivery.verdict == "defer"
     states = [event.fields["event"] for event in delivery.log_lines]
     return "deferred" in states if states else None
@@ -124,13 +124,14 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
 def _why_final(delivery: ObservedDelivery) -> str | None:
     """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
-    if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
+    given = None if run is None else run.given(delivery_id)
+    if run is None or given is None or given.kind not in FAILED or run.terms(delivery_id).has_own_steps:
         return None
-    if run.verdict(delivery_id) == "reject":
+    if given.kind == "reject":
         return "though it was rejected"
-    if run.error(delivery_id) == "Undecodable":
+    if given.error == "Undecodable":
         return "though its body cannot be decoded"
-    limit = run.limit(delivery_id)
+    limit = run.terms(delivery_id).limit
     if limit is not None and run.attempt(delivery_id) >= limit:
         return f"though attempt {run.attempt(delivery_id)} of {limit} has failed"
     return None

@@ -11,7 +11,8 @@ from tarry.testing.deliveries import FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
+    from tarry.testing.handler_runs import HandlerRun
     from tarry.testing.recorded_history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
@@ -77,13 +78,14 @@ def _compared(
         is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
         may_not_run = is_undecodable or failure.get("reason") == "expiring"
         return [*compared, ("run of the handler", True, may_not_run)]
-    verdict = run.verdict(delivery.copy.delivery_id)
-    had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
-    of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
+    given = run.given(delivery.copy.delivery_id)
+    kind, error = (None, None) if given is None else (given.kind, given.error)
+    had_reason = kind in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
+    of_its_own = run.terms(delivery.copy.delivery_id).has_own_steps and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
         compared.append(("exhaustion", True, _is_exhausted(delivery, history, _untraced(delivery, failure))))
-    if verdict == "reject":
+    if kind == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
@@ -91,7 +93,6 @@ def _compared(
     if "attempts" in failure:
         attempts_before = _total_before(delivery.copy) + _untraced(delivery, failure)
         compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
-    error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
     if "first_failed_at" in failure and "failed_at" in failure:
@@ -115,13 +116,13 @@ def _total_before(copy: MessageCopy) -> int:
 def _untraced(delivery: ObservedDelivery, failure: dict[str, Any]) -> int:
     """The deliveries without a trace that count as attempts, because the attempt store did not take the last one."""
     run = delivery.run
-    is_counted = run is not None and run.is_exact(delivery.copy.delivery_id) and "attempts_at_most" in failure
+    is_counted = run is not None and run.messages[delivery.copy.delivery_id].is_exact and "attempts_at_most" in failure
     return min(delivery.count - 1, int(failure.get("crashes", 0))) if is_counted else 0
 
 
 def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
-    limit, redrive = run.limit(delivery_id), history.redrive(delivery.copy.sent_to)
+    limit, redrive = run.terms(delivery_id).limit, history.redrive(delivery.copy.sent_to)
     spent = limit is not None and run.attempt(delivery_id) + untraced >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])
