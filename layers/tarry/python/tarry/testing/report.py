@@ -161,20 +161,20 @@ class Report:
     def _timeline(self, message_id: str) -> Timeline:
         if (timeline := self.history.find(message_id)) is not None:
             return timeline
-        known = {each: each for each in self.history.timelines}
-        known |= {delivery_id: copy.timeline.id for delivery_id, copy in self.history.copies.items()}
-        found = {stable for each, stable in known.items() if message_id and each.startswith(message_id)}
+        known = [each for ids in (self.history.timelines, self.history.copies) for each in ids]
+        begun = (self.history.find(each) for each in known if message_id and each.startswith(message_id))
+        found = {each.id: each for each in begun if each is not None}
         if len(found) == 1:
-            return self.history.timelines[found.pop()]
+            return found.popitem()[1]
         several = f"{len(found)} messages have an id that begins with {message_id!r}: name one in full"
         raise KeyError(several if found else f"no message {message_id!r} was sent")
 
     def concerned(self, violation: Violation) -> list[Timeline]:
         """Return the timelines of the messages that a violation names, or those of the batch of its invocation."""
         ids = [violation.id, *(word.strip(",;:'\"") for word in violation.text.split())]
-        found = [timeline for each in ids if (timeline := self.history.find(each)) is not None]
         if (invocation := self.history.invocations.get(violation.id)) is not None:
-            found += [copy.timeline for copy in invocation.copies]
+            ids += invocation.batch
+        found = [timeline for each in ids if (timeline := self.history.find(each)) is not None]
         return list({each.id: each for each in found}.values())[:MOST_TIMELINES_OF_A_VIOLATION]
 
     def _sentence(self, violation: Violation) -> str:
