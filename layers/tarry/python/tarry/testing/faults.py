@@ -163,7 +163,7 @@ class Faults:
     def _next(
         self, kinds: tuple[str, ...], operation: str | None, queue: str | None, request_id: str | None
     ) -> Fault | None:
-        fault = self._take(kinds, operation, queue)
+        fault = self._take(kinds, operation, queue) if self._left else None
         if fault is not None:
             self.struck(fault, operation, queue, request_id)
         return fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -51,26 +50,28 @@ class RunVerdict(NamedTuple):
     """Whether it was given on the batch as a whole."""
 
 
-@dataclass(slots=True)
 class HandlerRun:
-    """One call of a handler; ``ended`` is None if its process died first."""
+    """One call of a handler."""
 
-    began: HistoryEvent
-    ended: HistoryEvent | None = None
-    first_verdicts: dict[str, HistoryEvent] = field(default_factory=dict)
-    """The first verdict that it gave on each message while it ran, by delivery id."""
-    was_abandoned: bool = False
-    """Whether its thread was abandoned: it ended after its invocation had answered."""
+    __slots__ = ("began", "ended", "first_verdicts", "messages", "request_id", "verdicts", "was_abandoned")
 
-    @property
-    def request_id(self) -> str:
-        return str(self.began.fields["request_id"])
-
-    @property
-    def messages(self) -> Mapping[str, RunMessage]:
+    def __init__(self, began: HistoryEvent) -> None:
+        self.began = began
+        self.request_id: str = began.fields["request_id"]
+        self.messages: Mapping[str, RunMessage] = began.fields["messages"]
         """Its messages, by delivery id."""
-        messages: Mapping[str, RunMessage] = self.began.fields["messages"]
-        return messages
+        self.ended: HistoryEvent | None = None
+        """None if its process died first."""
+        self.verdicts: Mapping[str, RunVerdict] = {}
+        """Its verdicts, by delivery id; none if its process died first."""
+        self.first_verdicts: dict[str, HistoryEvent] = {}
+        """The first verdict that it gave on each message while it ran, by delivery id."""
+        self.was_abandoned = False
+        """Whether its thread was abandoned: it ended after its invocation had answered."""
+
+    def end(self, ended: HistoryEvent, *, was_abandoned: bool) -> None:
+        """Note its end."""
+        self.ended, self.verdicts, self.was_abandoned = ended, ended.fields["verdicts"], was_abandoned
 
     @property
     def is_batch(self) -> bool:
@@ -83,13 +84,9 @@ class HandlerRun:
     def terms(self, delivery_id: str) -> RunTerms:
         return self.messages[delivery_id].terms
 
-    def given(self, delivery_id: str) -> RunVerdict | None:
-        """Its verdict on a message; None if the process died."""
-        return None if self.ended is None else self.ended.fields["verdicts"].get(delivery_id)
-
     def verdict(self, delivery_id: str) -> str | None:
         """The kind of its verdict on a message; None if the process died."""
-        given = self.given(delivery_id)
+        given = self.verdicts.get(delivery_id)
         return None if given is None else given.kind
 
     def promised(self, delivery_id: str) -> tuple[float, float] | None:
@@ -98,7 +95,7 @@ class HandlerRun:
         A delay counts from the moment of the verdict: the handler's end, or when the message's own verdict was given.
         A verdict on the batch counts from the handler's end.
         """
-        given = self.given(delivery_id)
+        given = self.verdicts.get(delivery_id)
         if given is None or given.wait is None or self.ended is None:
             return None
         if given.due is not None:

@@ -102,7 +102,7 @@ class HistoryFacts:
         run = self._runs[event.fields["run"]]
         invocation = self.invocations[run.request_id]
         invocation.running -= run.ended is None
-        run.ended, run.was_abandoned = event, invocation.answered is not None
+        run.end(event, was_abandoned=invocation.answered is not None)
 
     def _wrote(self, event: HistoryEvent) -> None:
         """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""

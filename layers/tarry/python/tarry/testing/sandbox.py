@@ -62,10 +62,11 @@ class Sandbox:
         self.seed = seed
         self._began = start
         self._simulation = Simulation(start)
-        self.history = History(lambda: self._simulation.scheduler.now)
+        scheduler = self._simulation.scheduler
+        self.history = History(lambda: scheduler.now)
         """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(
-            lambda: self._simulation.scheduler.now,
+            lambda: scheduler.now,
             self._random("sqs"),
             self.history,
             region=region,
@@ -78,7 +79,7 @@ class Sandbox:
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
+        scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
         self._queues = Queues(self.sqs)
         self._until_closed = ExitStack()

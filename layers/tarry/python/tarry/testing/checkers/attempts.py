@@ -124,7 +124,7 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
 def _why_final(delivery: ObservedDelivery) -> str | None:
     """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
-    given = None if run is None else run.given(delivery_id)
+    given = None if run is None else run.verdicts.get(delivery_id)
     if run is None or given is None or given.kind not in FAILED or run.terms(delivery_id).has_own_steps:
         return None
     if given.kind == "reject":

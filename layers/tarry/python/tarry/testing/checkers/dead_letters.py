@@ -78,7 +78,7 @@ def _compared(
         is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
         may_not_run = is_undecodable or failure.get("reason") == "expiring"
         return [*compared, ("run of the handler", True, may_not_run)]
-    given = run.given(delivery.copy.delivery_id)
+    given = run.verdicts.get(delivery.copy.delivery_id)
     kind, error = (None, None) if given is None else (given.kind, given.error)
     had_reason = kind in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
     of_its_own = run.terms(delivery.copy.delivery_id).has_own_steps and failure.get("reason") not in REASONS
