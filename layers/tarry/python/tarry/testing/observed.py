@@ -118,7 +118,7 @@ class _Watch:
     def __init__(self, handler: _Watched, subject: Any) -> None:
         self._handler = handler
         self._history = history = handler.history
-        self._number = len(history.events)
+        self._number = history.recorded
         self._subject = subject
         messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
         self._deliveries = [delivery_of(message) for message in messages]

@@ -30,6 +30,9 @@ LINES_UNTIL_A_VIOLATION = 12
 MOST_LINES_OF_A_TIMELINE = 40
 
 
+NOT_KEPT = "the sandbox keeps no history (keep_history=False)"
+
+
 class Report:
     """The history of a sandbox until now.
 
@@ -37,9 +40,10 @@ class Report:
     ``seed`` the sandbox's. ``print(report)`` shows it.
     """
 
-    def __init__(self, events: Sequence[HistoryEvent], began: float, now: float, settled: bool, seed: int) -> None:
-        self.events = events
-        """All events: `tarry.simulator.history`."""
+    def __init__(
+        self, events: Sequence[HistoryEvent] | None, began: float, now: float, settled: bool, seed: int
+    ) -> None:
+        self._events = events
         self.settled = settled
         self.seconds = now - began
         self.seed = seed
@@ -67,6 +71,13 @@ class Report:
     def count(self, state: State | str) -> int:
         """Return the number of messages in a state."""
         return sum(each.state == state for each in self.history.timelines.values())
+
+    @property
+    def events(self) -> Sequence[HistoryEvent]:
+        """All events: `tarry.simulator.history`. Raises `ValueError` if the sandbox keeps no history."""
+        if self._events is None:
+            raise ValueError(f"{NOT_KEPT}: there is no report of its messages")
+        return self._events
 
     @cached_property
     def history(self) -> RecordedHistory:

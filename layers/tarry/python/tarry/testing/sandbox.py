@@ -53,17 +53,26 @@ class Sandbox:
     It begins at ``start`` (epoch seconds). ``realism`` lets standard queues behave as SQS may: reorder messages, return
     only some of them, deliver twice. In a ``with`` block, ``tarry.Queue`` sends to the sandbox, which is closed at the
     end; the fixture ``sandbox`` does both.
+
+    ``keep_history=False`` is for runs of millions of messages: finished messages take no memory. Such a sandbox cannot
+    check its rules, so `run` needs ``check=False``, and its reports know no messages.
     """
 
     def __init__(
-        self, *, seed: int = 0, realism: Realism | None = None, start: float = START, region: str = "us-east-1"
+        self,
+        *,
+        seed: int = 0,
+        realism: Realism | None = None,
+        start: float = START,
+        region: str = "us-east-1",
+        keep_history: bool = True,
     ) -> None:
         realism = realism or Realism()
         self.seed = seed
         self._began = start
         self._simulation = Simulation(start)
         scheduler = self._simulation.scheduler
-        self.history = History(lambda: scheduler.now)
+        self.history = History(lambda: scheduler.now, keep=keep_history)
         """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(
             lambda: scheduler.now,
@@ -96,12 +105,14 @@ class Sandbox:
         realism: Realism | None = None,
         start: float = START,
         region: str = "us-east-1",
+        keep_history: bool = True,
     ) -> Self:
         """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region.
 
         Use it in a ``with`` block, or close it: with ``resources=True``, it mocks AWS until then.
         """
-        sandbox = cls(seed=seed, realism=realism, start=start, region=getattr(template, "region", region))
+        region = getattr(template, "region", region)
+        sandbox = cls(seed=seed, realism=realism, start=start, region=region, keep_history=keep_history)
         try:
             sandbox.add_template(template, parameters=parameters, environment=environment, resources=resources)
         except BaseException:
@@ -112,7 +123,8 @@ class Sandbox:
     def __enter__(self) -> Self:
         self._use = use(self.world)
         self._use.__enter__()
-        self._until_closed.enter_context(rarely_collected())
+        if self.history.keeps:
+            self._until_closed.enter_context(rarely_collected())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -274,7 +286,7 @@ class Sandbox:
         was lost, duplicated without a cause, or back before its delay was over, or a fault never struck. Also if
         messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who has
         the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
-        `CodeError` for a template's function that cannot be imported.
+        `CodeError` for a template's function that cannot be imported; `ValueError` for a check without a history.
 
         Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """
