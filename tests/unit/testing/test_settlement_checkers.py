@@ -11,7 +11,6 @@ from tarry.settlement.executor import Executor
 from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.handler_runs import RunMessage
 from tarry.testing.recorded_history import RecordedHistory
 
 
@@ -99,8 +98,8 @@ def test_a_move_is_reported_for_custom_failure_steps_too(sandbox: Sandbox) -> No
     def own_steps(event: HistoryEvent) -> HistoryEvent:
         if event.what != "run_started":
             return event
-        messages: dict[str, RunMessage] = event.fields["messages"]
-        own = {each: has._replace(terms=has.terms._replace(has_own_steps=True)) for each, has in messages.items()}
+        messages = event.fields["messages"].items()
+        own = {each: message._replace(terms=message.terms._replace(has_own_steps=True)) for each, message in messages}
         return replace(event, fields={**event.fields, "messages": own})
 
     assert "moves by SQS have a cause" in rules_of_edited(events, own_steps)

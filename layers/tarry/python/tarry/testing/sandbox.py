@@ -105,14 +105,12 @@ class Sandbox:
         realism: Realism | None = None,
         start: float = START,
         region: str = "us-east-1",
-        keep_history: bool = True,
     ) -> Self:
         """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region.
 
         Use it in a ``with`` block, or close it: with ``resources=True``, it mocks AWS until then.
         """
-        region = getattr(template, "region", region)
-        sandbox = cls(seed=seed, realism=realism, start=start, region=region, keep_history=keep_history)
+        sandbox = cls(seed=seed, realism=realism, start=start, region=getattr(template, "region", region))
         try:
             sandbox.add_template(template, parameters=parameters, environment=environment, resources=resources)
         except BaseException:
