@@ -94,7 +94,7 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
     for delivery in copy.deliveries:
         for run in delivery.runs:
             runs = run.attempt(copy.delivery_id) - carried - 1
-            if not run.is_exact(copy.delivery_id):
+            if not run.messages[copy.delivery_id].is_exact:
                 continue
             read = {sum(each < delivery.count for each in found) for found in store.returned.get(key, ())}
             if delivery.count > 1 and runs not in read:
@@ -110,7 +110,7 @@ def miscounted(copy: MessageCopy, store: FailingStore) -> Iterator[str]:
         is_over = answered is not None and following is not None and answered.at <= following.at  # its run is recorded
         failed += stays and is_over and delivery.ended_well and delivery.verdict in FAILED
         if delivery.count in counted and delivery.verdict in ("ack", "discard", "defer"):
-            own = any(run.has_own_steps(copy.delivery_id) for run in delivery.runs)
+            own = any(run.terms(copy.delivery_id).has_own_steps for run in delivery.runs)
             if not (own or copy.is_fifo):
                 yield f"{key}: delivery {delivery.count} is counted, though it ended with {delivery.verdict}"
 

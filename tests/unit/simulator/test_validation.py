@@ -7,7 +7,7 @@ from botocore.exceptions import ParamValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.simulator.sqs.validation import _check, _report, check_request, service_model
+from tarry.simulator.sqs.validation import check_request, fitting, report_of, service_model
 
 SHAPES = [
     shape
@@ -45,8 +45,8 @@ def values(shape: Any) -> st.SearchStrategy[Any]:
 @given(st.sampled_from(SHAPES).flatmap(lambda shape: st.tuples(st.just(shape), values(shape))))
 def test_the_fast_check_accepts_only_values_that_botocore_accepts(given: tuple[Any, Any]) -> None:
     shape, value = given
-    if _check(shape)(value):
-        assert _report(value, shape) == ""
+    if fitting(shape)(value):
+        assert report_of(value, shape) == ""
 
 
 def test_the_fast_check_accepts_a_common_request() -> None:
@@ -56,7 +56,7 @@ def test_the_fast_check_accepts_a_common_request() -> None:
         "b": {"DataType": "Binary", "BinaryValue": b"x"},
     }
     entry = {"Id": "0", "MessageBody": "a", "DelaySeconds": 5, "MessageAttributes": attributes}
-    assert _check(shape)({"QueueUrl": "u", "Entries": [entry]})
+    assert fitting(shape)({"QueueUrl": "u", "Entries": [entry]})
 
 
 @pytest.mark.parametrize(

@@ -31,4 +31,4 @@ def test_a_return_value_gives_a_verdict_on_each_message(sandbox: Sandbox, answer
     for number in range(2):
         sandbox.send("orders", str(number))
     run = sandbox.run(check=False).history.runs[0]
-    assert [run.verdict(each) for each in run.delivery_ids] == verdicts
+    assert [run.verdict(each) for each in run.messages] == verdicts

@@ -395,6 +395,21 @@ def test_a_sleep_in_a_test_advances_the_sandbox(sandbox: Sandbox) -> None:
     assert sandbox.report().state(order) == "COMMITTED"
 
 
+@pytest.mark.sandbox(keep_history=False)
+def test_without_a_history_a_sandbox_runs_but_neither_checks_nor_reports(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(consumer(max_attempts=2)(lambda message: message.reject("no")), "orders")
+    sandbox.send("orders", {"id": 1})
+    error = r"the sandbox keeps no history \(keep_history=False\), so no rule can be checked: call run\(check=False\)"
+    with pytest.raises(ValueError, match=error):
+        sandbox.run()
+    report = sandbox.run(check=False)
+    assert report.settled
+    assert len(sandbox.messages("orders-dlq")) == 1
+    with pytest.raises(ValueError, match="there is no report of its messages"):
+        str(report)
+
+
 def test_a_report_does_not_change_with_later_events(sandbox: Sandbox) -> None:
     sandbox.queue("orders")
     sandbox.connect(succeeds, "orders")

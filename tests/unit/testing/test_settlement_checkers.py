@@ -98,8 +98,9 @@ def test_a_move_is_reported_for_custom_failure_steps_too(sandbox: Sandbox) -> No
     def own_steps(event: HistoryEvent) -> HistoryEvent:
         if event.what != "run_started":
             return event
-        own = dict.fromkeys(event.fields["own_steps"], True)
-        return replace(event, fields={**event.fields, "own_steps": own})
+        messages = event.fields["messages"].items()
+        own = {each: message._replace(terms=message.terms._replace(has_own_steps=True)) for each, message in messages}
+        return replace(event, fields={**event.fields, "messages": own})
 
     assert "moves by SQS have a cause" in rules_of_edited(events, own_steps)
 
@@ -143,9 +144,9 @@ def test_the_moment_of_each_verdict_is_recorded(sandbox: Sandbox) -> None:
     for number in range(3):
         sandbox.send("orders", str(number))
     run = sandbox.run(check=False).history.runs[0]
-    given = [run.first_verdicts.get(each) for each in run.delivery_ids]
+    given = [run.first_verdicts.get(each) for each in run.messages]
     assert [each is not None and round(each.at - run.began.at) for each in given] == [5, 10, 15]
-    promised = [run.promised(each) for each in run.delivery_ids]
+    promised = [run.promised(each) for each in run.messages]
     assert [each is not None and round(each[0] - run.began.at) for each in promised] == [105, 110, 115]
 
 

@@ -17,6 +17,8 @@ class AsyncioScheduler(Scheduler):
     at normal speed. An exception of an action goes to the loop's exception handler, and the next action still runs.
     """
 
+    _now: float
+
     def __init__(self) -> None:
         super().__init__(time.time())
         self._loop = asyncio.get_running_loop()
@@ -31,6 +33,10 @@ class AsyncioScheduler(Scheduler):
         self._ahead = max(self._ahead, time_of_day - ticks)
         self._now = max(self._now, ticks + self._ahead)
         return self._now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._now = now
 
     def at(self, when: float, action: Action) -> Timer:
         timer = super().at(when, action)

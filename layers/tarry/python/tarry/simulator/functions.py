@@ -1,6 +1,6 @@
 """The model of a Lambda function: execution environments, cold starts, timeouts, crashes, and throttling."""
 
-import json
+import marshal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -100,7 +100,7 @@ class Function:
         self._ids = world()
 
     def invoke(self, event: dict[str, Any], done: Done, qualifier: str = "") -> None:
-        """Start an invocation. The event is converted to JSON and back, as in the real runtime."""
+        """Start an invocation. The handler gets a copy of the event, which consists of JSON's types."""
         if len(self.running) >= self.settings.concurrency:
             self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
@@ -109,7 +109,7 @@ class Function:
             self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()
-        call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done, qualifier)
+        call = Call(environment, self._ids.new_id(), marshal.dumps(event), message_ids(event), done, qualifier)
         self.running.append(call)
         if self._lineage is not None:
             self._lineage.begin(call.request_id, name, event)
@@ -149,7 +149,7 @@ class Call:
         self,
         environment: "Environment",
         request_id: str,
-        event: str,
+        event: bytes,
         message_ids: list[str],
         done: Done,
         qualifier: str,
@@ -157,6 +157,7 @@ class Call:
         self.environment = environment
         self.request_id = request_id
         self.event = event
+        """By `marshal`: JSON takes ten times as long, and here it would copy what came from JSON."""
         self.message_ids = message_ids
         self.done = done
         self.qualifier = qualifier
@@ -293,7 +294,7 @@ class Environment:
         )
         _current.set(call)
         try:
-            value = through_json(self.function.handler(json.loads(call.event), context))
+            value = through_json(self.function.handler(marshal.loads(call.event), context))
         except Killed:
             raise
         except Exception as error:  # noqa: BLE001 returned as Lambda returns it

@@ -29,6 +29,9 @@ PAUSE_SECONDS = 1.0
 """The pause after a request to SQS that failed."""
 THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
+MOST_BYTES_OF_A_CHARACTER = len("\\u0000")
+MOST_BYTES_OF_OTHER_FIELDS = 2_000
+"""More than the names of a record's fields, its ids, its receipt handle and its ARN."""
 
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
@@ -37,6 +40,14 @@ _written = json.JSONEncoder(ensure_ascii=False).encode
 def record_bytes(record: Mapping[str, Any]) -> int:
     """Return the size of a record in an event."""
     return len(_written(record).encode()) + len(", ")
+
+
+def most_record_bytes(record: Mapping[str, Any]) -> int:
+    """Return a size that a record does not exceed in an event, without writing it as JSON if it can be avoided."""
+    if record["messageAttributes"]:
+        return record_bytes(record)
+    characters = len(record["body"]) + sum(map(len, record["attributes"].values()))
+    return MOST_BYTES_OF_A_CHARACTER * characters + MOST_BYTES_OF_OTHER_FIELDS
 
 
 class QueuePort(Protocol):
@@ -61,8 +72,19 @@ class GatheredBatch:
     def __init__(self, until: float) -> None:
         self.until = until
         self.records: list[dict[str, Any]] = []
-        self.bytes = EVENT_OVERHEAD_BYTES
         self.throttles = 0
+        self._most_bytes = EVENT_OVERHEAD_BYTES
+
+    def add(self, record: dict[str, Any]) -> bool:
+        """Add a record if the event does not become too large; return whether it did not."""
+        most = most_record_bytes(record)
+        if self.records and self._most_bytes + most > MAX_EVENT_BYTES:
+            most, self._most_bytes = record_bytes(record), EVENT_OVERHEAD_BYTES + sum(map(record_bytes, self.records))
+            if self._most_bytes + most > MAX_EVENT_BYTES:
+                return False
+        self.records.append(record)
+        self._most_bytes += most
+        return True
 
     @property
     def ids(self) -> list[str]:
@@ -184,12 +206,12 @@ class EventSourceMapping:
         settings = self.settings
         for message in messages:
             record = self._record_of(message)
-            size = record_bytes(record)
-            if self._gathering and self._gathering.bytes + size > MAX_EVENT_BYTES:
+            if self._gathering is None:
+                self._gathering = GatheredBatch(self._visible_at(asked_at))
+            if not self._gathering.add(record):
                 self._complete_batch()
-            batch = self._gathering = self._gathering or GatheredBatch(self._visible_at(asked_at))
-            batch.records.append(record)
-            batch.bytes += size
+                self._gathering = GatheredBatch(self._visible_at(asked_at))
+                self._gathering.add(record)
         if self._gathering is None:
             return
         if not settings.window_seconds or len(self._gathering.records) >= settings.batch_size:

@@ -29,7 +29,7 @@ def through_json(result: Any) -> Any:
         CannotMarshal: The value contains an object without a JSON form.
     """
     try:
-        text = result.decode() if isinstance(result, bytes) else json.dumps(result, default=_number)
+        text = result.decode() if isinstance(result, bytes) else _write(result)
     except Exception as error:
         raise CannotMarshal(f"Unable to marshal response: {error}") from error
     return read_response(text)
@@ -38,7 +38,7 @@ def through_json(result: Any) -> Any:
 def read_response(text: str) -> Any:
     """Parse a function's response as the mapping does; text that is not valid JSON (with NaN) stays a str."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return _read(text)
     except ValueError:
         return text
 
@@ -78,3 +78,7 @@ def _number(value: Any) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+_write = json.JSONEncoder(default=_number).encode
+_read = json.JSONDecoder(parse_constant=_refuse).decode

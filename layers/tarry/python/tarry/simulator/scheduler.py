@@ -42,7 +42,8 @@ class Scheduler:
     """The scheduled actions of a simulation, in virtual time."""
 
     def __init__(self, now: float = START) -> None:
-        self._now = now
+        self.now = now
+        """The time in seconds since the epoch, UTC. It never goes back, and only the scheduler sets it."""
         self.running = False
         self.thread: int | None = None
         """The id of the thread in `run`; None while the scheduler does not run."""
@@ -54,11 +55,6 @@ class Scheduler:
         self._limit = now
         self._until: Callable[[], bool] | None = None
         self._failure: BaseException | None = None
-
-    @property
-    def now(self) -> float:
-        """The time in seconds since the epoch, UTC. It never goes back."""
-        return self._now
 
     def at(self, when: float, action: Action) -> Timer:
         """Schedule an action; a time that has passed means now. Actions of the same time run first in, first out."""
@@ -107,10 +103,10 @@ class Scheduler:
                     return "idle"
                 self._step()
         if stop_at <= limit:
-            self._now = max(self.now, stop_at)
+            self.now = max(self.now, stop_at)
             return "until"
         if self._heap:
-            self._now = max(self.now, limit)
+            self.now = max(self.now, limit)
             return "limit"
         return "idle"
 
@@ -120,7 +116,7 @@ class Scheduler:
             return False
         if self._until is not None and self._until():
             return False
-        self._now = max(self.now, when)
+        self.now = max(self.now, when)
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -130,7 +126,7 @@ class Scheduler:
     def _step(self) -> None:
         when, _, timer = heappop(self._heap)
         action, timer.action = timer.action, None
-        self._now = max(self.now, when)
+        self.now = max(self.now, when)
         if action is not None:
             action()
         if self._failure is not None:

@@ -1,11 +1,10 @@
-"""Facts of a history: copies of messages, their deliveries, runs of handlers, invocations."""
+"""Facts of a history: copies of messages, their deliveries, invocations."""
 
 from __future__ import annotations
 
 import json
 import math
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tarry.simulator.history import HistoryEvent
+    from tarry.testing.handler_runs import HandlerRun
     from tarry.testing.timeline import CopySteps, Timeline
 
 DONE = frozenset({"ack", "discard"})
@@ -23,81 +23,6 @@ FAILED = frozenset({"fail", "retry", "reject"})
 GONE = ("deleted", "expired", "purged")
 TRANSFERS = frozenset({"carried", "failure", "hops"})
 """Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
-
-
-@dataclass(slots=True)
-class HandlerRun:
-    """One call of a handler; ``ended`` is None if its process died first."""
-
-    began: HistoryEvent
-    ended: HistoryEvent | None = None
-    first_verdicts: dict[str, HistoryEvent] = field(default_factory=dict)
-    """The first verdict that it gave on each message while it ran, by delivery id."""
-    was_abandoned: bool = False
-    """Whether its thread was abandoned: it ended after its invocation had answered."""
-
-    @property
-    def request_id(self) -> str:
-        return str(self.began.fields["request_id"])
-
-    @property
-    def delivery_ids(self) -> Mapping[str, str]:
-        """The stable ids, by delivery id."""
-        ids: Mapping[str, str] = self.began.fields["delivery_ids"]
-        return ids
-
-    def attempt(self, delivery_id: str) -> int:
-        return int(self.began.fields["attempts"][delivery_id])
-
-    def is_exact(self, delivery_id: str) -> bool:
-        """Whether the attempt was counted by an attempt store."""
-        return delivery_id in self.began.fields.get("exact", ())
-
-    def limit(self, delivery_id: str) -> int | None:
-        """The policy's ``max_attempts``; None where nothing is retried in place."""
-        limit: int | None = self.began.fields["limits"][delivery_id]
-        return limit
-
-    def has_own_steps(self, delivery_id: str) -> bool:
-        """Whether one of the failure steps is not tarry's: its outcome cannot be predicted."""
-        return bool(self.began.fields["own_steps"][delivery_id])
-
-    def verdict(self, delivery_id: str) -> str | None:
-        """``ack``, ``discard``, ``retry``, ``reject``, ``defer``, ``fail``, ``release`` or ``left``.
-
-        None if the process died.
-        """
-        return None if self.ended is None else self.ended.fields["verdicts"].get(delivery_id)
-
-    def wait(self, delivery_id: str) -> tuple[float, float] | None:
-        """The shortest and longest time after which the message is to be tried again; None where that is open."""
-        return None if self.ended is None else self.ended.fields["waits"].get(delivery_id)
-
-    def error(self, delivery_id: str) -> str | None:
-        """The name of the type of error with which the message failed."""
-        return None if self.ended is None else self.ended.fields["errors"].get(delivery_id)
-
-    def promised(self, delivery_id: str) -> tuple[float, float] | None:
-        """The moments between which a message is to come back (SPEC C11), in epoch seconds; None where that is open.
-
-        A delay counts from the moment of the verdict: the handler's end, or when the message's own verdict was given.
-        A verdict on the batch counts from the handler's end.
-        """
-        wait = self.wait(delivery_id)
-        if wait is None or self.ended is None:
-            return None
-        due = self.ended.fields["dues"].get(delivery_id)
-        if due is not None:
-            return due, due
-        own = self.first_verdicts.get(delivery_id) if self.began.fields["is_batch"] else None
-        first = self.ended.at if own is None else float(own.fields["fell_at"])
-        last = self.ended.at if own is None or delivery_id in self.ended.fields["of_batch"] else own.at
-        return first + wait[0], last + math.ceil(wait[1])
-
-    @property
-    def how(self) -> str:
-        """``returned``, ``raised ValueError: ...``, ``died``."""
-        return "died" if self.ended is None else str(self.ended.fields["how"])
 
 
 class ObservedInvocation:

@@ -69,7 +69,10 @@ class FaultyTransport:
             case "unreachable":
                 self._travel()
                 raise EndpointConnectionError(endpoint_url=self._sqs.endpoint_url)
-        answer = self._arrive(lambda: self._apply(fault, parameters, apply, request_id), fault, parameters)
+        act = partial(self._apply, fault, parameters, apply, request_id)
+        if fault is None and "WaitTimeSeconds" not in parameters and self._simulation.actors.current() is not None:
+            return self._round_trip(act)
+        answer = self._arrive(act, fault, parameters)
         match fault.kind if fault is not None else "":
             case "garbled":
                 self._garble(answer, request_id)
@@ -83,6 +86,24 @@ class FaultyTransport:
                 raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
         self._travel()
         return answer
+
+    def _round_trip(self, act: Apply) -> dict[str, Any]:
+        """Carry out an actor's request without a fault. One wait takes both ways: to wake an actor takes long."""
+        scheduler = self._simulation.scheduler
+        seconds = self._one_way()
+        if scheduler.skip_to(scheduler.now + seconds):
+            answer = act()
+            self._travel()
+            return answer
+        is_back, result = self._simulation.threads.event(), _RequestResult()
+
+        def arrive() -> None:
+            result.take(act)
+            scheduler.after(0 if result.is_error else self._one_way(), is_back.set)
+
+        scheduler.after(seconds, arrive)
+        is_back.wait()
+        return result.get()
 
     def _arrive(self, act: Apply, fault: Fault | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of SQS, once the request has reached it."""
@@ -186,6 +207,10 @@ class _RequestResult:
             self._answer = act()
         except Exception as error:  # noqa: BLE001 raised where it is awaited
             self._error = error
+
+    @property
+    def is_error(self) -> bool:
+        return self._error is not None
 
     def get(self) -> dict[str, Any]:
         if self._error is not None:

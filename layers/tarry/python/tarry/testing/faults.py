@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tarry.simulator.sqs.validation import service_model
-from tarry.testing.parts import FAULTS, Parts
+from tarry.testing.parts import FAULTS, AllParts, Parts
 
 if TYPE_CHECKING:
     from random import Random
@@ -98,7 +98,7 @@ class Faults:
     _left: dict[Fault, int | None] = field(default_factory=dict)
     _numbers: dict[Fault, int] = field(default_factory=dict)
     _taken: Counter[Fault] = field(default_factory=Counter)
-    parts: Parts = field(default_factory=Parts)
+    parts: Parts = field(default_factory=AllParts)
     """The occurrences of faults, which may be left out to shrink a case."""
 
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
@@ -163,7 +163,7 @@ class Faults:
     def _next(
         self, kinds: tuple[str, ...], operation: str | None, queue: str | None, request_id: str | None
     ) -> Fault | None:
-        fault = self._take(kinds, operation, queue)
+        fault = self._take(kinds, operation, queue) if self._left else None
         if fault is not None:
             self.struck(fault, operation, queue, request_id)
         return fault

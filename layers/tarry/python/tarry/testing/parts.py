@@ -37,3 +37,10 @@ class Parts:
         """Return the realism without the random behavior that is left out."""
         without = [each for each in RANDOM_BEHAVIOR if getattr(realism, each) and not self.keep(RANDOMNESS, each)]
         return replace(realism, **dict.fromkeys(without, False)) if without else realism
+
+
+class AllParts(Parts):
+    """All parts of a run whose case is not being shrunk: none is left out, and none is noted."""
+
+    def keep(self, *part: str | int) -> bool:
+        return True

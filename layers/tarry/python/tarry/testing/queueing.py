@@ -9,7 +9,7 @@ from tarry.simulator.sqs import SqsError
 from tarry.sqs.outgoing import pack
 from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import listed
-from tarry.testing.parts import MESSAGES, Parts
+from tarry.testing.parts import MESSAGES, AllParts, Parts
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Queues:
         self._sqs = sqs
         self._names: dict[str, str] = {}
         self._sends = 0
-        self.parts = Parts()
+        self.parts: Parts = AllParts()
         """The messages, which may be left out to shrink a case."""
 
     def add_names(self, by_logical_id: Mapping[str, str]) -> None:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 from tarry.envelope.attribute import is_dead_letter
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
 from tarry.testing.deliveries import DONE
-from tarry.testing.history import ProjectedHistory
+from tarry.testing.history import HistoryFacts, ProjectedHistory
 from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery, ObservedInvocation
+    from tarry.testing.timeline import Timeline
     from tarry.tooling.queues import Redrive
 
 
-class RecordedHistory(ProjectedHistory):
+class RecordedHistory(HistoryFacts):
     """A complete history, for checkers. It links each copy to the delivery that it replaces.
 
     ``settled``: whether the sandbox had come to rest at the end of the history.
@@ -52,6 +53,23 @@ class RecordedHistory(ProjectedHistory):
             self._senders[by] = _Sender(self, self.invocations[by])
         return self._senders.get(by)
 
+    @property
+    def timelines(self) -> Mapping[str, Timeline]:
+        """The timeline of each message, by stable id, in the order of their sending."""
+        return self._projected.timelines
+
+    def find(self, message_id: str) -> Timeline | None:
+        """Return a message's timeline by its stable id, or by the id of one of its deliveries."""
+        return self._projected.find(message_id)
+
+    @cached_property
+    def _projected(self) -> ProjectedHistory:
+        """The history with timelines, which no checker needs: made when a report shows one."""
+        projected = ProjectedHistory()
+        for event in self.events:
+            projected.take(event)
+        return projected
+
     def deliveries(self) -> Iterator[ObservedDelivery]:
         """Return all deliveries."""
         return iter(self._deliveries)
@@ -63,7 +81,8 @@ class RecordedHistory(ProjectedHistory):
     @cached_property
     def uses_attempt_store(self) -> bool:
         """Whether an attempt store has counted any run."""
-        return any(event.fields.get("exact") for event in self.events if event.what == "run_started")
+        runs = (event.fields["messages"].values() for event in self.events if event.what == "run_started")
+        return any(message.is_exact for messages in runs for message in messages)
 
     def redrive(self, queue: str) -> tuple[str, int] | None:
         """Return the name of a queue's dead-letter queue, and its ``maxReceiveCount``."""

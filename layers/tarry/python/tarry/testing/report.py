@@ -30,6 +30,9 @@ LINES_UNTIL_A_VIOLATION = 12
 MOST_LINES_OF_A_TIMELINE = 40
 
 
+NOT_KEPT = "the sandbox keeps no history (keep_history=False)"
+
+
 class Report:
     """The history of a sandbox until now.
 
@@ -37,9 +40,10 @@ class Report:
     ``seed`` the sandbox's. ``print(report)`` shows it.
     """
 
-    def __init__(self, events: Sequence[HistoryEvent], began: float, now: float, settled: bool, seed: int) -> None:
-        self.events = events
-        """All events: `tarry.simulator.history`."""
+    def __init__(
+        self, events: Sequence[HistoryEvent] | None, began: float, now: float, settled: bool, seed: int
+    ) -> None:
+        self._events = events
         self.settled = settled
         self.seconds = now - began
         self.seed = seed
@@ -67,6 +71,13 @@ class Report:
     def count(self, state: State | str) -> int:
         """Return the number of messages in a state."""
         return sum(each.state == state for each in self.history.timelines.values())
+
+    @property
+    def events(self) -> Sequence[HistoryEvent]:
+        """All events: `tarry.simulator.history`. Raises `ValueError` if the sandbox keeps no history."""
+        if self._events is None:
+            raise ValueError(f"{NOT_KEPT}: there is no report of its messages")
+        return self._events
 
     @cached_property
     def history(self) -> RecordedHistory:
@@ -161,20 +172,20 @@ class Report:
     def _timeline(self, message_id: str) -> Timeline:
         if (timeline := self.history.find(message_id)) is not None:
             return timeline
-        known = {each: each for each in self.history.timelines}
-        known |= {delivery_id: copy.timeline.id for delivery_id, copy in self.history.copies.items()}
-        found = {stable for each, stable in known.items() if message_id and each.startswith(message_id)}
+        known = [each for ids in (self.history.timelines, self.history.copies) for each in ids]
+        begun = (self.history.find(each) for each in known if message_id and each.startswith(message_id))
+        found = {each.id: each for each in begun if each is not None}
         if len(found) == 1:
-            return self.history.timelines[found.pop()]
+            return found.popitem()[1]
         several = f"{len(found)} messages have an id that begins with {message_id!r}: name one in full"
         raise KeyError(several if found else f"no message {message_id!r} was sent")
 
     def concerned(self, violation: Violation) -> list[Timeline]:
         """Return the timelines of the messages that a violation names, or those of the batch of its invocation."""
         ids = [violation.id, *(word.strip(",;:'\"") for word in violation.text.split())]
-        found = [timeline for each in ids if (timeline := self.history.find(each)) is not None]
         if (invocation := self.history.invocations.get(violation.id)) is not None:
-            found += [copy.timeline for copy in invocation.copies]
+            ids += invocation.batch
+        found = [timeline for each in ids if (timeline := self.history.find(each)) is not None]
         return list({each.id: each for each in found}.values())[:MOST_TIMELINES_OF_A_VIOLATION]
 
     def _sentence(self, violation: Violation) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.misuse import Endless, Misuse, stuck
-from tarry.testing.report import Report
+from tarry.testing.report import NOT_KEPT, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GIVE_UP_SECONDS = 15 * 86_400
 """The virtual time after which an endless run is stopped: longer than any queue keeps a message."""
 MOST_EVENTS = 1_000_000
-"""The most events of one run; 100,000 deliveries have half as many."""
+"""The most events of one run that keeps its history; 100,000 deliveries have half as many."""
 OF_THE_TEST = 4
 """The place of the test's code in the stack of `Runs._warn`, for the warnings: above `Sandbox.run` and `Runs.run`."""
 
@@ -49,6 +49,8 @@ class Runs:
             self._refuse_to_run()
         if self.is_over:
             raise RuntimeError("the sandbox is closed")
+        if check and not self._history.keeps:
+            raise ValueError(f"{NOT_KEPT}, so no rule can be checked: call run(check=False)")
         self._play(until, for_)
         self._sqs.catch_up()
         report = self.report()
@@ -65,13 +67,15 @@ class Runs:
         """Return the report of everything until now."""
         scheduler = self._simulation.scheduler
         settled = math.isinf(scheduler.next_at())
-        return Report(tuple(self._history.events), self._began, scheduler.now, settled, self._seed)
+        events = tuple(self._history.events) if self._history.keeps else None
+        return Report(events, self._began, scheduler.now, settled, self._seed)
 
     def _play(self, until: Callable[[], bool] | None, seconds: float | None) -> None:
-        scheduler, events = self._simulation.scheduler, self._history.events
-        most, ends_at = len(events) + MOST_EVENTS, scheduler.now + (GIVE_UP_SECONDS if seconds is None else seconds)
-        scheduler.run(lambda: len(events) > most or (until is not None and until()), ends_at)
-        if len(events) > most:
+        scheduler, history = self._simulation.scheduler, self._history
+        most = history.recorded + MOST_EVENTS if history.keeps else math.inf
+        ends_at = scheduler.now + (GIVE_UP_SECONDS if seconds is None else seconds)
+        scheduler.run(lambda: history.recorded > most or (until is not None and until()), ends_at)
+        if history.recorded > most:
             raise Endless(f"more than {MOST_EVENTS:,} events in one run: does a function send to itself, on and on?")
         if seconds is not None and until is None:
             scheduler.run(ends_at)  # nothing is left to happen by then, and it is that time

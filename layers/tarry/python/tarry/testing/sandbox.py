@@ -53,19 +53,29 @@ class Sandbox:
     It begins at ``start`` (epoch seconds). ``realism`` lets standard queues behave as SQS may: reorder messages, return
     only some of them, deliver twice. In a ``with`` block, ``tarry.Queue`` sends to the sandbox, which is closed at the
     end; the fixture ``sandbox`` does both.
+
+    ``keep_history=False`` is for runs of millions of messages: finished messages take no memory. Such a sandbox cannot
+    check its rules, so `run` needs ``check=False``, and its reports know no messages.
     """
 
     def __init__(
-        self, *, seed: int = 0, realism: Realism | None = None, start: float = START, region: str = "us-east-1"
+        self,
+        *,
+        seed: int = 0,
+        realism: Realism | None = None,
+        start: float = START,
+        region: str = "us-east-1",
+        keep_history: bool = True,
     ) -> None:
         realism = realism or Realism()
         self.seed = seed
         self._began = start
         self._simulation = Simulation(start)
-        self.history = History(lambda: self._simulation.scheduler.now)
+        scheduler = self._simulation.scheduler
+        self.history = History(lambda: scheduler.now, keep=keep_history)
         """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(
-            lambda: self._simulation.scheduler.now,
+            lambda: scheduler.now,
             self._random("sqs"),
             self.history,
             region=region,
@@ -78,7 +88,7 @@ class Sandbox:
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
+        scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
         self._queues = Queues(self.sqs)
         self._until_closed = ExitStack()
@@ -111,7 +121,8 @@ class Sandbox:
     def __enter__(self) -> Self:
         self._use = use(self.world)
         self._use.__enter__()
-        self._until_closed.enter_context(rarely_collected())
+        if self.history.keeps:
+            self._until_closed.enter_context(rarely_collected())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -273,7 +284,7 @@ class Sandbox:
         was lost, duplicated without a cause, or back before its delay was over, or a fault never struck. Also if
         messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who has
         the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
-        `CodeError` for a template's function that cannot be imported.
+        `CodeError` for a template's function that cannot be imported; `ValueError` for a check without a history.
 
         Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """

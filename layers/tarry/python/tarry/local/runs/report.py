@@ -1,7 +1,7 @@
 """How a run ended: the timeline of each message, its dead letters, and the exit code."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 from math import ceil
@@ -153,7 +153,7 @@ def _counted(steps: Sequence[Transition]) -> Sequence[Transition]:
     if any(step.attempt for step in steps):
         return steps
     deliveries = count(1)
-    return [replace(step, attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
+    return [step._replace(attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
 
 
 def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, DeadLetterSummary]:

@@ -54,22 +54,19 @@ class StoredMessage:
 
     def system_attributes(self) -> dict[str, str]:
         """Return all system attributes that apply."""
+        first_received_at = self.first_received_at
         attributes = {
             "SenderId": SENDER_ID,
             "SentTimestamp": _milliseconds(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
-        }
-        if self.first_received_at is not None:
-            attributes["ApproximateFirstReceiveTimestamp"] = _milliseconds(self.first_received_at)
-        more = {
+            "ApproximateFirstReceiveTimestamp": None if first_received_at is None else _milliseconds(first_received_at),
             "SequenceNumber": self.sequence_number,
             "MessageGroupId": self.group,
             "MessageDeduplicationId": self.deduplication_id,
             "AWSTraceHeader": self.trace_header,
             "DeadLetterQueueSourceArn": self.dead_letter_source,
         }
-        attributes.update((name, value) for name, value in more.items() if value is not None)
-        return attributes
+        return {name: value for name, value in attributes.items() if value is not None}
 
     def as_received(self, receipt_handle: str, asked: RequestedAttributes) -> dict[str, Any]:
         """Return the message as in the answer to a ReceiveMessage, with the requested attributes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tarry.simulator.sqs.order import MessageHeap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tarry.simulator.sqs.message import StoredMessage
     from tarry.simulator.sqs.order import ReceiveOrder
@@ -114,9 +114,14 @@ class MessageStore:
         self._retained.discard(message)
         return self._order.remove(message)
 
-    def catch_up(self, retention_seconds: int) -> Iterator[StoreChange]:
-        """Apply in order what has become due; yield the messages that have expired or reappeared."""
-        now = self._now()
+    def catch_up(self, retention_seconds: int) -> Iterable[StoreChange]:
+        """Apply in order what has become due; return the messages that have expired or reappeared."""
+        now, oldest = self._now(), self._retained.first()
+        if now < self._quiet_until and (oldest is None or now < oldest[0] + retention_seconds):
+            return ()
+        return self._apply_until(now, retention_seconds)
+
+    def _apply_until(self, now: float, retention_seconds: int) -> Iterator[StoreChange]:
         while True:
             oldest = self._retained.first()
             visible_at = self.next_visible_at() if now >= self._quiet_until else None

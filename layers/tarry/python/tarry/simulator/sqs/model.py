@@ -13,7 +13,7 @@ from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT, QueueContext
 from tarry.simulator.sqs.queue_requests import QueueRequests
 from tarry.simulator.sqs.realism import Realism
 from tarry.simulator.sqs.registry import Registry
-from tarry.simulator.sqs.validation import check_answer, check_request
+from tarry.simulator.sqs.validation import check_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,12 +124,10 @@ class Sqs:
             raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)
         try:
             self._move_tasks.catch_up()
-            answer = method(dict(parameters))
+            return method(dict(parameters))
         finally:
             if self._changed:
                 self._notify_subscribers()
-        check_answer(operation, answer)
-        return answer
 
     def wait_seconds(self, receive: Mapping[str, Any]) -> int:
         """Return how long this ReceiveMessage request is to wait for a message. Raises `SqsError`."""

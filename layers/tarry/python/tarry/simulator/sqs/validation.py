@@ -1,4 +1,4 @@
-"""Validation of requests and answers against botocore's service model of SQS.
+"""Validation of requests against botocore's service model of SQS.
 
 botocore's own validator is slow. It runs only if the fast checks here, compiled once for each shape, fail, and words
 the error.
@@ -26,54 +26,26 @@ KINDS: dict[str, Any] = {"string": str, "integer": int, "long": int, "boolean": 
 _validator = ParamValidator()
 
 
-class InvalidAnswer(Exception):
-    """The simulator gave an answer that does not fit SQS's service model: a bug in the simulator."""
-
-
 @cache
 def service_model() -> ServiceModel:
     return ServiceModel(create_loader().load_service_model("sqs", "service-2"), "sqs")
 
 
 @cache
-def _shapes(operation: str) -> tuple[Shape | None, Shape | None]:
-    model = service_model().operation_model(operation)
-    return model.input_shape, model.output_shape
-
-
-@cache
-def _empty_lists(operation: str) -> dict[str, list[Any]]:
-    """Return the lists that the service model requires in an answer, all of them empty."""
-    shape = _shapes(operation)[1]
-    if not isinstance(shape, StructureShape):
-        return {}
-    return {name: [] for name in shape.required_members if isinstance(shape.members[name], ListShape)}
-
-
-@cache
-def _checks(operation: str) -> tuple[Check, Check]:
-    request, answer = _shapes(operation)
-    return _check(request), _check(answer)
+def _request(operation: str) -> tuple[Shape | None, Check]:
+    """Return the shape of a request, and its check."""
+    shape = service_model().operation_model(operation).input_shape
+    return shape, fitting(shape)
 
 
 def check_request(operation: str, parameters: Mapping[str, Any]) -> None:
     """Raise `ParamValidationError` for an invalid request, as boto3 does before it sends a request."""
-    if not _checks(operation)[0](parameters) and (report := _report(parameters, _shapes(operation)[0])):
+    shape, fits = _request(operation)
+    if not fits(parameters) and (report := report_of(parameters, shape)):
         raise ParamValidationError(report=report)
 
 
-def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
-    """Raise `InvalidAnswer` for an answer that does not fit the service model.
-
-    A list that the model requires may be missing: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
-    """
-    if lists := _empty_lists(operation):
-        answer = {**lists, **answer}
-    if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
-        raise InvalidAnswer(f"{operation}: {report}")
-
-
-def _report(value: Mapping[str, Any], shape: Shape | None) -> str:
+def report_of(value: Mapping[str, Any], shape: Shape | None) -> str:
     """Return why a value does not fit a shape, or an empty text; without a shape only an empty value fits."""
     if shape is None:
         return f"Unexpected: {value}" if value else ""
@@ -81,7 +53,7 @@ def _report(value: Mapping[str, Any], shape: Shape | None) -> str:
     return errors.generate_report() if errors.has_errors() else ""
 
 
-def _check(shape: Shape | None) -> Check:
+def fitting(shape: Shape | None) -> Check:
     """Make a check of whether a value fits a shape. It may return False for a value that botocore accepts."""
     match shape:
         case None:
@@ -110,7 +82,7 @@ def _list(shape: ListShape) -> Check:
 
 
 def _structure(shape: StructureShape) -> Check:
-    fields = {name: _check(field) for name, field in shape.members.items()}
+    fields = {name: fitting(field) for name, field in shape.members.items()}
     kinds = {name: KINDS.get(field.type_name) for name, field in shape.members.items() if "min" not in field.metadata}
     required = frozenset(shape.required_members)
 
@@ -137,5 +109,5 @@ def _check_all(shape: Shape) -> Callable[[Iterable[Any]], bool]:
     if shape.type_name in KINDS and "min" not in shape.metadata:
         kind = {KINDS[shape.type_name]}
         return lambda values: kind.issuperset(map(type, values))
-    check = _check(shape)
+    check = fitting(shape)
     return lambda values: all(map(check, values))

@@ -148,9 +148,7 @@ def _is_fallback(event: HistoryEvent) -> bool:
 def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
     """Whether all messages were fresh and succeeded; one that failed and was dropped did not succeed."""
     receives = invocation.handler_called.fields["receives"] if invocation.handler_called else []
-    failed_once = any(
-        run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
-    )
+    failed_once = any(run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.messages)
     failed_once |= any("error" in event.fields for each in invocation.deliveries.values() for event in each.log_lines)
     return (
         not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)

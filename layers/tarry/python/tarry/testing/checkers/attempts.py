@@ -106,7 +106,7 @@ def _as_stored(copy: MessageCopy, least: int, most: int) -> int:
 def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:
     """Whether its handler or a custom failure step deferred it (only the log shows the latter); None if unknown."""
     run = delivery.run
-    if run is None or not run.has_own_steps(delivery.copy.delivery_id):
+    if run is None or not run.terms(delivery.copy.delivery_id).has_own_steps:
         return delivery.verdict == "defer"
     states = [event.fields["event"] for event in delivery.log_lines]
     return "deferred" in states if states else None
@@ -141,13 +141,14 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
 def _why_final(delivery: ObservedDelivery) -> str | None:
     """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
-    if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
+    given = None if run is None else run.verdicts.get(delivery_id)
+    if run is None or given is None or given.kind not in FAILED or run.terms(delivery_id).has_own_steps:
         return None
-    if run.verdict(delivery_id) == "reject":
+    if given.kind == "reject":
         return "though it was rejected"
-    if run.error(delivery_id) == "Undecodable":
+    if given.error == "Undecodable":
         return "though its body cannot be decoded"
-    limit = run.limit(delivery_id)
+    limit = run.terms(delivery_id).limit
     if limit is not None and run.attempt(delivery_id) >= limit:
         return f"though attempt {run.attempt(delivery_id)} of {limit} has failed"
     return None

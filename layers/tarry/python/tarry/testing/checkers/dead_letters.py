@@ -11,7 +11,8 @@ from tarry.testing.deliveries import DONE, FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
+    from tarry.testing.handler_runs import HandlerRun
     from tarry.testing.recorded_history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
@@ -77,22 +78,22 @@ def _compared(
         is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
         may_not_run = is_undecodable or failure.get("reason") == "expiring" or _is_spent_by_crashes(delivery, history)
         return [*compared, ("run of the handler", True, may_not_run)]
-    verdict = run.verdict(delivery.copy.delivery_id)
-    had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
-    of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
+    given = run.verdicts.get(delivery.copy.delivery_id)
+    kind, error = (None, None) if given is None else (given.kind, given.error)
+    had_reason = kind in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
+    of_its_own = run.terms(delivery.copy.delivery_id).has_own_steps and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     attempts = _total_before(delivery.copy) + run.attempt(delivery.copy.delivery_id)
     untraced = _untraced(delivery, failure, attempts)
     if failure.get("reason") == "exhausted":
         compared.append(("exhaustion", True, _is_exhausted(delivery, history, untraced)))
-    if verdict == "reject":
+    if kind == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
         compared.append(("attempts", attempts + untraced, failure["attempts"]))
-    error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
     if "first_failed_at" in failure and "failed_at" in failure:
@@ -115,10 +116,10 @@ def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -
     if not crashed:
         return False
     last = crashed[-1]
-    limit = last.limit(delivery_id)
-    if last.has_own_steps(delivery_id) or (redrive is not None and delivery.count >= redrive[1]):
+    terms = last.terms(delivery_id)
+    if terms.has_own_steps or (redrive is not None and delivery.count >= redrive[1]):
         return True
-    return limit is None or last.attempt(delivery_id) >= limit
+    return terms.limit is None or last.attempt(delivery_id) >= terms.limit
 
 
 def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
@@ -150,6 +151,6 @@ def _untraced(delivery: ObservedDelivery, failure: dict[str, Any], attempts: int
 def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
-    limit, redrive = run.limit(delivery_id), history.redrive(delivery.copy.sent_to)
+    limit, redrive = run.terms(delivery_id).limit, history.redrive(delivery.copy.sent_to)
     spent = limit is not None and run.attempt(delivery_id) + untraced >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])

@@ -103,7 +103,7 @@ def _bounds(
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
-        latest = changed_at + max(stuck, delivery.run.began.fields["longest"])
+        latest = changed_at + max(stuck, delivery.run.terms(delivery.copy.delivery_id).longest)
     wait = earliest - changed_at
     possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
     earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, history)))
@@ -121,7 +121,7 @@ def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
     assert delivery.run.ended is not None
     if delivery.copy.is_fifo:
         return changed_at
-    return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
+    return delivery.run.ended.at if delivery.run.is_batch else 0.0
 
 
 def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
@@ -131,7 +131,7 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """
     assert delivery.invocation is not None
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
-    runs = Counter(each for run in delivery.invocation.runs for each in run.delivery_ids)
+    runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
@@ -146,7 +146,7 @@ def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: Recorde
     assert delivery.run is not None
     is_perhaps_sent = delivery.copy.is_fifo and delivery.invocation.struck("SendMessageBatch")
     most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
-    return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, history))
+    return min(most, _cut(delivery, max(most, delivery.run.terms(delivery.copy.delivery_id).longest), now, history))
 
 
 def _cut(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> float:
@@ -183,7 +183,7 @@ def _settled_by(delivery: ObservedDelivery) -> float:
     assert delivery.run is not None
     answered, deadline = delivery.invocation.answered.at, float(delivery.invocation.invoked.fields["deadline"])
     is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
-    if is_long or delivery.copy.is_fifo or delivery.run.began.fields["is_batch"]:
+    if is_long or delivery.copy.is_fifo or delivery.run.is_batch:
         return answered
     return min(answered, delivery.decided_at + LATE_SECONDS)
 

@@ -88,7 +88,7 @@ def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
     for delivery in history.deliveries():
         for earlier, later in pairwise(delivery.runs):
             verdict = earlier.verdict(delivery.copy.delivery_id)
-            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.copy.delivery_id)):
+            if verdict != "fail" and not (verdict in FAILED and earlier.terms(delivery.copy.delivery_id).has_own_steps):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.copy, text, later.began.at)
     for copy in history.copies.values():

@@ -11,7 +11,8 @@ from tarry.testing.deliveries import DONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
+    from tarry.testing.handler_runs import HandlerRun
     from tarry.testing.recorded_history import RecordedHistory
 
 
@@ -70,7 +71,7 @@ def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory
     began = run.began.at
     if _has_left(before, began):
         return True
-    if before.delivery_id in run.delivery_ids:
+    if before.delivery_id in run.messages:
         return True  # in one batch, whose handler keeps the order itself
     delivery = history.invocations[run.request_id].deliveries.get(before.delivery_id)
     if delivery is None:

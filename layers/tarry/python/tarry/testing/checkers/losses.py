@@ -21,13 +21,17 @@ def no_message_is_lost(history: RecordedHistory) -> Found:
     """A message is deleted only after it was handled, discarded on purpose, or replaced by a confirmed copy."""
     for copy in history.copies.values():
         for end in copy.all("deleted"):
-            if "by" not in end.fields or any(copy.all("filtered")):
+            if "by" not in end.fields:
                 continue
             delivery = copy.delivery(end.fields["receive_count"])
             if delivery is None or delivery.invocation is None:
-                yield violation("no message is lost", copy, "deleted, though no function got that delivery", end.at)
-            elif not _may_be_deleted(delivery, end, history):
-                yield violation("no message is lost", copy, _text(delivery, end, history), end.at)
+                text = "deleted, though no function got that delivery"
+            elif _may_be_deleted(delivery, end, history):
+                continue
+            else:
+                text = _text(delivery, end, history)
+            if not any(copy.all("filtered")):
+                yield violation("no message is lost", copy, text, end.at)
 
 
 def _text(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> str:

@@ -34,7 +34,7 @@ def copies_match_their_originals(history: RecordedHistory) -> Found:
             if had != has:
                 yield violation(rule, copy, f"its copy has {what}: {has!r:.200}, not {had!r:.200}", copy.sent.at)
     for run in history.runs:
-        strange = [each for each in run.delivery_ids if each not in history.invocations[run.request_id].batch]
+        strange = [each for each in run.messages if each not in history.invocations[run.request_id].batch]
         if strange:
             yield violation(
                 rule, history.copies[strange[0]], "ran in an invocation that was not handed it", run.began.at
