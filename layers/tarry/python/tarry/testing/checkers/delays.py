@@ -211,6 +211,8 @@ def no_wait_exceeds_sqs_limits(history: RecordedHistory) -> Found:
     A consumer knows the time of a message's first receive only; later ones may have waited for their invocation.
     """
     for request_id, invocation in history.invocations.items():
+        if not invocation.refusals:
+            continue
         latest = max((each.at for each in invocation.deliveries.values()), default=invocation.invoked.at)
         for event in invocation.refusals:
             text = event.fields["text"]
