@@ -162,12 +162,17 @@ assert "threading" not in sys.modules
 def does_nothing(message: Message) -> None: ...
 
 
-def test_an_invocation_with_one_plain_message_makes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls in Python are half the cost of an invocation. They are counted: time differs between machines."""
-    for library in ("opentelemetry.trace", "aws_xray_sdk.core"):  # another test of this process may have loaded it
+@pytest.fixture
+def without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unload libraries that tarry uses if they are loaded, as another test of this process may have done."""
+    # The last one is loaded by a Powertools Logger, whose keys take calls.
+    for library in ("opentelemetry.trace", "aws_xray_sdk.core", "aws_lambda_powertools.logging.formatter"):
         monkeypatch.delitem(sys.modules, library, raising=False)
-    # An earlier test of this process may have made a Powertools Logger, whose keys take calls.
-    monkeypatch.delitem(sys.modules, "aws_lambda_powertools.logging.formatter", raising=False)
+
+
+@pytest.mark.usefixtures("without_libraries")
+def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
+    """Calls in Python are half the cost of an invocation. They are counted: time differs between machines."""
     invocation, calls = event(record()), Counter[str]()
     does_nothing(invocation, Context())
 
@@ -208,6 +213,7 @@ def calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
 OURS = str(Path(world.__file__).parent)
 
 
+@pytest.mark.usefixtures("without_libraries")
 @pytest.mark.parametrize(
     ("error", "most", "of_a_failure"),
     [
