@@ -242,10 +242,12 @@ def test_the_client_has_short_timeouts_makes_two_tries_and_does_not_check_parame
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC G6
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    config = make_client().meta.config
+    client = make_client()
+    config = client.meta.config
     assert (config.connect_timeout, config.read_timeout) == (1, 5)
     assert config.retries["total_max_attempts"] == 2
-    assert not config.parameter_validation
+    client.meta.events.register("before-call.sqs", lambda **_: (SimpleNamespace(status_code=200), {"Attributes": {}}))
+    assert client.get_queue_attributes(QueueUrl=1)["Attributes"] == {}
 
 
 def test_without_time_left_no_request_is_made_and_all_messages_are_reported() -> None:  # SPEC G6, A2

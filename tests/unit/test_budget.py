@@ -250,6 +250,7 @@ def own_calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
 OURS = str(Path(world.__file__).parent)
 
 
+@pytest.mark.usefixtures("_only_tarry")
 @pytest.mark.parametrize(
     ("error", "most", "of_a_failure"),
     [
