@@ -1,0 +1,98 @@
+"""A console for tests, and a client with a session of it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from tarry.console.access import Console, Place, WatchedQueue
+from tarry.console.server import serve
+from tarry.local.aws.client import client_at
+from tarry.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+
+@dataclass(frozen=True)
+class EndpointAccount:
+    """The account of an endpoint."""
+
+    endpoint: str | None
+    region: str | None = "us-east-1"
+
+    @property
+    def is_aws(self) -> bool:
+        return self.endpoint is None
+
+    def client(self, service: str) -> Any:
+        return client_at(self.endpoint, service)
+
+    def identity(self) -> str:
+        raise AssertionError("an endpoint has no identity")
+
+    def world(self) -> World:
+        return World(client_factory=lambda: self.client("sqs"))
+
+
+def console_at(url: str, queues: Sequence[WatchedQueue] = (), **settings: Any) -> Console:
+    """Return a console for the SQS at a URL."""
+    return Console(EndpointAccount(url), Place("tarry local", "us-east-1", endpoint=url), queues, **settings)
+
+
+@dataclass
+class Answer:
+    """The response of a page."""
+
+    status: int
+    headers: Any
+    text: str
+
+
+class Visitor:
+    """A client with a session, which sends what a browser sends with forms."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, csrf: str) -> None:
+        self.url = url
+        self.http = http
+        self.csrf = csrf
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        async with self.http.get(self.url + path, headers=headers, allow_redirects=False) as found:
+            return Answer(found.status, found.headers, await found.text())
+
+    async def post(self, path: str, fields: dict[str, Any] | None = None, **headers: str) -> Answer:
+        given = {"Origin": self.url, **headers}
+        data = {"csrf": self.csrf, **(fields or {})}
+        async with self.http.post(self.url + path, data=data, headers=given, allow_redirects=False) as found:
+            return Answer(found.status, found.headers, await found.text())
+
+
+@asynccontextmanager
+async def visiting(console: Console) -> AsyncIterator[Visitor]:
+    """Serve a console, and open a session with it."""
+    async with (
+        serve(console) as served,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
+    ):
+        async with http.get(served.address()) as found:
+            csrf = _csrf_of(await found.text())
+        yield Visitor(served.url, http, csrf)
+
+
+def _csrf_of(html: str) -> str:
+    found = ""
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            nonlocal found
+            named = dict(attrs)
+            if tag == "meta" and named.get("name") == "csrf":
+                found = named.get("content") or ""
+
+    Parser().feed(html)
+    return found
