@@ -12,7 +12,6 @@ import aiohttp
 from tarry.console.access import Console, Place, WatchedQueue
 from tarry.console.server import serve
 from tarry.local.aws.client import client_at
-from tarry.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -34,9 +33,6 @@ class EndpointAccount:
 
     def identity(self) -> str:
         raise AssertionError("an endpoint has no identity")
-
-    def world(self) -> World:
-        return World(client_factory=lambda: self.client("sqs"))
 
 
 def console_at(url: str, queues: Sequence[WatchedQueue] = (), **settings: Any) -> Console:

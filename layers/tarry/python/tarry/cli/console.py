@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.cli.errors import libraries, note, refusals, refuse
-from tarry.cli.failed.targets import AwsAccess, TargetOptions, in_project, project_template
+from tarry.cli.failed.targets import AwsAccess, TargetOptions, find_targets, in_project, project_template
 from tarry.cli.options import Audit, EndpointUrl, Profile, Region, TemplateFile
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from tarry.console.access import Console
     from tarry.console.server import Served
+    from tarry.template import Template
 
 EXAMPLE = """\
 tarry console --stack shop-prod
@@ -104,18 +106,32 @@ def _console(where: TargetOptions, names: list[str]) -> "Console":
 
     where = where if names else in_project(where)
     account = AwsAccess(where)
-    template = None
+    template: Template | None = None
+    names_of_template: dict[str, str] = {}
     if names:
         found = finding.queues_by_name(names, account)
     elif where.stack is not None:
         found = finding.queues_of_stack(where.stack, account)
+        template, names_of_template = _template_of_stack(where, account)
     elif where.template is None and account.endpoint is not None:
         found = finding.queues_of_endpoint(account)
     else:
         template = project_template(where, account)
         found = finding.queues_of_template(template, account)
     place = finding.place_of(account, found.account)
-    return Console(account, place, found.queues, template=template, stack=where.stack)
+    return Console(account, place, found.queues, template=template, template_names=names_of_template, stack=where.stack)
+
+
+def _template_of_stack(where: TargetOptions, account: AwsAccess) -> "tuple[Template | None, dict[str, str]]":
+    """Return the template in this directory with the queue names of the stack; None if it cannot be used."""
+    from tarry.template.model import TemplateError
+
+    try:
+        targets = find_targets(where, account, needs_template=True)
+    except (UsageError, TemplateError) as error:
+        note(f"The policies and handlers of the stack are not known: {error}")
+        return None, {}
+    return targets.template, dict(targets.template_names)
 
 
 async def _serve(found: "Console", port: int, *, opens: bool) -> None:

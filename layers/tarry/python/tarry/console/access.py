@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -13,14 +14,13 @@ from aiohttp import web
 
 from tarry.console.live import Live
 from tarry.tooling.queues import queue_name
-from tarry.world import use
+from tarry.world import World, use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tarry.template import Template
-    from tarry.world import World
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,9 +50,6 @@ class Account(Protocol):
 
     def identity(self) -> str:
         """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
-
-    def world(self) -> World:
-        """Return a world whose SQS client is for this account."""
 
 
 class Problem(Exception):
@@ -145,7 +142,7 @@ class Console:
         local: LocalFeed | None = None,
     ) -> None:
         self.account = account
-        self.world = account.world()
+        self.world = World(client_factory=lambda: self.client("sqs"))
         self.place = place
         self.queues = list(queues)
         self.template = template
@@ -159,6 +156,8 @@ class Console:
         self.stack = stack
         self.local = local
         self.live = Live()
+        self._clients: dict[str, Any] = {}
+        self._making = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tarry-console")
 
     @property
@@ -170,6 +169,13 @@ class Console:
     def dead_letter_queue(self, name: str) -> str | None:
         """Return the URL or name of a dead-letter queue of this console; None for an unknown name."""
         return next((each for each in self.dead_letter_queues if queue_name(each) == name), None)
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service, made at the first call. Can be called from any thread."""
+        with self._making:  # boto3 cannot make two at once
+            if service not in self._clients:
+                self._clients[service] = self.account.client(service)
+            return self._clients[service]
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that makes requests in a thread, in the world of this console; return its result."""

@@ -87,7 +87,7 @@ def queues_by_name(names: Iterable[str], account: Account) -> FoundQueues:
     urls: dict[str, None] = {}
     for name in names:
         url = name if "://" in name else _url(name, sqs)
-        if url is None or _attributes(url, sqs) is None:
+        if url is None or attributes_of(url, sqs) is None:
             raise UnknownQueue(name, ())
         urls |= dict.fromkeys([*_sources(url, sqs), url])
     return _watched([*urls], account)
@@ -110,7 +110,7 @@ def place_of(account: Account, account_id: str | None) -> Place:
 def _watched(urls: list[str], account: Account) -> FoundQueues:
     """Pair queues with their dead-letter queues."""
     sqs = account.client("sqs")
-    attributes = {url: _attributes(url, sqs) for url in urls}
+    attributes = {url: attributes_of(url, sqs) for url in urls}
     addresses = {queue_name(url): url for url in urls}
     targets: dict[str, str] = {}
     for url, found in attributes.items():
@@ -172,8 +172,11 @@ def _url(name: str, sqs: Any) -> str | None:
         raise
 
 
-def _attributes(url: str, sqs: Any) -> dict[str, str] | None:
-    """Return the attributes of a queue; None if it does not exist."""
+def attributes_of(address: str, sqs: Any) -> dict[str, str] | None:
+    """Return the attributes of a queue by its URL or name; None if it does not exist. Raises the errors of boto3."""
+    url = address if "://" in address else _url(address, sqs)
+    if url is None:
+        return None
     try:
         found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     except Exception as error:
@@ -196,7 +199,7 @@ def _sources(url: str, sqs: Any) -> list[str]:
 
 def _account_of(addresses: Iterable[str], sqs: Any) -> str | None:
     for each in addresses:
-        found = _attributes(each, sqs) if "://" in each else None
+        found = attributes_of(each, sqs)
         if found:
             return queue_arn(found["QueueArn"]).account
     return None

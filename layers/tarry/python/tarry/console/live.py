@@ -73,10 +73,9 @@ class Live:
         """End all streams."""
         self._call(self._close)
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether a page is open."""
-        return bool(self._subscribers)
+    def is_watched(self, topic: str) -> bool:
+        """Whether a page that shows a topic is open, in a tab that is visible."""
+        return any(topic in each.topics for each in self._subscribers)
 
     def subscribe(self, topics: Iterable[str]) -> Subscriber:
         """Add a page, on the event loop."""

@@ -163,6 +163,8 @@ def environment() -> Environment:
         "moment": moment,
         "ago": ago,
         "plural": plural,
+        "rate": rate,
+        "clock_time": clock_time,
     }
     found.globals |= {"csrf_field": csrf_field, "static": static, "now": time.time}
     return found
@@ -191,6 +193,11 @@ def number(value: float) -> str:
     return f"{value:,}"
 
 
+def rate(value: float) -> str:
+    """Return a number of messages a minute, with one digit after the point below ten."""
+    return f"{value:,.1f}".removesuffix(".0") if value < 10 else f"{value:,.0f}"
+
+
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Return a count with its noun."""
     return f"{count:,} {noun if count == 1 else plural_noun or noun + 's'}"
@@ -199,6 +206,11 @@ def plural(count: int, noun: str, plural_noun: str = "") -> str:
 def moment(epoch_seconds: float) -> str:
     """Return a time in UTC, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(epoch_seconds)) + " UTC"
+
+
+def clock_time(epoch_seconds: float) -> str:
+    """Return a time of today in UTC."""
+    return time.strftime("%H:%M:%S UTC", time.gmtime(epoch_seconds))
 
 
 def ago(epoch_seconds: float) -> str:

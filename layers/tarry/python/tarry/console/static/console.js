@@ -64,13 +64,14 @@
   function placeOfFocus(part) {
     const focused = document.activeElement;
     if (!focused || !part.contains(focused)) return null;
-    return { id: focused.id, row: focused.closest("[data-row]")?.dataset.row };
+    return { id: focused.id, href: focused.getAttribute("href"), row: focused.closest("[data-row]")?.dataset.row };
   }
 
   function focusPlace(part, place) {
     if (place === null) return;
     const row = place.row && [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === place.row);
-    const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) || (row && target(row));
+    const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) || 
+      (place.href && (row || part).querySelector(`[href="${CSS.escape(place.href)}"]`)) || (row && target(row));
     if (found) found.focus({ preventScroll: true });
     if (row) mark(row);
   }

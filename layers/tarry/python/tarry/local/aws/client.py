@@ -131,7 +131,7 @@ def queue_depths(client: Any) -> list[QueueDepth]:
     pages = client.get_paginator("list_queues").paginate()
     urls = [url for page in pages for url in page.get("QueueUrls") or []]
     endpoint: str = client.meta.endpoint_url
-    ages = oldest_messages(endpoint) if urls and not is_aws(endpoint) else {}
+    ages = _oldest(endpoint) if urls and not is_aws(endpoint) else {}
     with ThreadPoolExecutor(AT_ONCE) as threads:
         attributes = list(threads.map(lambda url: _attributes(client, url), urls))
     depths = [_depth(url, each, ages) for url, each in zip(urls, attributes, strict=True) if each is not None]
@@ -155,12 +155,20 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
     return QueueDepth(name, url, *counts_of(attributes), ages.get(name), redrive.target.name if redrive else None)
 
 
-def oldest_messages(endpoint_url: str) -> dict[str, float]:
+def _oldest(endpoint_url: str) -> dict[str, float]:
     """Return when the oldest message of each queue was sent, which only the server of tarry provides."""
     try:
-        queues = _about(endpoint_url)["queues"]
-        return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
+        queues = served_queues(endpoint_url)
+        return {name: float(queue["oldest"]) for name, queue in queues.items() if queue["oldest"] is not None}
     except (LookupError, TypeError, ValueError):
+        return {}
+
+
+def served_queues(endpoint_url: str) -> dict[str, Mapping[str, Any]]:
+    """Return the queues by name as the server of tarry describes them; empty for another SQS."""
+    try:
+        return {queue["name"]: queue for queue in _about(endpoint_url)["queues"]}
+    except (LookupError, TypeError):
         return {}
 
 
