@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -10,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from tarry.console.access import Console, Place, WatchedQueue
-from tarry.console.server import serve
+from tarry.console.server import Served, serve
 from tarry.local.aws.client import client_at
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+
+PATIENCE_SECONDS = 60.0
+"""The limit that ends a hanging server. No test needs this long, even on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,32 @@ class Visitor:
         data = {"csrf": self.csrf, **(fields or {})}
         async with self.http.post(self.url + path, data=data, headers=given, allow_redirects=False) as found:
             return Answer(found.status, found.headers, await found.text())
+
+
+@contextmanager
+def running(console: Console) -> Iterator[Served]:
+    """Serve a console from a thread of its own until the end of the block."""
+    started: Future[tuple[Served, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        try:
+            async with serve(console) as served:
+                end = asyncio.Event()
+                started.set_result((served, asyncio.get_running_loop(), end))
+                await end.wait()
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    served, loop, end = started.result(PATIENCE_SECONDS)
+    try:
+        yield served
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(PATIENCE_SECONDS)
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ class TimeSpan(NamedTuple):
 
 
 def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None:
-    """Return the chart of series; None if no series has two values.
+    """Return the chart of series; None if no series has two values, or all are 0.
 
     Args:
         what: What the chart shows, for its label.
@@ -52,6 +52,8 @@ def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None
     if not drawn:
         return None
     highest = max(value for _, series in drawn for _, value in series)
+    if not highest:
+        return None
     lines = tuple(_points(series, highest, span) for _, series in drawn)
     first = drawn[0][1]
     area = f"{span.x(first[0][0]):g},{HEIGHT} {lines[0]} {span.x(first[-1][0]):g},{HEIGHT}"
@@ -60,7 +62,7 @@ def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None
 
 
 def _points(series: Series, highest: float, span: TimeSpan) -> str:
-    scale = (HEIGHT - TOP - 1) / (highest or 1)
+    scale = (HEIGHT - TOP - 1) / (highest)
     return " ".join(f"{span.x(at):g},{round(HEIGHT - 1 - value * scale, 1):g}" for at, value in series)
 
 
