@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 THREADS = 8
 """The most requests of pages at once. Jobs have threads of their own, so that they block no page."""
@@ -158,7 +157,7 @@ class Console:
         self.live = Live()
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tarry-console")
+        self._slots = asyncio.Semaphore(THREADS)
 
     @property
     def dead_letter_queues(self) -> tuple[str, ...]:
@@ -179,17 +178,34 @@ class Console:
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that makes requests in a thread, in the world of this console; return its result."""
-        call = partial(self.run, function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, call)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = self.run(function, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 raised where the result is awaited
+                _resolve(loop, answer, answer.set_exception, error)
+            else:
+                _resolve(loop, answer, answer.set_result, result)
+
+        async with self._slots:
+            # A daemon: a request that hangs does not keep the stopped console alive, as a thread of an executor would.
+            threading.Thread(target=work, daemon=True).start()
+            return await answer
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the world of this console, in the calling thread."""
         with use(self.world):
             return function(*args, **kwargs)
 
-    def close(self) -> None:
-        """End the threads; requests that have not begun are dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+def _resolve(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], resolve: Callable[[R], None], value: R
+) -> None:
+    """Resolve a future from another thread, unless its page was left or the console has stopped."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: None if answer.done() else resolve(value))
 
 
 CONSOLE = web.AppKey("console", Console)

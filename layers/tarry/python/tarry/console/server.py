@@ -61,7 +61,7 @@ async def serve(console: Console, port: int = 0) -> AsyncIterator[Served]:
     """Serve the console on the running event loop within the context.
 
     Args:
-        console: The console. It is closed at the end.
+        console: The console.
         port: The port to listen at; 0 for a free one.
 
     Raises:
@@ -89,7 +89,6 @@ async def _begin(app: web.Application) -> None:
 
 async def _end(app: web.Application) -> None:
     app[CONSOLE].live.close()
-    app[CONSOLE].close()
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
