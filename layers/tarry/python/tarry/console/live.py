@@ -94,10 +94,10 @@ class Live:
         """Answer ``GET /live?topic=...&topic=...`` until the page is closed or the console stops."""
         topics = request.query.getall("topic", [])[:MAX_TOPICS]
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
         subscriber = self.subscribe(topics)
         try:
             with suppress(ConnectionError):
+                await response.prepare(request)
                 await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
                 while not self._is_closed:
                     with suppress(TimeoutError):

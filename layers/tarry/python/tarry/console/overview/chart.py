@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tarry.console.overview.readings import Series
 
 WIDTH, HEIGHT = 120, 28
+MAX_POINTS = 60
 TOP = 2
 """The space above the highest value, so that its line is not cut."""
 
@@ -54,11 +55,22 @@ def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None
     highest = max(value for _, series in drawn for _, value in series)
     if not highest:
         return None
-    lines = tuple(_points(series, highest, span) for _, series in drawn)
+    lines = tuple(_points(_thinned(series, span), highest, span) for _, series in drawn)
     first = drawn[0][1]
     area = f"{span.x(first[0][0]):g},{HEIGHT} {lines[0]} {span.x(first[-1][0]):g},{HEIGHT}"
     words = "; ".join(_words(name, series) for name, series in drawn)
     return Chart(lines, area, highest, f"{what}, the last {coarse(span.seconds)}: {words}")
+
+
+def _thinned(series: Series, span: TimeSpan) -> Series:
+    """Return the highest value of each part of the time; the first and the last value stay."""
+    step = span.seconds / MAX_POINTS
+    highest: dict[int, tuple[float, float]] = {}
+    for at, value in series[1:-1]:
+        part = int(at / step)
+        if part not in highest or value > highest[part][1]:
+            highest[part] = at, value
+    return (series[0], *highest.values(), series[-1])
 
 
 def _points(series: Series, highest: float, span: TimeSpan) -> str:

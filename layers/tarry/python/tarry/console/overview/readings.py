@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 HOUR_SECONDS = 3600.0
 DEFAULT_RETENTION_SECONDS = 345_600
-MAX_SAMPLES = 1200
+APART_SECONDS = 30.0
+"""The time between readings that are kept; a later one replaces the last until then."""
 
 Series = tuple[tuple[float, float], ...]
 """Values with their times in epoch seconds, the oldest first."""
@@ -74,7 +75,7 @@ def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | N
 class QueueHistory:
     """The readings of a queue in the last hour, and its metrics from CloudWatch."""
 
-    readings: deque[Reading] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    readings: deque[Reading] = field(default_factory=deque)
     metrics: Mapping[str, Series] = field(default_factory=dict)
     """Series by the name of their metric; see `tarry.console.overview.metrics`."""
     problem: str = ""
@@ -89,6 +90,8 @@ class QueueHistory:
 
     def add(self, reading: Reading) -> None:
         """Add a reading, and forget those that are older than an hour."""
+        if len(self.readings) > 1 and self.readings[-1].at - self.readings[-2].at < APART_SECONDS:
+            self.readings.pop()
         self.readings.append(reading)
         while self.readings[0].at < reading.at - HOUR_SECONDS:
             self.readings.popleft()

@@ -46,6 +46,7 @@ class Sampler:
         self._wake = asyncio.Event()
         self._first = asyncio.Event()
         self._shown: dict[str, str] = {}
+        self._rows = self._known()
 
     async def first_reading(self, seconds: float) -> None:
         """Wait until the queues were read once, at most ``seconds``."""
@@ -54,8 +55,8 @@ class Sampler:
                 await self._first.wait()
 
     def rows(self) -> OverviewRows:
-        """Return the overview as it is known now."""
-        return rows_of(self._console.queues, self._histories, time.time(), self._note)
+        """Return the overview as of the last reading."""
+        return self._rows
 
     def look(self) -> None:
         """Read the queues soon: a page shows them now."""
@@ -68,9 +69,13 @@ class Sampler:
                 await self._read()
             except Exception:  # noqa: BLE001 a bug, which is logged; the console goes on
                 _log.exception("the overview could not be read")
+            self._rows = self._known()
             self._first.set()
             self._publish()
             await self._pause()
+
+    def _known(self) -> OverviewRows:
+        return rows_of(self._console.queues, self._histories, time.time(), self._note)
 
     async def _pause(self) -> None:
         step = AWS_SECONDS if self._console.account.is_aws else LOCAL_SECONDS
@@ -138,7 +143,7 @@ class Sampler:
         """Send the overview to the pages that show it, where it has changed."""
         if not self._console.live.is_watched(TOPIC):
             return
-        found = self.rows()
+        found = self._rows
         self._publish_part(TOPIC, pages.fragment("overview/queues.html", overview=found))
         self._publish_part(SUMMARY_TOPIC, pages.fragment("overview/summary.html", overview=found))
 
