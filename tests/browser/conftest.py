@@ -47,7 +47,8 @@ def opened(chromium: Browser) -> Iterator[Callable[..., Page]]:
     problems: list[str] = []
 
     def open_page(address: str, width: int = 1280, height: int = 800, **settings: Any) -> Page:
-        context = chromium.new_context(viewport={"width": width, "height": height}, **settings)
+        size: Any = {"width": width, "height": height}
+        context = chromium.new_context(viewport=size, reduced_motion="reduce", **settings)  # colours do not fade
         context.set_default_timeout(MILLISECONDS)
         page = context.new_page()
         pages.append(page)

@@ -52,7 +52,10 @@
         while (part.children.length > most) part.lastElementChild.remove();
       } else {
         const place = placeOfFocus(part);
+        const marked = part.querySelector("[data-row].here")?.dataset.row;
         part.innerHTML = html;
+        const row = marked && rowNamed(part, marked);
+        if (row) mark(row);
         focusPlace(part, place);
       }
       addTokens(part);
@@ -69,17 +72,25 @@
 
   function focusPlace(part, place) {
     if (place === null) return;
-    const row = place.row && [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === place.row);
+    const row = place.row && rowNamed(part, place.row);
     const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) || 
       (place.href && (row || part).querySelector(`[href="${CSS.escape(place.href)}"]`)) || (row && target(row));
-    if (found) found.focus({ preventScroll: true });
-    if (row) mark(row);
+    if (found) focusOn(found);
+  }
+
+  function focusOn(element) {
+    if (element.dataset.row !== undefined) element.tabIndex = -1;  // a row without a link
+    element.focus({ preventScroll: true });
   }
 
   // rows
 
   function rows() {
     return [...document.querySelectorAll("[data-row]")].filter((each) => each.offsetParent !== null);
+  }
+
+  function rowNamed(part, name) {
+    return [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === name);
   }
 
   function target(row) {
@@ -101,9 +112,7 @@
     const at = all.indexOf(current());
     const row = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
     mark(row);
-    const focused = target(row);
-    if (focused === row) row.tabIndex = -1;
-    focused.focus();
+    focusOn(target(row));
     row.scrollIntoView({ block: "nearest" });
   }
 
