@@ -109,6 +109,8 @@ async def visiting(console: Console) -> AsyncIterator[Visitor]:
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
     ):
         async with http.get(served.address()) as found:
+            assert found.status == 200
+        async with http.get(served.url) as found:
             csrf = _csrf_of(await found.text())
         yield Visitor(served.url, http, csrf)
 

@@ -54,7 +54,9 @@ def opened(chromium: Browser) -> Iterator[Callable[..., Page]]:
         pages.append(page)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda line: problems.append(line.text) if "Content Security Policy" in line.text else None)
-        page.goto(address)
+        response = page.goto(address)
+        if response is not None and response.ok and "/open?" in address:
+            page.wait_for_url("**/")  # the page that sets the cookie goes on to the overview
         return page
 
     yield open_page

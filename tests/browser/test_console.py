@@ -111,7 +111,10 @@ def test_no_width_needs_sideways_scrolling(console: server.Served, opened: Opene
 
 def test_each_address_opens_one_browser_and_two_work_at_once(console: server.Served, opened: Opened) -> None:
     address = console.address()
-    first, thief = opened(address), opened(address)
+    first = opened("data:text/html,<title>a page of another site</title>")
+    first.evaluate("address => location.assign(address)", address)
+    first.wait_for_url(f"{console.url}/")  # with its strict cookie
+    thief = opened(address)
     expect(thief.get_by_role("heading")).to_have_text("Not signed in")
     second = opened(console.address())
     for page in (first, second):

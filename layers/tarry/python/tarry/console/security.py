@@ -35,13 +35,19 @@ HEADERS = {
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers send "Origin: null" with a form
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": "interest-cohort=()",
 }
 READ_ONLY = "This console is read-only. Start it with --write."
 NO_SESSION = (
     "This browser has no session with this console. Open the one-time address that tarry console printed in its "
     "terminal. Press Enter there for another one."
 )
+OPENED = """\
+<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>tarry console</title></head>
+<body><p><a href="/">To the overview</a></p></body>
+</html>
+"""
 USED = (
     "This address does not work: its token is wrong, or was used before, or a newer address has replaced it. Press "
     "Enter in the terminal of tarry console for another one."
@@ -127,12 +133,16 @@ GATE = web.AppKey("gate", Gate)
 
 
 async def open_session(request: web.Request) -> web.Response:
-    """Turn the one-time token of the address into a cookie."""
+    """Turn the one-time token of the address into a cookie.
+
+    The answer is a page that goes on to the overview, not a redirect: a browser sends no strict cookie with a redirect
+    of a link in another site's page, such as a terminal in a browser.
+    """
     gate = request.app[GATE]
     session = gate.redeem(request.query.get("token", ""))
     if session is None:
         raise RefusedRequest(401, USED)
-    response = web.Response(status=303, headers={"Location": "/"})
+    response = web.Response(text=OPENED, content_type="text/html")
     response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
     return response
 
