@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tarry.console.access import CONSOLE, Problem, console_of
 from tarry.console.security import CSRF_FIELD, GATE, STATIC, RefusedRequest
 from tarry.tooling.explaining import aws_line, usage_line
-from tarry.tooling.text import coarse, duration, printable
+from tarry.tooling.text import coarse, duration, minutes, printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -164,6 +164,7 @@ def environment() -> Environment:
         "coarse": coarse,
         "moment": moment,
         "ago": ago,
+        "minutes": minutes,
         "plural": plural,
         "rate": rate,
         "clock_time": clock_time,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.tooling.text import coarse
+from tarry.tooling.text import minutes
 
 if TYPE_CHECKING:
     from tarry.console.overview.readings import Series
@@ -59,7 +59,7 @@ def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None
     first = drawn[0][1]
     area = f"{span.x(first[0][0]):g},{HEIGHT} {lines[0]} {span.x(first[-1][0]):g},{HEIGHT}"
     words = "; ".join(_words(name, series) for name, series in drawn)
-    return Chart(lines, area, highest, f"{what}, the last {coarse(span.seconds)}: {words}")
+    return Chart(lines, area, highest, f"{what}, the last {minutes(span.seconds)}: {words}")
 
 
 def _thinned(series: Series, span: TimeSpan) -> Series:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.console.overview.readings import HOUR_SECONDS, Series, recent
 from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
-from tarry.tooling.text import coarse
+from tarry.tooling.text import coarse, minutes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
     count = f"{last.messages:,} dead letter{'s'[: last.messages != 1]}"
     more, since = _increase(history.ready(now), now)
     if more:
-        yield Concern(URGENT, f"{count}, {more:,} more than {coarse(since)} ago.")
+        yield Concern(URGENT, f"{count}, {more:,} more than {minutes(since)} ago.")
     else:
         yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.")
     yield from _expiry(history, last, now)
