@@ -62,12 +62,12 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
+def minutes(seconds: float) -> str:
+    """Return a duration in whole minutes; below one, in seconds."""
+    return duration(seconds if seconds < 60 else 60 * round(seconds / 60))
+
+
 def coarse(seconds: float) -> str:
     """Return a duration in whole seconds; above an hour, in whole minutes."""
     whole = round(seconds)
     return duration(whole if whole < 3600 else whole - whole % 60)
-
-
-def minutes(seconds: float) -> str:
-    """Return a duration in whole minutes; below one, in seconds."""
-    return duration(seconds if seconds < 60 else 60 * round(seconds / 60))
