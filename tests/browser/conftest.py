@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIGHT_AND_DARK = ("light", "dark")
-MILLISECONDS = 30_000
+MILLISECONDS = 60_000
 """The limit of each wait. No test needs this long, even on a busy machine."""
 
 

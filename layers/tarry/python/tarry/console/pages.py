@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 
@@ -122,7 +122,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
             raise
         text = "This page does not exist." if error.status == 404 else error.reason
         return problem(request, text, error.status)
-    except ClientConnectionResetError:  # the page was left
+    except ConnectionResetError:  # the page was left
         raise
     except Exception as error:  # noqa: BLE001 the page says what it can; a bug is logged
         found = explained(error)
@@ -154,7 +154,6 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
-        extensions=["jinja2.ext.do"],
     )
     found.filters |= {
         "visible": printable,
