@@ -8,23 +8,23 @@ import pytest
 from tarry.console.access import WatchedQueue
 from tarry.console.overview.chart import TimeSpan, chart
 from tarry.console.overview.metrics import METRICS, last_hour
-from tarry.console.overview.readings import QueueHistory, Reading, Series
+from tarry.console.overview.readings import QueueHistory, QueueReading, Series
 from tarry.console.overview.rows import OverviewRows, rows_of
 
 NOW = 1_800_000_000.0
 MINUTE, DAY = 60.0, 86_400
 
 
-def history(*readings: Reading, problem: str = "", is_gone: bool = False, **metrics: Series) -> QueueHistory:
+def history(*readings: QueueReading, problem: str = "", is_gone: bool = False, **metrics: Series) -> QueueHistory:
     found = QueueHistory(metrics=metrics, problem=problem, is_gone=is_gone)
     for each in readings:
         found.add(each)
     return found
 
 
-def reading(ready: int = 0, at: float = 0.0, in_flight: int = 0, **more: Any) -> Reading:
+def reading(ready: int = 0, at: float = 0.0, in_flight: int = 0, **more: Any) -> QueueReading:
     """A reading ``at`` minutes before now."""
-    return Reading(NOW - at * MINUTE, ready, in_flight, 0, **more)
+    return QueueReading(NOW - at * MINUTE, ready, in_flight, 0, **more)
 
 
 def overview(own: QueueHistory, dead: QueueHistory | None = None) -> OverviewRows:

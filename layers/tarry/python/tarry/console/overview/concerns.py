@@ -11,7 +11,7 @@ from tarry.tooling.text import coarse, minutes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.console.overview.readings import QueueHistory, Reading
+    from tarry.console.overview.readings import QueueHistory, QueueReading
 
 WINDOW_SECONDS = 600.0
 """The time over which a queue is compared with itself."""
@@ -66,14 +66,14 @@ def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
     yield from _expiry(history, last, now)
 
 
-def _expiry(history: QueueHistory, last: Reading, now: float) -> Iterator[Concern]:
+def _expiry(history: QueueHistory, last: QueueReading, now: float) -> Iterator[Concern]:
     oldest = history.oldest(now)
     if oldest is not None and oldest >= EXPIRING_SHARE * last.retention:
         left = max(0.0, last.retention - oldest)
         yield Concern(URGENT, f"The oldest message is deleted in {coarse(left)}, when its retention ends.")
 
 
-def _backlog(history: QueueHistory, last: Reading, now: float) -> Iterator[Concern]:
+def _backlog(history: QueueHistory, last: QueueReading, now: float) -> Iterator[Concern]:
     """Yield whether a queue is stuck, or grows."""
     if not last.ready:
         return

@@ -23,7 +23,7 @@ Series = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Reading:
+class QueueReading:
     """The numbers of messages in a queue at one time, which SQS counts approximately."""
 
     at: float
@@ -45,7 +45,7 @@ class Reading:
         return self.ready + self.in_flight + self.delayed
 
 
-def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | None = None) -> Reading | None:
+def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | None = None) -> QueueReading | None:
     """Read a queue; return None if it does not exist.
 
     Args:
@@ -62,7 +62,7 @@ def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | N
         return None
     served = served or {}
     sent_at = served.get("oldest")
-    return Reading(
+    return QueueReading(
         now,
         *counts_of(attributes),
         retention=int(attributes.get("MessageRetentionPeriod", DEFAULT_RETENTION_SECONDS)),
@@ -75,7 +75,7 @@ def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | N
 class QueueHistory:
     """The readings of a queue in the last hour, and its metrics from CloudWatch."""
 
-    readings: deque[Reading] = field(default_factory=deque)
+    readings: deque[QueueReading] = field(default_factory=deque)
     metrics: Mapping[str, Series] = field(default_factory=dict)
     """Series by the name of their metric; see `tarry.console.overview.metrics`."""
     problem: str = ""
@@ -84,11 +84,11 @@ class QueueHistory:
     """Whether the queue does not exist."""
 
     @property
-    def last(self) -> Reading | None:
+    def last(self) -> QueueReading | None:
         """The last reading."""
         return self.readings[-1] if self.readings else None
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: QueueReading) -> None:
         """Add a reading, and forget those that are older than an hour."""
         if len(self.readings) > 1 and self.readings[-1].at - self.readings[-2].at < APART_SECONDS:
             self.readings.pop()

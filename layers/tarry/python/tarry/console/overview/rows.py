@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tarry.console.access import WatchedQueue
     from tarry.console.overview.concerns import Concern
-    from tarry.console.overview.readings import Reading
+    from tarry.console.overview.readings import QueueReading
 
 RATE_SECONDS = 300.0
 """The time over which rates are averaged."""
@@ -23,14 +23,14 @@ LEAST_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class QueueRow:
+class OverviewRow:
     """A queue with its consumers, its dead-letter queue, and what is known about both."""
 
     name: str
     """The name of the queue, or of a dead-letter queue whose source is not known."""
     queue: str | None
     functions: tuple[str, ...]
-    reading: Reading | None
+    reading: QueueReading | None
     oldest: float | None
     """In seconds."""
     arrived: float | None
@@ -40,7 +40,7 @@ class QueueRow:
     ready_chart: Chart | None
     rate_chart: Chart | None
     dead_letter_queue: str | None
-    dead_letters: Reading | None
+    dead_letters: QueueReading | None
     dead_letter_chart: Chart | None
     concerns: tuple[Concern, ...]
 
@@ -59,7 +59,7 @@ class QueueRow:
 class OverviewRows:
     """The rows, and the counts that the page shows above them."""
 
-    rows: tuple[QueueRow, ...]
+    rows: tuple[OverviewRow, ...]
     span: float
     """The time that the charts show, in seconds."""
     read_at: float | None = None
@@ -70,7 +70,7 @@ class OverviewRows:
     """Whether the queues were read at least once."""
 
     @property
-    def urgent(self) -> tuple[QueueRow, ...]:
+    def urgent(self) -> tuple[OverviewRow, ...]:
         """The rows that need a person."""
         return tuple(each for each in self.rows if each.concerns)
 
@@ -105,12 +105,12 @@ def rows_of(
     return OverviewRows(tuple(rows), span.seconds, read_at, note, is_read)
 
 
-def _row(watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: TimeSpan) -> QueueRow:
+def _row(watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: TimeSpan) -> OverviewRow:
     now = span.end
     own, dead = (histories.get(each or "", QueueHistory()) for each in (watched.address, watched.dead_letters))
     arrived, left, ready = own.arrived(now), own.left(now), own.ready(now)
     found = [*concerns.of_queue(own, now), *concerns.of_dead_letters(dead, now)]
-    return QueueRow(
+    return OverviewRow(
         name=watched.name or watched.dead_letter_queue or "",
         queue=watched.name,
         functions=watched.functions,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.console import pages
 from tarry.console.overview.metrics import last_hour
-from tarry.console.overview.readings import QueueHistory, Reading, read_queue
+from tarry.console.overview.readings import QueueHistory, QueueReading, read_queue
 from tarry.console.overview.rows import OverviewRows, rows_of
 from tarry.tooling.queues import queue_name
 
@@ -126,7 +126,7 @@ class Sampler:
 
     # in a thread
 
-    def _reading(self, address: str, served: Mapping[str, Any] | None) -> Reading | None:
+    def _reading(self, address: str, served: Mapping[str, Any] | None) -> QueueReading | None:
         return read_queue(address, self._console.client("sqs"), time.time(), served)
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
