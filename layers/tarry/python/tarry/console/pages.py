@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -180,9 +181,8 @@ def csrf_field(context: Context) -> Markup:
 
 @cache
 def static(name: str) -> str:
-    """Return the path of a static file, with its version."""
-    changed = int((STATIC_FOLDER / name).stat().st_mtime)
-    return f"/static/{name}?v={changed}"
+    """Return the path of a static file, which changes with its content: no browser keeps that of an older tarry."""
+    return f"/static/{name}?v={sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]}"
 
 
 def visible_lines(text: str) -> str:
