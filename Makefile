@@ -17,12 +17,13 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate referee soak check format docs bench build deploy layer-size template-check checkov \
+.PHONY: help setup run test browser-test simulate referee soak check format docs bench build deploy layer-size template-check checkov \
     deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
 	@echo "make test           run the checks and all tests"
+	@echo "make browser-test   drive tarry console in Chromium; says how to get one"
 	@echo "make simulate       run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
@@ -48,6 +49,13 @@ run: $(READY)
 
 test: check
 	@$(BIN)/pytest -q -n auto --dist worksteal
+
+# "make test" runs these as well where it finds a browser, and skips them elsewhere.
+browser-test: $(READY)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	    { echo "No Chromium is on the PATH. Install one: apt-get install chromium (Debian), snap install chromium" \
+	    "(Ubuntu), brew install --cask chromium (macOS), or Google Chrome as google-chrome."; exit 1; }
+	@$(BIN)/pytest -q tests/browser
 
 SEEDS ?= 5000
 

@@ -169,7 +169,7 @@ def test_the_queues_page_lists_depths_and_the_age_of_the_oldest_message(server: 
     with urllib.request.urlopen(f"{server.url}/queues") as answer:
         [described] = [each for each in json.load(answer)["queues"] if each["url"] == queue]
     assert before - 0.1 <= described.pop("oldest") <= time.time()
-    counts = {"ready": 1, "in_flight": 0, "delayed": 1}
+    counts = {"ready": 1, "in_flight": 0, "delayed": 1, "ever": 2}
     assert described == {"name": queue.rpartition("/")[2], "url": queue, **counts, "dead_letter_queue": None}
 
 

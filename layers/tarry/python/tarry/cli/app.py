@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
-from tarry.cli import check, failed, init, invoke, local, pause, plan, queues, send, story
+from tarry.cli import check, console, failed, init, invoke, local, pause, plan, queues, send, story
 from tarry.cli.help import CommandLine
 
 EXAMPLE = """\
@@ -39,6 +39,7 @@ app.command("invoke", epilog=invoke.EXAMPLE)(invoke.invoke)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.add_typer(failed.app)
+app.command("console", epilog=console.EXAMPLE)(console.console)
 app.command("send", epilog=send.EXAMPLE)(send.send)
 app.command("queues", epilog=queues.EXAMPLE)(queues.queues)
 app.command("story", epilog=story.EXAMPLE)(story.story)

@@ -62,6 +62,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
+def minutes(seconds: float) -> str:
+    """Return a duration in whole minutes; below one, in seconds."""
+    return duration(seconds if seconds < 60 else 60 * round(seconds / 60))
+
+
 def coarse(seconds: float) -> str:
     """Return a duration in whole seconds; above an hour, in whole minutes."""
     whole = round(seconds)

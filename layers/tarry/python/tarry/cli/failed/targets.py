@@ -15,7 +15,7 @@ from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
 from tarry.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tarry.template import Template
@@ -146,8 +146,6 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
     is_logical_id = where.queue is not None and names_resource(where.template or DEFAULT_TEMPLATE, where.queue)
     if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
         return Targets((where.queue,))
-    from tarry.template.model import STACK_NAME
-
     path = _template(where)
     template = _read(path, where, account)
     known = frozenset(template.queues)
@@ -155,10 +153,31 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
         return Targets((where.queue,), known, template)
     targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
     names = dict.fromkeys(queue_arn(target).name for target in targets)
-    if account.is_aws and where.queue not in names and any(STACK_NAME in name for name in names):
-        raise UsageError(f"{path} names its queues after the stack: name the stack that you mean (--stack NAME)")
+    if where.queue not in names:
+        _check_names(names, path, account)
     logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
     return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
+
+
+def project_template(where: TargetOptions, account: AwsAccess) -> Template:
+    """Return the template that the options select, for all its queues.
+
+    Raises:
+        UsageError: there is none, or its queues are named after the stack, which it does not know.
+        tarry.template.TemplateError: it cannot be read.
+    """
+    path = _template(where)
+    template = _read(path, where, account)
+    _check_names(template.queues, path, account)
+    return template
+
+
+def _check_names(names: Iterable[str], path: Path, account: AwsAccess) -> None:
+    """Check that no name is made of that of the stack. Raises `UsageError`."""
+    from tarry.template.model import STACK_NAME
+
+    if account.is_aws and any(STACK_NAME in name for name in names):
+        raise UsageError(f"{path} names its queues after the stack: name the stack that you mean (--stack NAME)")
 
 
 def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], of: str) -> tuple[str, ...]:

@@ -158,9 +158,17 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
 def _oldest(endpoint_url: str) -> dict[str, float]:
     """Return when the oldest message of each queue was sent, which only the server of tarry provides."""
     try:
-        queues = _about(endpoint_url)["queues"]
-        return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
+        queues = served_queues(endpoint_url)
+        return {name: float(queue["oldest"]) for name, queue in queues.items() if queue["oldest"] is not None}
     except (LookupError, TypeError, ValueError):
+        return {}
+
+
+def served_queues(endpoint_url: str) -> dict[str, Mapping[str, Any]]:
+    """Return the queues by name as the server of tarry describes them; empty for another SQS."""
+    try:
+        return {queue["name"]: queue for queue in _about(endpoint_url)["queues"]}
+    except (LookupError, TypeError):
         return {}
 
 

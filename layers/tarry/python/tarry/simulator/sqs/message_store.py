@@ -22,6 +22,8 @@ class Depth(NamedTuple):
     delayed: int
     oldest: float | None
     """Epoch seconds; None for an empty queue."""
+    ever: int | None = None
+    """The number of messages that were ever put into the queue; None if it is not known."""
 
 
 class StoreChange(NamedTuple):
@@ -58,7 +60,7 @@ class MessageStore:
     def depth(self) -> Depth:
         delayed, in_flight, oldest = len(self._delayed), len(self._in_flight), self._retained.first()
         ready = len(self.messages) - delayed - in_flight
-        return Depth(ready, in_flight, delayed, oldest[0] if oldest is not None else None)
+        return Depth(ready, in_flight, delayed, oldest[0] if oldest is not None else None, self.next_position - 1)
 
     def next_visible_at(self) -> float | None:
         """Return when the next message in flight, delayed message or duplicate becomes visible."""

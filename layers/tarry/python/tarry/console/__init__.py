@@ -1,0 +1,1 @@
+"""`tarry console`: the queues and their dead letters in a browser."""

@@ -1,0 +1,7 @@
+"""The live feed of `tarry local`."""
+
+from aiohttp import web
+
+
+def routes(app: web.Application) -> None:
+    """Add the routes of these pages."""

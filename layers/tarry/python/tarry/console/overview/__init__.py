@@ -1,0 +1,43 @@
+"""The overview: queues with their consumers, and what needs a person."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from tarry.console import pages
+from tarry.console.access import CONSOLE
+from tarry.console.overview.sampling import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+FIRST_SECONDS = 0.1
+"""How long the first page waits for the first reading; later readings come by themselves."""
+SAMPLER = web.AppKey("sampler", Sampler)
+
+
+def routes(app: web.Application) -> None:
+    """Add the routes of these pages."""
+    app.router.add_get("/", overview, name="overview")
+    app.cleanup_ctx.append(_sampling)
+
+
+async def overview(request: web.Request) -> web.Response:
+    """Show the queues."""
+    sampler = request.app[SAMPLER]
+    await sampler.first_reading(FIRST_SECONDS)
+    sampler.look()
+    return pages.render(request, "overview/page.html", overview=sampler.rows())
+
+
+async def _sampling(app: web.Application) -> AsyncIterator[None]:
+    app[SAMPLER] = sampler = Sampler(app[CONSOLE])
+    task = asyncio.create_task(sampler.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,211 @@
+// The script of all pages: live parts, keys, forms. Everything but live parts also works without it.
+"use strict";
+
+(() => {
+  const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
+  const MOST_ROWS_OF_A_FEED = 500;
+
+  // Forms in live parts are the same for all browsers, so they come without a token.
+  function addTokens(root) {
+    for (const field of root.querySelectorAll('input[name="csrf"]')) {
+      if (!field.value) field.value = csrf;
+    }
+  }
+
+  // live parts
+
+  let stream = null;
+  let streamed = "";
+
+  function topics() {
+    const found = new Set([...document.querySelectorAll("[data-live]")].map((each) => each.dataset.live));
+    return [...found].sort();
+  }
+
+  function listen() {
+    const wanted = document.hidden ? [] : topics();
+    const query = wanted.map((topic) => "topic=" + encodeURIComponent(topic)).join("&");
+    if (query === streamed && (stream === null || stream.readyState !== EventSource.CLOSED)) return;
+    // A browser opens only six connections to a host: hidden tabs give theirs back.
+    stream?.close();
+    stream = null;
+    streamed = query;
+    if (!query) return;
+    stream = new EventSource("/live?" + query);
+    stream.onmessage = (event) => show(JSON.parse(event.data));
+    stream.onopen = () => setOffline(false);
+    stream.onerror = () => setOffline(true);
+  }
+
+  function setOffline(is) {
+    const text = document.getElementById("offline");
+    if (text) text.hidden = !is;
+  }
+
+  function show({ topic, html, adds }) {
+    for (const part of document.querySelectorAll(`[data-live="${CSS.escape(topic)}"]`)) {
+      // A field or button in use keeps the focus: parts with data-keep-focus wait until it has left them.
+      if (part.dataset.keepFocus !== undefined && part.contains(document.activeElement)) continue;
+      if (adds) {
+        part.insertAdjacentHTML("afterbegin", html);
+        const most = Number(part.dataset.most) || MOST_ROWS_OF_A_FEED;
+        while (part.children.length > most) part.lastElementChild.remove();
+      } else {
+        const place = placeOfFocus(part);
+        const marked = part.querySelector("[data-row].here")?.dataset.row;
+        part.innerHTML = html;
+        const row = marked && rowNamed(part, marked);
+        if (row) mark(row);
+        focusPlace(part, place);
+      }
+      addTokens(part);
+      if (window.htmx) window.htmx.process(part);
+    }
+  }
+
+  // The focus of the keyboard survives that a part is replaced: elements are found again by id or data-row.
+  function placeOfFocus(part) {
+    const focused = document.activeElement;
+    if (!focused || !part.contains(focused)) return null;
+    return { id: focused.id, href: focused.getAttribute("href"), row: focused.closest("[data-row]")?.dataset.row };
+  }
+
+  function focusPlace(part, place) {
+    if (place === null) return;
+    const row = place.row && rowNamed(part, place.row);
+    const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) || 
+      (place.href && (row || part).querySelector(`[href="${CSS.escape(place.href)}"]`)) || (row && target(row));
+    if (found) focusOn(found);
+  }
+
+  function focusOn(element) {
+    if (element.dataset.row !== undefined) element.tabIndex = -1;  // a row without a link
+    element.focus({ preventScroll: true });
+  }
+
+  // rows
+
+  function rows() {
+    return [...document.querySelectorAll("[data-row]")].filter((each) => each.offsetParent !== null);
+  }
+
+  function rowNamed(part, name) {
+    return [...part.querySelectorAll("[data-row]")].find((each) => each.dataset.row === name);
+  }
+
+  function target(row) {
+    return row.querySelector("[data-open]") ?? row.querySelector("a[href]") ?? row;
+  }
+
+  function mark(row) {
+    for (const each of document.querySelectorAll("[data-row].here")) each.classList.remove("here");
+    row.classList.add("here");
+  }
+
+  function current() {
+    return document.activeElement?.closest("[data-row]") ?? document.querySelector("[data-row].here");
+  }
+
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.indexOf(current());
+    const row = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
+    mark(row);
+    focusOn(target(row));
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  function select() {
+    const box = current()?.querySelector('input[type="checkbox"]');
+    if (box) box.click();
+  }
+
+  // keys
+
+  const ACTIONS = { j: () => move(1), k: () => move(-1), x: select, g: () => location.assign("/") };
+
+  function isTyping(element) {
+    if (!element) return false;
+    if (element.isContentEditable || element.matches("textarea, select")) return true;
+    return element.matches("input") && !["checkbox", "radio", "button", "submit"].includes(element.type);
+  }
+
+  function press(key) {
+    const inRow = current()?.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    const found = inRow ?? document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    if (!found || found.disabled) return false;
+    if (isTyping(found)) {
+      found.focus();
+      if (found.select) found.select();
+    } else {
+      found.click();
+    }
+    return true;
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.key === "Escape" && isTyping(document.activeElement)) {
+      document.activeElement.blur();
+      return;
+    }
+    if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (event.key === "Enter" && event.target === document.body && current()) {
+      target(current()).click();
+      event.preventDefault();
+    } else if (event.key in ACTIONS) {
+      ACTIONS[event.key]();
+      event.preventDefault();
+    } else if (event.key.length === 1 && press(event.key)) {
+      event.preventDefault();
+    }
+  });
+
+  document.addEventListener("focusin", (event) => {
+    const row = event.target.closest?.("[data-row]");
+    if (row) mark(row);
+  });
+
+  // clicks
+
+  document.addEventListener("click", (event) => {
+    const opener = event.target.closest("[data-opens]");
+    if (opener) document.getElementById(opener.dataset.opens)?.showModal();
+    const copier = event.target.closest("[data-copies]");
+    if (copier) {
+      const text = document.getElementById(copier.dataset.copies)?.textContent ?? "";
+      navigator.clipboard.writeText(text).then(() => {
+        const before = copier.textContent;
+        copier.textContent = "Copied";
+        setTimeout(() => { copier.textContent = before; }, 1500);
+      });
+    }
+  });
+
+  // Checkbox of a table's head: selects all rows of the page. Rows show that they are selected.
+  document.addEventListener("change", (event) => {
+    const box = event.target;
+    if (!box.matches?.('input[type="checkbox"]')) return;
+    if (box.dataset.selects !== undefined) {
+      for (const each of document.querySelectorAll(`input[type="checkbox"][name="${CSS.escape(box.dataset.selects)}"]`)) {
+        each.checked = box.checked;
+        each.closest("[data-row]")?.classList.toggle("selected", box.checked);
+      }
+    } else {
+      box.closest("[data-row]")?.classList.toggle("selected", box.checked);
+    }
+    const count = document.querySelectorAll('[data-row] input[type="checkbox"]:checked').length;
+    for (const each of document.querySelectorAll("[data-selected-count]")) each.textContent = count;
+  });
+
+  document.addEventListener("visibilitychange", listen);
+  document.addEventListener("htmx:afterSettle", () => { addTokens(document); listen(); });
+  document.addEventListener("htmx:beforeRequest", () => { document.getElementById("problem")?.replaceChildren(); });
+  document.addEventListener("htmx:sendError", () => setOffline(true));
+  window.addEventListener("pagehide", () => { stream?.close(); stream = null; streamed = ""; });
+  window.addEventListener("pageshow", listen);
+
+  addTokens(document);
+  listen();
+})();

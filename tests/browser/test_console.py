@@ -1,0 +1,131 @@
+"""The console in a real browser: its overview, its keys, its widths, and its one-time address."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tarry.console.access import WatchedQueue
+from tarry.console.overview import sampling
+from tests.consoles import console_at, running
+from tests.served import Served, served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Page
+
+    from tarry.console import server
+
+    Opened = Callable[..., Page]
+
+expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+LONG = "a-queue-with-a-name-as-long-as-sqs-allows-which-is-eighty-characters-and-not-one"
+
+
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[Served]:
+    """Queues of which one has dead letters, and one does not exist."""
+    with served() as found:
+        for name in ("orders", "payments", LONG):
+            dead = found.queue(f"{name[:76]}-dlq")
+            arn = found.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"][
+                "QueueArn"
+            ]
+            found.queue(name, RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5}))
+        found.client.send_message(QueueUrl=found.queue("orders-dlq"), MessageBody="failed")
+        yield found
+
+
+@pytest.fixture
+def console(sqs: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Served]:
+    monkeypatch.setattr(sampling, "LOCAL_SECONDS", 0.2)
+    queues = [WatchedQueue(sqs.queue(name), f"{name[:76]}-dlq") for name in ("payments", "orders", LONG)]
+    with running(console_at(sqs.url, [*queues, WatchedQueue("gone")])) as found:
+        yield found
+
+
+def test_the_overview_names_first_what_needs_a_person_and_follows_the_queues(
+    console: server.Served, sqs: Served, opened: Opened
+) -> None:
+    page = opened(console.address())
+    concerns = page.locator(".concerns li")
+    expect(concerns.nth(0)).to_contain_text("gone The queue does not exist.")
+    expect(concerns.nth(1)).to_contain_text("orders 1 dead letter waits for a decision.")
+    expect(page.get_by_role("status").first).to_contain_text("2 of 4 queues need attention.")
+    expect(page.locator("header")).to_contain_text("read-only")
+    row = page.get_by_role("row", name="payments")
+    row.get_by_role("link", name="payments").focus()
+    sqs.client.send_message(QueueUrl=sqs.queue("payments"), MessageBody="new")
+    expect(row.locator("td").first).to_contain_text("1")
+    expect(row.get_by_role("link", name="payments")).to_be_focused()  # although the table was replaced
+    sqs.client.purge_queue(QueueUrl=sqs.queue("payments"))
+
+
+def test_the_overview_has_no_barriers_in_light_and_dark(
+    console: server.Served, opened: Opened, no_barriers: Callable[..., None]
+) -> None:
+    page = opened(console.address())
+    no_barriers(page)
+    page.keyboard.press("?")
+    no_barriers(page, "dark")
+    page.goto(f"{console.url}/nothing")
+    no_barriers(page, "light")
+
+
+def test_the_keyboard_is_enough(console: server.Served, opened: Opened) -> None:
+    page = opened(console.address())
+    expect(page.locator(".concerns li")).to_have_count(2)  # the queues were read, so the rows keep their order
+    page.keyboard.press("j")
+    expect(page.locator(".here")).to_have_attribute("data-row", "gone")  # a row without a link
+    read_at = page.locator(".hint").inner_text()
+    expect(page.locator(".hint")).not_to_have_text(read_at)  # the table was replaced
+    page.keyboard.press("j")
+    expect(page.locator(".here")).to_have_attribute("data-row", "orders")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("j")  # not of the page behind it
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".here")).to_have_attribute("data-row", "orders")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead-letters/orders-dlq")
+    page.keyboard.press("g")
+    page.wait_for_url(f"{console.url}/")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 800), (3840, 2160)])
+def test_no_width_needs_sideways_scrolling(console: server.Served, opened: Opened, width: int, height: int) -> None:
+    page = opened(console.address(), width, height)
+    expect(page.locator("[data-row]")).to_have_count(4)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= width
+
+
+def test_each_address_opens_one_browser_and_two_work_at_once(console: server.Served, opened: Opened) -> None:
+    address = console.address()
+    first = opened("data:text/html,<title>a page of another site</title>")
+    first.evaluate("address => location.assign(address)", address)
+    first.wait_for_url(f"{console.url}/")  # with its strict cookie
+    thief = opened(address)
+    expect(thief.get_by_role("heading")).to_have_text("Not signed in")
+    second = opened(console.address())
+    for page in (first, second):
+        page.reload()
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        assert "token" not in page.url
+
+
+def test_a_page_tells_that_its_console_was_stopped(sqs: Served, opened: Opened) -> None:
+    with running(console_at(sqs.url, [WatchedQueue(sqs.queue("orders"))])) as console:
+        page = opened(console.address())
+        expect(page.locator("[data-row]")).to_have_count(1)
+        expect(page.locator("#offline")).to_be_hidden()
+    expect(page.locator("#offline")).to_be_visible()

@@ -1,0 +1,129 @@
+"""A console for tests, and a client with a session of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from tarry.console.access import Console, Place, WatchedQueue
+from tarry.console.server import Served, serve
+from tarry.local.aws.client import client_at
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+
+PATIENCE_SECONDS = 60.0
+"""The limit that ends a hanging server. No test needs this long, even on a busy machine."""
+
+
+@dataclass(frozen=True)
+class EndpointAccount:
+    """The account of an endpoint."""
+
+    endpoint: str | None
+    region: str | None = "us-east-1"
+
+    @property
+    def is_aws(self) -> bool:
+        return self.endpoint is None
+
+    def client(self, service: str) -> Any:
+        return client_at(self.endpoint, service)
+
+    def identity(self) -> str:
+        raise AssertionError("an endpoint has no identity")
+
+
+def console_at(url: str, queues: Sequence[WatchedQueue] = (), **settings: Any) -> Console:
+    """Return a console for the SQS at a URL."""
+    return Console(EndpointAccount(url), Place("tarry local", "us-east-1", endpoint=url), queues, **settings)
+
+
+@dataclass
+class Answer:
+    """The response of a page."""
+
+    status: int
+    headers: Any
+    text: str
+
+
+class Visitor:
+    """A client with a session, which sends what a browser sends with forms."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, csrf: str) -> None:
+        self.url = url
+        self.http = http
+        self.csrf = csrf
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        async with self.http.get(self.url + path, headers=headers, allow_redirects=False) as found:
+            return Answer(found.status, found.headers, await found.text())
+
+    async def post(self, path: str, fields: dict[str, Any] | None = None, **headers: str) -> Answer:
+        given = {"Origin": self.url, **headers}
+        data = {"csrf": self.csrf, **(fields or {})}
+        async with self.http.post(self.url + path, data=data, headers=given, allow_redirects=False) as found:
+            return Answer(found.status, found.headers, await found.text())
+
+
+@contextmanager
+def running(console: Console) -> Iterator[Served]:
+    """Serve a console from a thread of its own until the end of the block."""
+    started: Future[tuple[Served, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        try:
+            async with serve(console) as served:
+                end = asyncio.Event()
+                started.set_result((served, asyncio.get_running_loop(), end))
+                await end.wait()
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    served, loop, end = started.result(PATIENCE_SECONDS)
+    try:
+        yield served
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(PATIENCE_SECONDS)
+
+
+@asynccontextmanager
+async def visiting(console: Console) -> AsyncIterator[Visitor]:
+    """Serve a console, and open a session with it."""
+    async with (
+        serve(console) as served,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
+    ):
+        async with http.get(served.address()) as found:
+            assert found.status == 200
+        async with http.get(served.url) as found:
+            csrf = _csrf_of(await found.text())
+        yield Visitor(served.url, http, csrf)
+
+
+def _csrf_of(html: str) -> str:
+    found = ""
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            nonlocal found
+            named = dict(attrs)
+            if tag == "meta" and named.get("name") == "csrf":
+                found = named.get("content") or ""
+
+    Parser().feed(html)
+    return found

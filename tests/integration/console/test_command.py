@@ -1,0 +1,189 @@
+"""`tarry console`: the queues that it finds, its one-time addresses, and wrong input at its start."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+from typer.testing import CliRunner
+
+from tarry.cli.app import app
+from tarry.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.console.access import Place, WatchedQueue
+from tarry.console.finding import place_of, queues_by_name, queues_of_endpoint, queues_of_stack, queues_of_template
+from tarry.template import read_template
+from tarry.tooling.queues import queue_name
+from tests.command import TARRY
+from tests.consoles import EndpointAccount
+from tests.processes import started
+from tests.served import Served, served
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: orders
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt DeadLetters.Arn, maxReceiveCount: 5}
+  DeadLetters: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
+  Mails: {Type: AWS::SQS::Queue, Properties: {QueueName: mails}}
+  OrdersFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      Runtime: python3.13
+      Handler: app.handler
+      CodeUri: .
+      Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[Served]:
+    with served() as found:
+        dead = found.queue("orders-dlq")
+        about = found.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
+        redrive = {"deadLetterTargetArn": about["Attributes"]["QueueArn"], "maxReceiveCount": 5}
+        found.queue("orders", RedrivePolicy=json.dumps(redrive))
+        found.queue("alone")
+        yield found
+
+
+def pairs(queues: list[WatchedQueue]) -> list[tuple[str | None, str | None]]:
+    return [(each.name, each.dead_letter_queue) for each in queues]
+
+
+# the queues
+
+
+def test_all_queues_of_an_endpoint_are_paired_with_their_dead_letter_queues(sqs: Served) -> None:
+    found = queues_of_endpoint(EndpointAccount(sqs.url))
+    assert sorted(pairs(found.queues), key=str) == [("alone", None), ("orders", "orders-dlq")]
+    assert place_of(EndpointAccount(sqs.url), found.account).name == f"tarry local at {sqs.url.removeprefix('http://')}"
+
+
+@pytest.mark.parametrize("name", ["orders", "orders-dlq"])
+def test_a_queue_and_its_dead_letter_queue_stand_for_each_other(sqs: Served, name: str) -> None:
+    account = EndpointAccount(sqs.url)
+    for named in (name, sqs.queue(name) if name == "orders-dlq" else name):
+        assert pairs(queues_by_name([named], account).queues) == [("orders", "orders-dlq")]
+
+
+def test_a_queue_of_the_template_that_does_not_exist_is_shown_as_gone(sqs: Served, tmp_path: Path) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE)
+    found = queues_of_template(read_template(path, lenient=True), EndpointAccount(sqs.url)).queues
+    assert [(each.address, each.functions) for each in found] == [
+        (sqs.queue("orders"), ("OrdersFunction",)),
+        ("mails", ()),
+    ]
+    assert pairs(found) == [("orders", "orders-dlq"), ("mails", None)]
+
+
+def test_the_queues_of_a_stack_are_those_of_its_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    resources = {
+        "Orders": {
+            "Type": "AWS::SQS::Queue",
+            "Properties": {
+                "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}, "maxReceiveCount": 5}
+            },
+        },
+        "Dead": {"Type": "AWS::SQS::Queue"},
+    }
+    with mock_aws():
+        boto3.client("cloudformation", region_name="eu-west-1").create_stack(
+            StackName="shop", TemplateBody=json.dumps({"Resources": resources})
+        )
+        account = AwsAccess(TargetOptions(stack="shop", region="eu-west-1"))
+        found = queues_of_stack("shop", account)
+        assert [queue_name(each.address or "").partition("-")[2][:6] for each in found.queues] == ["Orders"]
+        assert found.queues[0].dead_letters
+        assert place_of(account, found.account) == Place("AWS", "eu-west-1", "123456789012")
+
+
+# the command
+
+
+def test_it_prints_one_address_on_stdout_and_another_on_enter_and_stops_on_a_signal(sqs: Served) -> None:
+    command = [*TARRY, "console", "--endpoint-url", sqs.url, "--no-open", "--write"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(command, **pipes) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stderr
+        first = process.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/open\?token=[\w-]{43}", first)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        second = process.stdout.readline().strip()
+        assert second.partition("token=")[0] == first.partition("token=")[0]
+        assert second != first
+        assert _status(first) == 401
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate()
+    assert (process.returncode, out) == (0, "")
+    at = first.partition("/open")[0]
+    assert errors == (
+        f"Console for 2 queues of tarry local at {sqs.url.removeprefix('http://')}, us-east-1 at {at}. "
+        "It can change messages (--write).\nPress Enter for a new one-time address, Ctrl-C to stop.\n"
+    )
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--stack", "shop", "--queue", "orders"], "--stack and --queue cannot be combined: give one of them"),
+        (["--queue", "nope", "--endpoint-url", "{url}"], "queue 'nope' does not exist"),
+        (["--endpoint-url", "somewhere"], "'somewhere' is not an endpoint URL; an example is http://127.0.0.1:4576"),
+        (["--port", "70000"], "--port must be a number, 0 to 65535"),
+        (["--keepalive", "0"], "--keepalive must be a number, 1 to 43200"),
+    ],
+)
+def test_wrong_input_is_one_line_before_anything_is_served(sqs: Served, arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(app, ["console", *(each.format(url=sqs.url) for each in arguments)])
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"tarry: {text}\n")
+
+
+def test_a_port_in_use_is_named(sqs: Served) -> None:
+    port = sqs.url.rpartition(":")[2]
+    result = CliRunner().invoke(app, ["console", "--endpoint-url", sqs.url, "--port", port, "--no-open"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"tarry: cannot listen at port {port} of 127.0.0.1: address already in use; "
+        "give another port (--port N), or none for a free one\n"
+    )
+
+
+def test_without_credentials_one_line_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--stack", "shop"], ["--queue", "orders-dlq"]):
+        result = CliRunner().invoke(app, ["console", "--region", "eu-west-1", *arguments])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("tarry: no usable AWS credentials (Unable to locate credentials): log in")
+        assert result.stderr.count("\n") == 1
+    result = CliRunner().invoke(app, ["console"])
+    assert (result.exit_code, "name a deployed stack (--stack NAME) or a queue" in result.stderr) == (2, True)
