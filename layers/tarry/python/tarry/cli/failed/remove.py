@@ -7,7 +7,6 @@ from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
 from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
 from tarry.cli.failed.rendering import line
-from tarry.cli.failed.reporting import count_of
 from tarry.cli.failed.retrying import distinct, remove_found
 from tarry.cli.failed.selections import (
     confirms_selection,
@@ -43,6 +42,7 @@ from tarry.cli.options import (
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
 
 EXAMPLE = """\

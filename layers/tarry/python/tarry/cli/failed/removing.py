@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tarry.cli.errors import note
 from tarry.cli.failed.prompts import ask_for_text, has_terminal
 from tarry.tooling.errors import UsageError
-from tarry.tooling.journal import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tarry.cli.failed.session import CommandSession
-
-
-def default_archive(queues: Sequence[str]) -> Path:
-    """Return the path of a new archive, named after the time and the queue."""
-    folder = state_folder() / "removed"
-    of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
-    path, number = folder / f"{name}.jsonl", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}.jsonl"
-    return path
 
 
 def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive: bool, everything: bool) -> None:
