@@ -13,7 +13,6 @@ from tarry.cli.failed.selections import (
     report_missing,
     report_no_match,
     report_results,
-    selection_fields,
 )
 from tarry.cli.failed.session import session
 from tarry.cli.failed.targets import TargetOptions
@@ -42,6 +41,7 @@ from tarry.cli.options import (
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import selection_fields
 from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
 
@@ -92,7 +92,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
-        run.begin_audit(audit, "failed remove", **selection_fields(selection, where))
+        run.begin_audit(audit, "failed remove", **selection_fields(selection))
         report = run.report(as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
         say_where(run)
