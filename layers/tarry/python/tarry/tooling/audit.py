@@ -23,7 +23,7 @@ MAX_IDS = 1000
 REMEDY = "nothing was changed; name another file (--audit FILE)"
 
 
-class Account(Protocol):
+class AuditedAccount(Protocol):
     """The AWS account in which something is changed, or the endpoint in its place."""
 
     @property
@@ -60,7 +60,7 @@ class Audit:
         CannotWrite: the file cannot be opened. Nothing was changed.
     """
 
-    def __init__(self, path: Path | None, command: str, account: Account, asked: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, command: str, account: AuditedAccount, asked: Mapping[str, Any]) -> None:
         self._journal = Journal(audit_file(path), "audit file", REMEDY, is_ours=False)
         self._outcomes: Counter[str] = Counter()
         self._ids: list[str] = []
@@ -117,7 +117,7 @@ def _user() -> str:
     return "unknown"
 
 
-def _identity(account: Account) -> dict[str, Any]:
+def _identity(account: AuditedAccount) -> dict[str, Any]:
     """Return who acts, as STS says; an error of STS is noted in the line and prevents nothing."""
     if not account.is_aws:
         return {}
