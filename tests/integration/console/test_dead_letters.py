@@ -217,6 +217,28 @@ def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
     visited(shop, work)
 
 
+def test_bodies_of_1_mib_and_with_100_000_nested_brackets_are_filtered_and_edited(shop: ServedShop) -> None:
+    large = json.dumps({"id": 1, "text": "</textarea><script>" + "x" * 1_000_000})
+    nested = "[" * 100_000
+    for body in (large, nested):
+        shop.sqs.client.send_message(QueueUrl=f"{shop.sqs.url}/123456789012/orders-dlq", MessageBody=body)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        page = await visitor.get(f"{PAGE}/list?where=body.id+%3D+1")
+        [delivery_id] = delivery_ids(page.text)
+        assert len(page.text) < 20_000
+        assert len(delivery_ids((await visitor.get(f"{PAGE}/list?where=body+~+%5C%5B%5C%5B")).text)) == 1
+        page = await visitor.get(f"{PAGE}/edit?id={delivery_id}")
+        assert "</textarea><script>" not in page.text
+        form = {"id": delivery_id, "body": large.replace("id", "ID")}
+        assert "too long to show its changes" in (await visitor.post(f"{PAGE}/edit/changes", form)).text
+        refused = await visitor.post(f"{PAGE}/edit/start", form | {"body": large + "y" * 60_000})
+        assert (refused.status, "SQS would refuse the new body" in refused.text) == (400, True)
+
+    visited(shop, work)
+
+
 def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
     shop.put(8)
 
@@ -266,7 +288,9 @@ def test_a_second_browser_sees_the_job_that_runs_and_a_stopped_one_releases_the_
                 assert f'href="/jobs/{number}"' in other.text
             assert (await visitor.post(f"/jobs/{number}/stop")).status == 303
         result = await ended(visitor, number)
-        assert "stopped" in result
+        assert re.search(
+            r"stopped \d+ retried .* Stopped: \d+ dead letters of the scan are left in orders-dlq\.", result
+        )
         assert shop.in_flight() == 0
         left, sent = shop.at_one_moment()
         assert sorted(left + sent) == list(range(200))

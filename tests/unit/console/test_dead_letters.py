@@ -264,6 +264,7 @@ def test_the_changes_of_an_edited_body_are_shown_in_lines_or_of_one_line_in_part
         "-\u2026" + "x" * 40 + "1" + "y" * 40 + "\u2026",
         "+\u2026" + "x" * 40 + "2" + "y" * 40 + "\u2026",
     )
+    assert changes('{"a": 12}', '{"a": 1}').lines == ('-{"a": 12}', '+{"a": 1}')
     assert changes("x" * 70_000, "y") == (True, False, (), True)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from difflib import SequenceMatcher, unified_diff
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from difflib import unified_diff
+from typing import NamedTuple
 
 MAX_COMPARED_CHARACTERS = 64 * 1024
+MAX_COMPARED_LINES = 2_000
 MAX_LINES = 60
 AROUND_CHARACTERS = 40
 
@@ -30,9 +28,9 @@ def changes(before: str, after: str) -> Changes:
     if before == after:
         return Changes(False, True, (), False)
     is_same = _is_same_value(before, after)
-    if max(len(before), len(after)) > MAX_COMPARED_CHARACTERS:
-        return Changes(True, is_same, (), True)
     old, new = before.splitlines(), after.splitlines()
+    if max(len(before), len(after)) > MAX_COMPARED_CHARACTERS or max(len(old), len(new)) > MAX_COMPARED_LINES:
+        return Changes(True, is_same, (), True)
     lines = (
         [*_of_one_line(old[0], new[0])] if len(old) == len(new) == 1 else [*unified_diff(old, new, n=1, lineterm="")]
     )
@@ -40,12 +38,17 @@ def changes(before: str, after: str) -> Changes:
     return Changes(True, is_same, tuple(lines[:MAX_LINES]), len(lines) > MAX_LINES)
 
 
-def _of_one_line(before: str, after: str) -> Iterator[str]:
-    """Yield the parts of a line that differ, with some text around them."""
-    for what, start, end, other_start, other_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if what != "equal":
-            yield "-" + _around(before, start, end)
-            yield "+" + _around(after, other_start, other_end)
+def _of_one_line(before: str, after: str) -> tuple[str, str]:
+    """Return the part of a line that differs, before and after, with some text around it."""
+    start = _common(before, after)
+    end = _common(before[start:][::-1], after[start:][::-1])
+    return "-" + _around(before, start, len(before) - end), "+" + _around(after, start, len(after) - end)
+
+
+def _common(before: str, after: str) -> int:
+    """Return the number of characters that both begin with."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(before), len(after)))
 
 
 def _around(text: str, start: int, end: int) -> str:

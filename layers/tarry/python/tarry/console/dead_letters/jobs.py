@@ -148,7 +148,7 @@ class QueueJob:
                 self.title,
                 state,
                 STATES[state],
-                progress_text(self._done, self._total, seconds) if self.is_active else "",
+                progress_text(self._done, self._total, seconds) if self.is_active and not self._phase else "",
                 self._done,
                 max(self._total, self._done, 1),
                 self._phase if self.is_active else "",
@@ -173,10 +173,10 @@ class QueueJob:
         """Whether it was asked to stop."""
         return self._is_stopping.is_set()
 
-    def at(self, done: int, total: int | None = None, phase: str | None = None) -> None:
+    def at(self, done: int | None = None, total: int | None = None, phase: str | None = None) -> None:
         """Report progress."""
         with self._lock:
-            self._done = done
+            self._done = self._done if done is None else done
             self._total = self._total if total is None else total
             self._phase = self._phase if phase is None else phase
             now = time.monotonic()
@@ -214,7 +214,7 @@ class Busy(TarryError):
         self.job = job
         view = job.view()
         super().__init__(
-            f"A {NOUNS[job.kind]} runs on {job.queue} ({view.progress or count_of(view.done)}). "
+            f"A {NOUNS[job.kind]} runs on {job.queue} ({view.progress or view.phase or count_of(view.done)}). "
             "Wait for its end, or stop it first."
         )
 

@@ -106,8 +106,8 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
         routes = failed.Routes(run.queue, settings.to, run.console.known)
 
         def watching(left: float, total: float) -> None:
-            seconds = f"{duration(left)} of {duration(total)} left" if left else "time is up"
-            job.at(job.counts.total(), phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
+            seconds = f"{duration(left)} of {duration(total)} left"
+            job.at(phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
 
         canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, watching)
         with _opened(run) as inspection:
@@ -250,10 +250,13 @@ def _note_limits(job: QueueJob, inspection: Inspection) -> None:
 
 
 def _note_missing(run: JobRun, handled: int) -> None:
-    """Add that fewer dead letters matched than the scan had found."""
+    """Add that fewer dead letters were handled than the scan had found."""
     job = run.job
     missing = job.expected - handled
-    if job.should_stop() or missing <= 0:
+    if missing <= 0:
+        return
+    if job.should_stop():
+        job.note(f"Stopped: {count_of(missing)} of the scan {'are' if missing > 1 else 'is'} left in {job.queue}.")
         return
     were = "were" if missing > 1 else "was"
     which = (

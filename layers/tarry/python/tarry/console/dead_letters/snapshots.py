@@ -31,7 +31,7 @@ MAX_PACKED_BYTES = 256 * 1024 * 1024
 """The memory for whole dead letters, compressed, of all snapshots together."""
 KEPT_SELECTIONS = 8
 """The selections of a snapshot whose dead letters are kept, for the pages of a list."""
-SMALL_BYTES = 16 * 1024
+LARGE_BYTES = 32 * 1024
 NO_RECORD: Mapping[str, Any] = {"body": "", "attributes": {}, "messageAttributes": {}}
 
 
@@ -58,6 +58,7 @@ class Snapshot:
         self._memory = memory
         self._parts: dict[str, DeadLetterMessage] = {}
         self._packed: dict[str, bytes] = {}
+        self._large: set[str] = set()
         self._texts: dict[str, str] = {}
         self._lock = threading.Lock()
         self._matching: dict[object, Matching] = {}
@@ -78,6 +79,8 @@ class Snapshot:
             self._parts[dead_letter.delivery_id] = part
             if has_room:
                 self._packed[dead_letter.delivery_id] = packed
+                if len(record) > LARGE_BYTES:
+                    self._large.add(dead_letter.delivery_id)
             else:
                 self.dropped += 1
 
@@ -155,7 +158,7 @@ class Snapshot:
     def some(self, most: int) -> Iterator[DeadLetterMessage]:
         """Return some whole dead letters, none of them large."""
         with self._lock:
-            small = (each for each, packed in self._packed.items() if len(packed) <= SMALL_BYTES)
+            small = (each for each in self._packed if each not in self._large)
             ids = list(islice(small, most))
         return (whole for each in ids if (whole := self.whole(each)) is not None)
 
