@@ -369,6 +369,10 @@ def test_a_read_only_console_scans_and_changes_nothing_and_one_without_bodies_co
         for path in ("/list?where=body.id+%3D+1", "/retry?where=body.id+%3D+1"):
             answer = await visitor.get(PAGE + path)
             assert (answer.status, "this console shows no bodies" in answer.text) == (400, True)
+        beside = await visitor.get(f"{PAGE}/list?where=typ+%3D+x&where=body.id+%3D+1")
+        assert (beside.status, len(delivery_ids(beside.text))) == (400, 2)  # the second is not applied either
+        typing = await visitor.get(f"{PAGE}/condition?where=body.id+%3D+1&where=attempts+%3D+5")
+        assert "2 of 2 dead letters match" in text_of(typing.text)
         assert (await visitor.get(f"{PAGE}/edit?id=id-1")).status == 403
         assert (await visitor.post(f"{PAGE}/retry", {})).status == 400  # nothing is selected
         assert sorted(shop.bodies("orders-dlq")) == [0, 1]

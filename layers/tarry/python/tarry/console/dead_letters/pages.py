@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from tarry.console.access import Console
     from tarry.console.dead_letters.jobs import QueueJob
     from tarry.console.dead_letters.snapshots import Snapshot
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
+    from tarry.failed import BadFilter, DeadLetterMessage, DeadLetterQueue, Group
 
 T = TypeVar("T")
 
 ROWS = 100
 """The rows of a page of a list."""
-COMPARED_WHILE_TYPING = 10_000
+COMPARED_WHILE_TYPING = 5_000
 """The most dead letters whose bodies are compared while a condition is being typed."""
 GROUPINGS: dict[GroupBy, str] = {
     "fingerprint": "fingerprint",
@@ -267,13 +267,10 @@ async def listed(request: web.Request) -> web.Response:
     """Show dead letters, filtered, a hundred at a time."""
     console, queue = console_of(request), await queue_of(request)
     snapshot = _scanned(request, queue.name)
-    choice = choice_of(request.query)
-    problem, typed = None, ""
-    for each in choice.where:
-        if (problem := problem_of(each, shows_bodies=console.shows_bodies)) is not None:
-            choice, typed = choice.without(each), each
-            break
-    choice = choice._replace(ids=(), everything=not choice.where)
+    problems = _problems(request, shows_bodies=console.shows_bodies)
+    typed, problem = next(iter(problems.items()), ("", None))
+    where = tuple(each for each in choice_of(request.query).where if each not in problems)
+    choice = Choice(where=where, everything=not where)
     matching = await console.in_thread(snapshot.matching, choice.selection())
     page = page_of(matching.dead_letters, _number(request))
     return render(
@@ -290,16 +287,21 @@ async def listed(request: web.Request) -> web.Response:
     )
 
 
+def _problems(request: web.Request, *, shows_bodies: bool) -> dict[str, BadFilter]:
+    """Return why conditions of the address cannot be used, by the condition."""
+    found = {each: problem_of(each, shows_bodies=shows_bodies) for each in choice_of(request.query).where}
+    return {each: problem for each, problem in found.items() if problem is not None}
+
+
 async def condition(request: web.Request) -> web.Response:
     """Say what a condition that is being typed would do: an error, how many it matches, what can come next."""
     console = console_of(request)
     name = request.match_info["queue"]
     snapshot = _scanned(request, name)
-    choice = choice_of(request.query)
-    typed = (
-        request.query.get("where", "") if not request.query.getall("where", []) else request.query.getall("where")[-1]
-    )
-    problem = problem_of(typed, shows_bodies=console.shows_bodies)
+    problems = _problems(request, shows_bodies=console.shows_bodies)
+    choice = Choice(where=tuple(each for each in choice_of(request.query).where if each not in problems))
+    typed = request.query.getall("where", [""])[-1]
+    problem = problems.get(typed.strip())
     found = await console.in_thread(suggestions, typed, snapshot, shows_bodies=console.shows_bodies)
     count, is_slow = None, False
     if problem is None and typed.strip():
