@@ -108,11 +108,16 @@ async def visiting(console: Console) -> AsyncIterator[Visitor]:
         serve(console) as served,
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
     ):
-        async with http.get(served.address()) as found:
-            assert found.status == 200
-        async with http.get(served.url) as found:
-            csrf = _csrf_of(await found.text())
-        yield Visitor(served.url, http, csrf)
+        yield await visitor_at(served.address(), http)
+
+
+async def visitor_at(address: str, http: aiohttp.ClientSession) -> Visitor:
+    """Open a one-time address."""
+    url = address.partition("/open")[0]
+    async with http.get(address) as found:
+        assert found.status == 200
+    async with http.get(url) as found:
+        return Visitor(url, http, _csrf_of(await found.text()))
 
 
 def _csrf_of(html: str) -> str:

@@ -15,7 +15,7 @@ from tarry import world
 from tarry.envelope.attribute import timestamp
 from tarry.support.arn import QueueArn, queue_arn
 from tarry.support.value import Value
-from tarry.tooling.journal import CannotWrite, Journal
+from tarry.tooling.journal import CannotWrite, Journal, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,6 +83,20 @@ def _check_is_archive(path: Path) -> None:
         raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {REMEDY}") from error
     except OSError:  # it does not exist, or cannot be opened: opening it for writing gives the error
         return
+
+
+def new_archive(queues: Sequence[str]) -> Path:
+    """Return the path of a new archive in tarry's state directory, named after the time and the queue."""
+    from datetime import UTC, datetime
+
+    folder = state_folder() / "removed"
+    of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
+    path, number = folder / f"{name}.jsonl", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{name}-{number}.jsonl"
+    return path
 
 
 def archived(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:

@@ -44,6 +44,11 @@ class Condition(Value):
     ) -> None:
         self._freeze(text=text, field=field, operator=operator, value=value, _path=path, _pattern=pattern)
 
+    @property
+    def needs_body(self) -> bool:
+        """Whether it may compare the body, an attribute or ``extra``: a JMESPath function can ask for all fields."""
+        return re.fullmatch(r"[A-Za-z_]\w*", self.field) is None or self.field in ("body", "attributes", "extra")
+
     def matches(self, about: Mapping[str, Any]) -> bool:
         """Whether the `document` of a dead letter meets the condition."""
         from jmespath.exceptions import JMESPathError
@@ -102,19 +107,23 @@ def matches(dead_letter: DeadLetterMessage, conditions: Iterable[Condition]) -> 
     conditions = list(conditions)
     if not conditions:
         return True
-    about = document(dead_letter)
+    about = document(dead_letter) if any(each.needs_body for each in conditions) else _failure_fields(dead_letter)
     return all(each.matches(about) for each in conditions)
 
 
 def document(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """Return the fields that conditions can select by. The body is decoded if it is JSON."""
-    failure = dead_letter.failure
     return {
-        **{name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)},
-        "origin": dead_letter.origin,
+        **_failure_fields(dead_letter),
         "body": _decoded(dead_letter.body),
         "attributes": plain(dead_letter.attributes),
     }
+
+
+def _failure_fields(dead_letter: DeadLetterMessage) -> dict[str, Any]:
+    failure = dead_letter.failure
+    fields = {name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)}
+    return {**fields, "origin": dead_letter.origin}
 
 
 def _decoded(body: str) -> Any:

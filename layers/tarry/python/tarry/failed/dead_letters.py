@@ -93,7 +93,11 @@ class DeadLetterMessage(Value):
 
 def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) -> DeadLetterMessage:
     """Make a dead letter of a message that ReceiveMessage returned."""
-    record = event_record(received, source.text, region_of(source.text))
+    return dead_letter_of(event_record(received, source.text, region_of(source.text)), source, now)
+
+
+def dead_letter_of(record: Mapping[str, Any], source: QueueArn, now: float) -> DeadLetterMessage:
+    """Make a dead letter of its SQS record, as in the event of an event source mapping."""
     attribute = record["messageAttributes"].get(ATTRIBUTE)
     envelope, envelope_keys = _read(attribute, record["body"], now)
     system = record["attributes"]

@@ -46,8 +46,8 @@ class Group(Value):
     def conditions(self) -> tuple[str, ...]:
         """The conditions for `select` that all of the group meet, and no others."""
         if self.by == "error" and self.failure is not None:
-            return tuple(f"{name} = {_as_value(getattr(self.failure, name))}" for name in ("type", "message"))
-        return (f"{FIELDS.get(self.by, self.by)} = {_as_value(self.value)}",)
+            return tuple(f"{name} = {as_value(getattr(self.failure, name))}" for name in ("type", "message"))
+        return (f"{FIELDS.get(self.by, self.by)} = {as_value(self.value)}",)
 
     @property
     def per_minute(self) -> float | None:
@@ -161,10 +161,11 @@ _VALUES: dict[GroupBy, Callable[[DeadLetterMessage], str | None]] = {
 }
 
 
-def _as_value(text: Any) -> str:
-    """Return a text as the VALUE of a condition: quoted if it would be read as JSON."""
+def as_value(text: Any) -> str:
+    """Return a text as the VALUE of a condition: quoted if it would be read as JSON, or loses spaces around it."""
     try:
         json.loads(text)
     except (TypeError, ValueError):
-        return "null" if text is None else str(text)
+        if text is None or text == text.strip():
+            return "null" if text is None else str(text)
     return json.dumps(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import world
 from tarry.envelope.attribute import timestamp
@@ -118,6 +118,18 @@ def select(
     if selection.since is not None and selection.until is not None and selection.since >= selection.until:
         raise ConfigurationError(f"--since {since} is not before --until {until}: no time is between them")
     return selection
+
+
+def selection_fields(selection: Selection) -> dict[str, Any]:
+    """Return what was selected, for the audit."""
+    return {
+        "asked_ids": selection.ids,
+        "where": [each.text for each in selection.conditions],
+        "group": selection.group,
+        "since": selection.since and timestamp(selection.since),
+        "until": selection.until and timestamp(selection.until),
+        "all": selection.everything,
+    }
 
 
 def offered(

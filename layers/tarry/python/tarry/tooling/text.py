@@ -71,3 +71,19 @@ def coarse(seconds: float) -> str:
     """Return a duration in whole seconds; above an hour, in whole minutes."""
     whole = round(seconds)
     return duration(whole if whole < 3600 else whole - whole % 60)
+
+
+LEAST_SECONDS = 1.0
+"""The time after which a rate is shown."""
+
+
+def progress_text(done: int, total: int, seconds: float) -> str:
+    """Return how much is done of how much, at what rate, and how long it takes until the end."""
+    total = max(total, done)
+    text = f"{done:,} of about {total:,}"
+    if seconds < LEAST_SECONDS or not done:
+        return text
+    rate = done / seconds
+    shown = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+    left = (total - done) / rate
+    return f"{text}, {shown}" + (f", {duration(left)} left" if left >= 1 else "")

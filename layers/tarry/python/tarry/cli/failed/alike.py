@@ -8,9 +8,9 @@ from rich.text import Text
 
 from tarry import failed
 from tarry.cli.failed.prompts import KEYS, ask, confirms
-from tarry.cli.failed.reporting import count_of
 from tarry.failed.result import Result
 from tarry.failed.selection import FoundDeadLetter
+from tarry.failed.wording import count_of
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tooling.text import printable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.failed.rendering import brief_failure, minute
+from tarry.failed.wording import brief_failure, period
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tarry.failed import Group
 
 NO_VALUE = "(none)"
-DATE_LENGTH = len("2026-11-21 ")
 
 
 def group_table(groups: Sequence[Group]) -> RenderableType:
@@ -38,23 +37,6 @@ def group_table(groups: Sequence[Group]) -> RenderableType:
         found.add_row(Text(f"{group.count:,}", "bold"), title)
         found.add_row("", Text(f"{period(group)}; for example {printable(group.example)}", "dim"))
     return found
-
-
-def period(group: Group) -> str:
-    """Return when the dead letters of a group came, and how often."""
-    first, last = minute(group.first), minute(group.last)
-    if not first:
-        return "time unknown"
-    often = group.per_minute
-    between = (
-        first if first == last else f"{first} to {last[len('2026-11-21 ') :] if first[:10] == last[:10] else last}"
-    )
-    return f"{between} UTC" + (f", {often_text(often)}" if often is not None else "")
-
-
-def often_text(per_minute: float) -> str:
-    """Return a rate as text."""
-    return f"{per_minute:,.0f} a minute" if per_minute >= 10 else f"{per_minute:.2g} a minute"
 
 
 def group_json(queue: str, group: Group) -> dict[str, Any]:

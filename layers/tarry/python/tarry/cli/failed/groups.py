@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tarry.cli.errors import note, refuse
-from tarry.cli.failed.grouping import group_json, group_options, group_table, period, queue_options
+from tarry.cli.failed.grouping import group_json, group_options, group_table, queue_options
 from tarry.cli.failed.progress import ProgressReport
 from tarry.cli.failed.rendering import print_lines, result_console
-from tarry.cli.failed.reporting import count_of, write_json
+from tarry.cli.failed.reporting import write_json
 from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
@@ -29,6 +29,7 @@ from tarry.cli.options import (
 )
 from tarry.failed.groups import Group, GroupBy, GroupCounts, counting
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.wording import count_of, period
 from tarry.sqs.limits import MAX_ENTRIES
 
 if TYPE_CHECKING:

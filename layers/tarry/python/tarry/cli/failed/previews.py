@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tarry import failed
 from tarry.cli.errors import note
-from tarry.cli.failed.reporting import count_of
 from tarry.cli.options import Via
+from tarry.failed.wording import count_of
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:

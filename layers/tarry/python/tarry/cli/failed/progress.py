@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tarry.cli.errors import note
-from tarry.tooling.text import duration, printable
+from tarry.tooling.text import duration, printable, progress_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
-LEAST_SECONDS = 1.0
-"""The time after which a rate is shown."""
 
 
 class ProgressReport:
@@ -77,15 +75,3 @@ class ProgressReport:
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, text=text)
         self._bar.refresh()
-
-
-def progress_text(done: int, total: int, seconds: float) -> str:
-    """Return how much is done of how much, at what rate, and how long it takes until the end."""
-    total = max(total, done)
-    text = f"{done:,} of about {total:,}"
-    if seconds < LEAST_SECONDS or not done:
-        return text
-    rate = done / seconds
-    shown = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
-    left = (total - done) / rate
-    return f"{text}, {shown}" + (f", {duration(left)} left" if left >= 1 else "")

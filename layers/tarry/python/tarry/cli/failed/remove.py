@@ -7,14 +7,12 @@ from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
 from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
 from tarry.cli.failed.rendering import line
-from tarry.cli.failed.reporting import count_of
 from tarry.cli.failed.retrying import distinct, remove_found
 from tarry.cli.failed.selections import (
     confirms_selection,
     report_missing,
     report_no_match,
     report_results,
-    selection_fields,
 )
 from tarry.cli.failed.session import session
 from tarry.cli.failed.targets import TargetOptions
@@ -43,6 +41,8 @@ from tarry.cli.options import (
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import selection_fields
+from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
 
 EXAMPLE = """\
@@ -92,7 +92,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
-        run.begin_audit(audit, "failed remove", **selection_fields(selection, where))
+        run.begin_audit(audit, "failed remove", **selection_fields(selection))
         report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
         say_where(run)

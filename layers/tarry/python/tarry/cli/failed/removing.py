@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tarry.cli.errors import note
@@ -11,7 +10,6 @@ from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.prompts import ask_for_text, has_terminal
 from tarry.cli.failed.targets import TargetOptions
 from tarry.tooling.errors import UsageError
-from tarry.tooling.journal import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,18 +17,6 @@ if TYPE_CHECKING:
 
     from tarry.cli.failed.session import CommandSession
     from tarry.failed import ArchiveFile
-
-
-def default_archive(queues: Sequence[str]) -> Path:
-    """Return the path of a new archive, named after the time and the queue."""
-    folder = state_folder() / "removed"
-    of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
-    path, number = folder / f"{name}.jsonl", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}.jsonl"
-    return path
 
 
 def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from tarry.failed import as_json
 from tarry.failed.periods import when
-from tarry.tooling.queues import queue_name
-from tarry.tooling.text import printable, without_message_id
+from tarry.failed.wording import NO_RECORD, attempts_of, brief, minute, origin_name
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tarry.envelope.attribute import FailureRecord
     from tarry.failed import DeadLetterMessage
 
-BRIEF_LENGTH = 200
 LINES_SHOWN = 12
 """Lines of a traceback in a summary: the last ones, which show where the error was raised."""
 BODY_SHOWN = 2_000
@@ -36,7 +35,6 @@ ERROR_WIDTH = 40
 MINUTE_WIDTH = len("2026-11-21 08:21")
 COLUMN_GAP = 2
 SHORTEST_ID = 8
-NO_RECORD = "no failure record (not dead-lettered by tarry)"
 
 
 def result_console() -> Console:
@@ -87,12 +85,6 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
     return found
 
 
-def attempts_of(failure: FailureRecord) -> str:
-    """Return the number of attempts, after "at most" if it may be too high; empty if it is unknown."""
-    at_most = "at most " if failure.attempts_at_most else ""
-    return "" if failure.attempts is None else f"{at_most}{failure.attempts}"
-
-
 def _short_attempts(failure: FailureRecord) -> str:
     """Return `attempts_of` for a narrow column."""
     return attempts_of(failure).replace("at most ", "≤")
@@ -114,24 +106,6 @@ def shortened_ids(ids: Sequence[str]) -> list[str]:
 def line(dead_letter: DeadLetterMessage) -> str:
     """Return the dead letter as one line: its id, and why it was dead-lettered."""
     return f"{printable(dead_letter.id)}  {brief(dead_letter)}"
-
-
-def brief(dead_letter: DeadLetterMessage) -> str:
-    """Return why the message was dead-lettered, as one line."""
-    return brief_failure(dead_letter.failure)
-
-
-def brief_failure(failure: FailureRecord | None) -> str:
-    """Return a failure as one line; None is that of a message that SQS moved."""
-    if failure is None:
-        return NO_RECORD
-    error = ": ".join(filter(None, [failure.type, failure.message]))
-    if failure.reason in (None, "exhausted", "error") and error:
-        return printable(_cut(error))
-    if (failure.type or "").startswith("tarry."):
-        # The reason says it already, such as "rejected: tarry.Reject: ...".
-        error = without_message_id(failure.message or "")
-    return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
 
 
 def details(dead_letter: DeadLetterMessage) -> RenderableType:
@@ -233,21 +207,6 @@ def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[Renderab
 def insights_query(dead_letter: DeadLetterMessage) -> str:
     """Return a CloudWatch Logs Insights query that finds the message in the log group of its function."""
     return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
-
-
-def origin_name(dead_letter: DeadLetterMessage) -> str:
-    """Return the name of the queue it came from; empty if unknown."""
-    return queue_name(dead_letter.origin or "")
-
-
-def minute(moment: str | None) -> str:
-    """Return a time to the minute; empty if it is unknown."""
-    return (moment or "")[:16].replace("T", " ")
-
-
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= BRIEF_LENGTH else text[: BRIEF_LENGTH - 3] + "..."
 
 
 def _text(text: str) -> Text:

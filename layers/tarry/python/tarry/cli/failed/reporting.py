@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from tarry.failed import DeadLetterQueue, Inspection, Result
 
 
-def count_of(number: int) -> str:
-    """Return a number of dead letters as text."""
-    return f"{number:,} dead letter{'s'[: number != 1]}"
-
-
 def write_json(value: Any) -> None:
     """Write a JSON object as one line of ASCII, so that it contains no control characters."""
     sys.stdout.write(json.dumps(value) + "\n")

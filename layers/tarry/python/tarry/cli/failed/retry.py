@@ -18,7 +18,6 @@ from tarry.cli.failed.selections import (
     report_missing,
     report_no_match,
     report_results,
-    selection_fields,
 )
 from tarry.cli.failed.session import session
 from tarry.cli.failed.settings import RetrySettings
@@ -51,6 +50,7 @@ from tarry.cli.options import (
     pairs,
 )
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import selection_fields
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     )
     with session(options, needs_handlers=via is Via.local) as run:
         if not dry_run:
-            run.begin_audit(audit, "failed retry", **selection_fields(selection, where), to=to, **settings.fields())
+            run.begin_audit(audit, "failed retry", **selection_fields(selection), to=to, **settings.fields())
         outcomes = ("retried", "failed", "skipped", *(["deleted"] if asks else []))
         report = run.report(*outcomes, as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
         if via is Via.aws:

@@ -10,10 +10,10 @@ from tarry.cli.errors import note
 from tarry.cli.failed.alike import Alike
 from tarry.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
 from tarry.cli.failed.rendering import line
-from tarry.cli.failed.reporting import count_of
 from tarry.cli.options import Via
 from tarry.failed.result import Result, skipped
 from tarry.failed.selection import FoundDeadLetter
+from tarry.failed.wording import count_of
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.topology import Topology
 from tarry.tooling.text import duration

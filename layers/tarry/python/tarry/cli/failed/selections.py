@@ -8,27 +8,13 @@ from tarry import failed
 from tarry.cli.errors import note
 from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.prompts import confirms
-from tarry.envelope.attribute import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from typing import Any
 
     from tarry.cli.failed.reporting import ResultReport
     from tarry.cli.failed.session import CommandSession
     from tarry.failed import Inspection, Result, Selection
-
-
-def selection_fields(selection: Selection, where: Iterable[str] | None) -> dict[str, Any]:
-    """Return what was selected, for the audit."""
-    return {
-        "asked_ids": selection.ids,
-        "where": where,
-        "group": selection.group,
-        "since": selection.since and timestamp(selection.since),
-        "until": selection.until and timestamp(selection.until),
-        "all": selection.everything,
-    }
 
 
 def confirms_selection(run: CommandSession, selection: Selection, action: str, more: str = "") -> bool:

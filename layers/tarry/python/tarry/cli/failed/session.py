@@ -13,12 +13,13 @@ from rich.console import Console
 from tarry import failed
 from tarry.cli.audit import CommandAudit
 from tarry.cli.errors import note, of_tarry_local, refusals
-from tarry.cli.failed.removing import default_archive, suggest_restoring
-from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, warn_about
+from tarry.cli.failed.removing import suggest_restoring
+from tarry.cli.failed.reporting import ResultReport, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
-from tarry.failed.archive import ArchiveFile
+from tarry.failed.archive import ArchiveFile, new_archive
 from tarry.failed.selection import found_by_ids
+from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
 from tarry.world import use
 
@@ -104,7 +105,7 @@ class CommandSession:
     def archived(self, path: Path | None = None) -> ArchiveFile:
         """Return the archive of this run, opened on first use. Raises `CannotWrite`."""
         if self.archive is None:
-            self.archive = ArchiveFile(path or default_archive([each.name for each in self.queues]))
+            self.archive = ArchiveFile(path or new_archive([each.name for each in self.queues]))
             note(f"Dead letters are written to {self.archive.path} before they are deleted.")
         return self.archive
 

@@ -1,0 +1,380 @@
+"""The pages of dead letters against a served SQS: scans, retries, edits, removals, and what goes wrong."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry import failed
+from tarry.console.access import WatchedQueue
+from tarry.simulator.sqs import SqsError
+from tests.acceptance.test_failed import ServedShop
+from tests.consoles import Visitor, console_at, visiting
+from tests.served import served
+
+PATIENCE_SECONDS = 60.0
+PAGE = "/dead-letters/orders-dlq"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedShop]:
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # the model has all messages on one server
+    with served() as sqs:
+        yield ServedShop(sqs, tmp_path)
+
+
+def visited(shop: ServedShop, work: Callable[[Visitor], Awaitable[None]], **settings: Any) -> None:
+    """Run ``work`` with a session of a console that may write."""
+
+    async def main() -> None:
+        given = {"can_write": True, "keepalive": 3.0, "audit_path": shop.folder / "audit.jsonl"} | settings
+        async with visiting(console_at(shop.sqs.url, [WatchedQueue("orders", "orders-dlq")], **given)) as visitor:
+            await work(visitor)
+
+    asyncio.run(main())
+
+
+async def ended(visitor: Visitor, number: int) -> str:
+    """Return the text of the page of a job, once it has ended."""
+    ends_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while 'id="stop-' in (answer := await visitor.get(f"/jobs/{number}")).text:
+        assert asyncio.get_running_loop().time() < ends_at, answer.text
+        await asyncio.sleep(0.02)
+    return text_of(answer.text)
+
+
+async def started(visitor: Visitor, path: str, fields: dict[str, Any] | None = None) -> int:
+    """Start a job; return its number."""
+    answer = await visitor.post(PAGE + path, fields)
+    assert answer.status == 303, text_of(answer.text)
+    if path == "/scan":
+        found = re.search(r'href="/jobs/(\d+)', (await visitor.get("/jobs")).text)
+    else:
+        found = re.fullmatch(r"/jobs/(\d+)", answer.headers["Location"])
+    assert found
+    return int(found[1])
+
+
+async def done(visitor: Visitor, path: str, fields: dict[str, Any] | None = None) -> str:
+    return await ended(visitor, await started(visitor, path, fields))
+
+
+def text_of(html: str) -> str:
+    """Return the text of a page, with single spaces."""
+    html = re.sub(r"</?(?:strong|code|a|kbd|time)\b[^>]*>", "", html.partition("<main")[2] or html)
+    without = re.sub(r"<[^>]+>", " ", html)
+    return " ".join(unescape(without).split())
+
+
+def delivery_ids(html: str) -> list[str]:
+    return re.findall(r'name="id" value="([^"]+)"', html)
+
+
+def audit_lines(shop: ServedShop) -> list[dict[str, Any]]:
+    path = shop.folder / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextmanager
+def sqs_answers(shop: ServedShop, answer: Callable[[str, dict[str, Any]], None]) -> Iterator[None]:
+    """Call ``answer`` before each request to the model; what it raises is the answer."""
+    sqs, before = shop.sqs.sqs, shop.sqs.sqs.call
+
+    def call(operation: str, parameters: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        answer(operation, parameters)
+        return before(operation, parameters, *args, **kwargs)
+
+    sqs.call = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        sqs.call = before  # type: ignore[method-assign]
+
+
+def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited(shop: ServedShop) -> None:
+    shop.put(30)
+    shop.put(12, first=30, type="app.Timeout", message="<script>alert(1)</script>\x1b[31m\u202e", fingerprint="t0")
+
+    async def work(visitor: Visitor) -> None:
+        before = await visitor.get(PAGE)
+        assert "Not scanned yet. The queue has about 42 messages." in text_of(before.text)
+        assert (await visitor.get(f"{PAGE}/list")).status == 409
+        assert "42 found" in await done(visitor, "/scan")
+        assert shop.in_flight() == 0
+        groups = await visitor.get(PAGE)
+        assert "<script>alert" not in groups.text
+        text = text_of(groups.text)
+        assert "30 9f2c61d0a4be app.CardDeclined: no 2026-11-21 08:21 UTC" in text
+        assert r"12 t0 app.Timeout: <script>alert(1)</script>\x1b[31m\u202e" in text
+        for by in ("error", "type", "queue", "reason"):
+            assert (await visitor.get(f"{PAGE}?by={by}")).status == 200
+        assert (await visitor.get(f"{PAGE}?by=body")).status == 400
+
+        chosen = "where=type+%3D+app.Timeout&where=body.id+%3E%3D+34"
+        listed = await visitor.get(f"{PAGE}/list?{chosen}")
+        assert len(delivery_ids(listed.text)) == 8
+        assert "Retry all 8 that match" in text_of(listed.text)
+        wrong = await visitor.get(f"{PAGE}/list?{chosen}&where=typ+%3D+x")
+        assert wrong.status == 400
+        assert "invalid condition 'typ = x' at column 1: unknown field 'typ'" in text_of(wrong.text)
+        assert 'value="typ = x"' in wrong.text  # what was typed is not lost
+        assert len(delivery_ids(wrong.text)) == 8  # nor the filters that parse
+        typing = text_of((await visitor.get(f"{PAGE}/condition?{chosen}&where=attempts+%3D+5", HX_Request="1")).text)
+        assert typing.startswith("8 of 42 dead letters match; Enter to show.")
+
+        form = {"where": ["type = app.Timeout", "body.id >= 34"]}
+        preview = text_of((await visitor.get(f"{PAGE}/retry?{chosen}")).text)
+        assert "Retry 8 dead letters of orders-dlq where type = app.Timeout and body.id >= 34" in preview
+        assert "8 messages are sent to orders, and then deleted from orders-dlq." in preview
+        assert "tarry failed retry --queue orders-dlq --where 'type = app.Timeout' --where 'body.id >= 34'" in preview
+        tried = await done(visitor, "/retry/dry-run", form)
+        assert "done 8 would be retried" in tried
+        assert "8 dead letters would be sent to orders." in tried
+        assert (len(shop.bodies("orders")), audit_lines(shop)) == (0, [])
+        shop.put(1, first=60, type="app.Timeout", fingerprint="t0", failed_at="2099-01-01T00:00:00Z")  # after the scan
+
+        result = await done(visitor, "/retry/start", form)
+        assert "done 8 retried" in result
+        assert "not in the queue any more" not in result
+        assert sorted(shop.bodies("orders")) == list(range(34, 42))
+        assert "34 dead letters." in text_of((await visitor.get(PAGE)).text)
+        again = await done(visitor, "/retry/start", form)
+        assert "No dead letter" not in again  # the scan has none either: nothing was expected
+        [line] = audit_lines(shop)
+        assert (line["command"], line["from"]) == ("tarry failed retry", "tarry console")
+        assert line["outcomes"] == {"retried": 8}
+        assert (line["where"], line["via"]) == (form["where"], "queue")
+        assert "tarry failed retry" in text_of((await visitor.get("/audit")).text)
+
+    visited(shop, work)
+
+
+def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_they_can_be_restored(
+    shop: ServedShop,
+) -> None:
+    shop.put(12)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        chosen = delivery_ids((await visitor.get(f"{PAGE}/list")).text)[:3]
+        preview = await visitor.post(f"{PAGE}/remove", {"id": chosen})
+        assert "Remove 3 dead letters of orders-dlq that you selected" in text_of(preview.text)
+        assert "3 messages of orders-dlq are written to a new archive in" in text_of(preview.text)
+        result = await done(visitor, "/remove/start", {"id": chosen})
+        assert "done 3 removed" in result
+        archive = re.search(r"To restore them: tarry failed restore (\S+) --queue orders-dlq --endpoint-url", result)
+        assert archive
+        assert len(shop.bodies("orders-dlq")) == 9
+        with visitor_world(shop):
+            restored = list(failed.restore(Path(archive[1]), failed.find("orders-dlq")))
+        assert [each.outcome for each in restored] == ["restored"] * 3
+        assert sorted(shop.bodies("orders-dlq")) == list(range(12))
+        assert audit_lines(shop)[0]["archive"] == archive[1]
+        gone = await done(visitor, "/remove/start", {"id": chosen})  # their delivery ids are gone
+        assert "3 failed" in gone
+        assert "not found in orders-dlq" in gone
+
+    visited(shop, work)
+
+
+@contextmanager
+def visitor_world(shop: ServedShop) -> Iterator[None]:
+    from tarry.world import World, use
+
+    with use(World(client_factory=lambda: shop.sqs.client)):
+        yield
+
+
+def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
+    shop.put(5)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        page = await visitor.get(f"{PAGE}/edit?id=id-3")
+        assert "The message is sent to orders with this body" in text_of(page.text)
+        typing = await visitor.post(f"{PAGE}/edit/changes", {"id": "id-3", "body": '{"id": 33}'})
+        assert text_of(typing.text) == '-{"id": 3} +{"id": 33}'
+        wrong = await visitor.post(f"{PAGE}/edit/start", {"id": "id-3", "body": '{"id": 33'})
+        assert wrong.status == 400
+        assert "the body was JSON, the edited body is not" in text_of(wrong.text)
+        assert "{&#34;id&#34;: 33</textarea>" in wrong.text  # what was typed is not lost
+        same = await visitor.post(f"{PAGE}/edit/start", {"id": "id-3", "body": '{"id": 3}'})
+        assert "You did not change the body." in text_of(same.text)
+        assert "done 1 retried" in await done(visitor, "/edit/start", {"id": "id-3", "body": '{"id":\r\n33}'})
+        assert shop.bodies("orders") == [33]
+        [sent] = shop.sqs.on_the_loop(lambda: [each.body for each in shop.sqs.sqs.peek("orders")])
+        assert sent == '{"id":\n33}'
+        assert audit_lines(shop)[0]["outcomes"] == {"retried": 1, "edited": 1}
+        assert (await visitor.get(f"{PAGE}/edit?id=id-3")).status == 404
+
+    visited(shop, work)
+
+
+def test_bodies_of_1_mib_and_with_100_000_nested_brackets_are_filtered_and_edited(shop: ServedShop) -> None:
+    large = json.dumps({"id": 1, "text": "</textarea><script>" + "x" * 1_000_000})
+    nested = "[" * 100_000
+    for body in (large, nested):
+        shop.sqs.client.send_message(QueueUrl=f"{shop.sqs.url}/123456789012/orders-dlq", MessageBody=body)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        page = await visitor.get(f"{PAGE}/list?where=body.id+%3D+1")
+        [delivery_id] = delivery_ids(page.text)
+        assert len(page.text) < 20_000
+        assert len(delivery_ids((await visitor.get(f"{PAGE}/list?where=body+~+%5C%5B%5C%5B")).text)) == 1
+        page = await visitor.get(f"{PAGE}/edit?id={delivery_id}")
+        assert "</textarea><script>" not in page.text
+        form = {"id": delivery_id, "body": large.replace("id", "ID")}
+        assert "too long to show its changes" in (await visitor.post(f"{PAGE}/edit/changes", form)).text
+        refused = await visitor.post(f"{PAGE}/edit/start", form | {"body": large + "y" * 60_000})
+        assert (refused.status, "the edited body is not" in refused.text) == (400, True)
+
+    visited(shop, work)
+
+
+def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
+    shop.put(8)
+
+    def dead_letter_again(operation: str, parameters: dict[str, Any]) -> None:
+        """Dead-letter what a retry sends, in a moment."""
+        if operation == "SendMessageBatch" and parameters["QueueUrl"].endswith("/orders"):
+            index = json.loads(parameters["Entries"][0]["MessageBody"])["id"]
+            threading.Timer(0.05, shop.put, (1, index)).start()
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        form = {"all": "1", "canary": "1", "within": "20s"}
+        preview = text_of((await visitor.post(f"{PAGE}/retry", form)).text)
+        assert (
+            "1 dead letter is sent first and watched. If one comes back to orders-dlq, no others are sent." in preview
+        )
+        with sqs_answers(shop, dead_letter_again):
+            result = await done(visitor, "/retry/start", form)
+        assert "failed 1 retried" in result
+        assert "1 of 1 canaries came back to orders-dlq: no others were retried" in result
+        assert len(shop.bodies("orders")) == 1
+        assert "canaries came back" in audit_lines(shop)[0]["came_back"]
+        wrong = await visitor.post(f"{PAGE}/retry/start", {"all": "1", "canary": "x"})
+        assert (wrong.status, 'value="x"' in wrong.text) == (400, True)
+
+    visited(shop, work)
+
+
+def test_a_second_browser_sees_the_job_that_runs_and_a_stopped_one_releases_the_others(shop: ServedShop) -> None:
+    shop.put(200)
+    enough, goes_on = threading.Event(), threading.Event()
+
+    def hold(operation: str, parameters: dict[str, Any]) -> None:
+        if operation == "SendMessageBatch" and len(shop.sqs.sqs.peek("orders")) >= 20:
+            enough.set()
+            raise SqsError("RequestThrottled", "slow down")
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        with sqs_answers(shop, hold):
+            number = await started(visitor, "/retry/start", {"all": "1", "rate": "10000"})
+            assert await asyncio.to_thread(enough.wait, PATIENCE_SECONDS)
+            for path, fields in (("/scan", {}), ("/retry/start", {"all": "1"}), ("/remove/start", {"all": "1"})):
+                other = await visitor.post(PAGE + path, fields)
+                assert other.status == 409
+                assert "A retry runs on orders-dlq" in text_of(other.text)
+                assert f'href="/jobs/{number}"' in other.text
+            assert (await visitor.post(f"/jobs/{number}/stop")).status == 303
+        result = await ended(visitor, number)
+        assert re.search(
+            r"stopped \d+ retried .* Stopped: \d+ dead letters of the scan are left in orders-dlq\.", result
+        )
+        assert shop.in_flight() == 0
+        left, sent = shop.at_one_moment()
+        assert sorted(left + sent) == list(range(200))
+        assert 0 < len(sent) < 200
+        assert (audit_lines(shop)[0]["stopped"], audit_lines(shop)[0]["outcomes"]["retried"]) == (True, len(sent))
+        goes_on.set()
+
+    visited(shop, work)
+
+
+def test_with_an_sqs_that_throttles_a_job_ends_and_one_that_never_answers_fails_with_what_was_done(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.failed.requests.wait", lambda _: None)
+    monkeypatch.setattr("tarry.failed.sending.wait", lambda _: None)
+    monkeypatch.setattr("tarry.failed.removing.wait", lambda _: None)
+    shop.put(60)
+    counts = {"ReceiveMessage": 0, "SendMessageBatch": 0}
+
+    def sometimes(operation: str, parameters: dict[str, Any]) -> None:
+        if operation in counts:
+            counts[operation] += 1
+            if counts[operation] % 3 == 0:
+                raise SqsError("RequestThrottled", "slow down")
+
+    def never(operation: str, parameters: dict[str, Any]) -> None:
+        if operation == "ReceiveMessage" and len(shop.sqs.sqs.peek("orders-dlq")) < 30:
+            raise SqsError("RequestThrottled", "slow down")
+
+    async def work(visitor: Visitor) -> None:
+        with sqs_answers(shop, sometimes):
+            assert "done 60 found" in await done(visitor, "/scan")
+            assert "done 20 retried" in await done(visitor, "/retry/start", {"where": "body.id < 20"})
+        with sqs_answers(shop, never):
+            result = await done(visitor, "/remove/start", {"all": "1"})
+            assert "failed 40 removed" in result or "failed 20 removed" in result
+            assert "RequestThrottled" in result
+            scan = await done(visitor, "/scan")
+            assert "RequestThrottled" in scan
+        assert shop.in_flight() == 0
+
+    visited(shop, work)
+
+
+def test_what_changes_between_a_preview_and_its_start_is_an_answer_in_words(shop: ServedShop) -> None:
+    shop.put(4)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        shop.sqs.client.purge_queue(QueueUrl=f"{shop.sqs.url}/123456789012/orders-dlq")
+        result = await done(visitor, "/retry/start", {"all": "1"})
+        assert "No dead letter matches any more: retried or removed since the scan, or in flight" in result
+        assert audit_lines(shop) == []
+        assert (await visitor.get("/dead-letters/nope")).status == 404
+        assert (await visitor.get("/jobs/99")).status == 404
+        shop.sqs.client.delete_queue(QueueUrl=f"{shop.sqs.url}/123456789012/orders-dlq")
+        for answer in (await visitor.get(PAGE), await visitor.post(f"{PAGE}/scan"), await visitor.get(f"{PAGE}/list")):
+            assert answer.status == 404
+            assert "The dead-letter queue is gone: queue 'orders-dlq' does not exist" in text_of(answer.text)
+        assert "does not exist" in text_of((await visitor.get("/dead-letters")).text)
+
+    visited(shop, work)
+
+
+def test_a_read_only_console_scans_and_changes_nothing_and_one_without_bodies_compares_none(shop: ServedShop) -> None:
+    shop.put(2)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        page = await visitor.get(f"{PAGE}/retry?all=1")
+        assert "This console is read-only. Start it with --write." in text_of(page.text)
+        assert "done 2 would be retried" in await done(visitor, "/retry/dry-run", {"all": "1"})
+        for path in ("/retry/start", "/remove/start", "/edit/start"):
+            answer = await visitor.post(PAGE + path, {"all": "1", "id": "id-1", "body": "x"})
+            assert (answer.status, "This console is read-only" in answer.text) == (403, True)
+        for path in ("/list?where=body.id+%3D+1", "/retry?where=body.id+%3D+1"):
+            answer = await visitor.get(PAGE + path)
+            assert (answer.status, "this console shows no bodies" in answer.text) == (400, True)
+        beside = await visitor.get(f"{PAGE}/list?where=typ+%3D+x&where=body.id+%3D+1")
+        assert (beside.status, len(delivery_ids(beside.text))) == (400, 2)  # the second is not applied either
+        typing = await visitor.get(f"{PAGE}/condition?where=body.id+%3D+1&where=attempts+%3D+5")
+        assert "2 of 2 dead letters match" in text_of(typing.text)
+        assert (await visitor.get(f"{PAGE}/edit?id=id-1")).status == 403
+        assert (await visitor.post(f"{PAGE}/retry", {})).status == 400  # nothing is selected
+        assert sorted(shop.bodies("orders-dlq")) == [0, 1]
+
+    visited(shop, work, can_write=False, shows_bodies=False)
