@@ -52,8 +52,8 @@ def test_the_test_of_a_dead_letter_fails_as_it_did_and_passes_with_a_mended_hand
     [
         (("--pytest",), "--pytest needs ids: name the dead letters that become tests"),
         (("id-0", "--pytest", "--json"), "--json and --pytest cannot be combined: give one of them"),
-        (("id-0", "--pytest"), "the queue it came from is unknown, so --pytest has no handler"),
-        (("id-1", "--pytest"), "template.yaml: one function must consume refunds for --pytest, found no function"),
+        (("id-0", "--pytest"), "the queue it came from is unknown, so a test has no handler"),
+        (("id-1", "--pytest"), "template.yaml: one function must consume refunds for a test, found no function"),
     ],
 )
 def test_without_a_handler_no_test_is_written(shop: MotoShop, arguments: tuple[str, ...], line: str) -> None:

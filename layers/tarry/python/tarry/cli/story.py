@@ -21,13 +21,11 @@ from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.cli.options import LOCAL_URL, Profile, Region
 from tarry.story.events import Story, moment
+from tarry.story.searching import LEAST_CHARACTERS, places_of, search_logs
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from tarry.story.insights import LogSearch, SearchResult
-    from tarry.story.log_groups import FunctionLog, LogGroup
 
 EXAMPLE = """\
 tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35
@@ -35,8 +33,6 @@ tarry story 5f3a2b1c --stack shop-prod --since 2d
 tarry story 5f3a2b1c --group /aws/lambda/orders --svg story.svg"""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+=-]{0,255}")
-LEAST_CHARACTERS = 8
-"""The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""
 SINCE = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 DEFAULT_SINCE = "14d"
@@ -185,81 +181,19 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
     with libraries("tarry story --stack", "aws,cli"):
         import botocore.exceptions  # noqa: F401
     with refusals(aws=True):
-        from tarry.story.from_log import ids_in, only_one, story_of_log
-        from tarry.story.insights import LogSearch
-        from tarry.story.log_groups import batches, forgotten, silences
-
         account, stack = AwsAccess(where), where.stack
-        now = time.time()
-        functions, groups = _places(account, stack, names)
-        hints = [*silences(each for each in functions if each.group in groups), *forgotten(groups.values(), begin, now)]
-        if not groups:
+        place = places_of(account.client, account.region, stack, names)
+        note(place.note)
+        count = len(place.groups)
+        if not count:
             refuse(f"stack {stack} has no function with a log group: no function of it was ever invoked", 1)
-        count = len(groups)
         note(f"Searching {count} log group{'s'[: count != 1]} since {moment(begin)}.")
         with _progress() as progress:
-            search = LogSearch(account.client("logs"), batches(groups.values()), begin, now, progress)
-            stable_id = _search(search, message_id, ids_in, only_one)
-        found = search.found
+            found = search_logs(account.client("logs"), place, message_id, begin, progress, note)
         note(found.cost)
-        names_of = {each.group: each.function for each in functions}
-        problems = tuple(f"{text}." for text in found.problems)
-        found_story = None
-        if stable_id is not None:
-            found_story = story_of_log(found.entries, stable_id, now, "CloudWatch Logs", names_of, (*problems, *hints))
-    if found_story is None:
-        refuse(_not_found(message_id, [*groups], begin, found, hints), 1)
-    return found_story, not found.problems
-
-
-def _search(
-    search: LogSearch,
-    message_id: str,
-    ids_in: Callable[..., list[str]],
-    only_one: Callable[[Sequence[str], str], str | None],
-) -> str | None:
-    """Search for an id; if it is a delivery id, for the stable id that its lines name. Return the stable id."""
-    search.run(message_id)
-    stable_id = only_one(ids_in(search.found.entries, message_id), message_id)
-    if stable_id is not None and not stable_id.startswith(message_id):
-        note(f"{message_id} is a copy of message {stable_id}; searching for that.")
-        search.found.entries.clear()
-        search.run(stable_id)
-    return stable_id
-
-
-def _places(
-    account: AwsAccess, stack: str | None, names: Sequence[str]
-) -> tuple[list[FunctionLog], dict[str, LogGroup]]:
-    """Return the functions of the stack, and the log groups that exist."""
-    from tarry.story.log_groups import check_named, existing_groups, logs_of_stack, never_written
-
-    logs = account.client("logs")
-    functions: list[FunctionLog] = []
-    if stack is not None:
-        functions = logs_of_stack(account.client("cloudformation"), account.client("lambda"), stack)
-        if not functions:
-            raise UsageError(f"stack {stack} has no functions: name the log groups to search (--group LOG-GROUP)")
-    groups = existing_groups(logs, [*names, *(each.group for each in functions)])
-    check_named(names, groups, account.region)
-    note(never_written(functions, groups))
-    return functions, groups
-
-
-def _not_found(message_id: str, groups: Sequence[str], begin: float, found: SearchResult, hints: Sequence[str]) -> str:
-    lines = [
-        f"no line of tarry since {moment(begin)} names message {message_id}",
-        f"Searched: {', '.join(groups)}",
-        "Possible reasons:",
-        "- it succeeded at its first attempt, which writes no line, or it was not delivered yet",
-        "- it failed only in functions that do not use tarry, or SQS moved it",
-        "- its lines are older: --since TIME",
-        *(f"- {text}" for text in hints),
-    ]
-    if found.entries:
-        count = len(found.entries)
-        lines.append(f"- {count:,} other line{'s'[: count != 1]} name{'s' * (count == 1)} it, but none is of tarry")
-    return "\n".join(lines)
+    if found.story is None:
+        refuse(found.not_found, 1)
+    return found.story, found.is_complete
 
 
 @contextmanager

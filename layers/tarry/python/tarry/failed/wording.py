@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
+from tarry.failed.dead_letters import plain
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import printable, without_message_id
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.groups import Group
 
+ATTRIBUTES = "attributes"
 BRIEF_LENGTH = 200
 NO_RECORD = "no failure record (not dead-lettered by tarry)"
 DATE_LENGTH = len("2026-11-21 ")
@@ -54,6 +57,66 @@ def origin_name(dead_letter: DeadLetterMessage) -> str:
 def minute(moment: str | None) -> str:
     """Return a time to the minute; empty if it is unknown."""
     return (moment or "")[:16].replace("T", " ")
+
+
+def facts_of(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
+    """Return all facts about a dead letter but its id, history, traceback and body, each with its name.
+
+    Control characters are not escaped.
+    """
+    failure = dead_letter.failure
+    attributes = dead_letter.attributes
+    facts: list[tuple[str, Any]] = [
+        ("SQS message id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
+        ("origin", origin_name(dead_letter) or "unknown"),
+        ("group", dead_letter.group_id),
+        ("sent", dead_letter.sent_at),
+        ("edited", dead_letter.edited),
+        (ATTRIBUTES, json.dumps(plain(attributes)) if attributes else None),
+    ]
+    if failure is None:
+        facts += [("dead-lettered", NO_RECORD), ("log query", insights_query(dead_letter))]
+    else:
+        count = failure.attempts
+        attempts = "" if count is None else f", after {attempts_of(failure)} attempt{'s'[: count != 1]}"
+        ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
+        facts += [
+            ("first failed", failure.first_failed_at),
+            (
+                "dead-lettered",
+                f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
+            ),
+            ("crashes", failure.crashes),
+            ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
+            ("verdict", failure.said),
+            ("fingerprint", failure.fingerprint),
+            ("function", ran or None),
+            ("extra", json.dumps(failure.extra) if failure.extra else None),
+        ]
+    return [(name, str(value)) for name, value in facts if value is not None]
+
+
+def insights_query(dead_letter: DeadLetterMessage) -> str:
+    """Return a CloudWatch Logs Insights query that finds the message in the log group of its function."""
+    return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
+
+
+def traceback_of(failure: FailureRecord | None) -> str:
+    """Return the traceback, which ends with the text of the error; empty if there is none."""
+    if failure is None or not failure.traceback:
+        return ""
+    text = failure.traceback.rstrip("\n")
+    last = text.rpartition("\n")[2]
+    # The record has the error's text only once.
+    return f"{text}: {failure.message}" if failure.message and last == failure.type else text
+
+
+def has_history(dead_letter: DeadLetterMessage) -> bool:
+    """Return whether the history has more than the last attempt: tarry does not record retries in place."""
+    failure = dead_letter.failure
+    return len(dead_letter.history) > 1 or any(
+        failure is None or entry.get("attempt") != failure.attempts for entry in dead_letter.history
+    )
 
 
 def period(group: Group) -> str:

@@ -121,7 +121,26 @@ def subjects_of(  # noqa: PLR0913
     if function is not None and "." in function and template is None:
         return [_of_module(function, queue)]
     found = read_project(template_path(template, note), parameters, None, config_env, _only_parameters(note))
-    return _Project(found, overrides, note).subjects(function, queue)
+    return subjects_in(found, function, queue, overrides, note)
+
+
+def subjects_in(
+    template: Template, function: str | None, queue: str | None, overrides: Overrides, note: Note
+) -> list[PlanSubject]:
+    """Return a subject for each queue of a function of a template.
+
+    Args:
+        template: The template.
+        function: The logical id or name of the function; None for the template's only function with a queue.
+        queue: The only queue of the function; None for all.
+        overrides: Values of environment variables.
+        note: Called with hints for the developer.
+
+    Raises:
+        UsageError: The function or its code cannot be used.
+        TemplateError: A value of the template cannot be resolved.
+    """
+    return _Project(template, overrides, note).subjects(function, queue)
 
 
 def _only_parameters(note: Note) -> Note:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import time
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tarry.attempts.dynamodb import DynamoDBAttempts
 from tarry.cli.errors import note
 from tarry.cli.failed.rendering import result_console, shortened_ids
 from tarry.cli.failed.reporting import write_json
 from tarry.cli.failed.targets import AwsAccess, in_project
-from tarry.envelope.attribute import timestamp
+from tarry.failed.pending import Record, is_due, pending, tables_of_stack, why
 from tarry.tooling.errors import UsageError
-from tarry.tooling.logical_ids import stack_resources
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tarry.cli.failed.targets import TargetOptions
-
-Record = dict[str, Any]
-
-LATEST = 253_402_300_799
-"""The last second of the year 9999, in epoch seconds."""
 
 
 def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json: bool) -> None:
@@ -42,11 +32,8 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     where = where if table else in_project(where)
     account = AwsAccess(where)
     tables = (table,) if table else _tables_of(where.stack, account)
-    client, queue = account.client("dynamodb"), where.queue and queue_name(where.queue)
-    records = (record for each in tables for record in _records_of(each, client))
-    found = [record for record in records if _is_pending(record) and queue in (None, record.get("queue"))]
-    found.sort(key=lambda record: record["next_try"])
-    shown = list(islice(map(_shown, found), most))
+    found = pending(tables, account.client("dynamodb"), where.queue and queue_name(where.queue))
+    shown = found[:most]
     if as_json:
         for record in shown:
             write_json(record)
@@ -57,47 +44,10 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     note(f"{', '.join(tables)}: {len(shown):,} message{'s'[: len(shown) != 1]} pending{more}")
 
 
-def _records_of(table: str, client: Any) -> Iterator[Mapping[str, Any]]:
-    try:
-        yield from DynamoDBAttempts(table, client=client).open_records()
-    except client.exceptions.ResourceNotFoundException as error:
-        raise UsageError(
-            f"there is no table {table} in {client.meta.region_name}: check the name, and --region"
-        ) from error
-
-
-def _is_pending(record: Mapping[str, Any]) -> bool:
-    """Return whether tarry wrote a record, and its message may still be in the queue: DynamoDB expires items late."""
-    next_try, expires = record.get("next_try"), record.get("expires", math.inf)
-    if not (isinstance(next_try, int | float) and isinstance(expires, int | float)):
-        return False
-    return 0 <= next_try <= LATEST and expires > time.time()
-
-
 def _tables_of(stack: str | None, account: AwsAccess) -> tuple[str, ...]:
     if stack is None:
         raise UsageError("--pending reads the table of attempts=: name it (--table NAME), or its stack (--stack NAME)")
-    tables = stack_resources(account.client("cloudformation"), stack, "AWS::DynamoDB::Table")
-    if not (found := tuple(name for logical_id, name in tables.items() if "attempts" in logical_id.lower())):
-        raise UsageError(f"stack {stack} has no table with Attempts in its logical id: name the table (--table NAME)")
-    return found
-
-
-def _shown(record: Mapping[str, Any]) -> Record:
-    """Return a record as ``--json`` has it."""
-    failure: Any = record.get("failure")
-    failure = failure if isinstance(failure, dict) else {}
-    error = ": ".join(str(failure[name]) for name in ("type", "message") if failure.get(name))
-    return {
-        "id": record.get("message"),
-        "queue": record.get("queue"),
-        "state": record.get("state"),
-        "attempt": record.get("attempt"),
-        "error": error or None,
-        "fingerprint": failure.get("fingerprint"),
-        "next_try": timestamp(record["next_try"]),
-        "history": record.get("history") or [],
-    }
+    return tables_of_stack(account.client("cloudformation"), stack)
 
 
 def _rendered(records: Sequence[Record], width: int) -> Table:
@@ -112,8 +62,6 @@ def _rendered(records: Sequence[Record], width: int) -> Table:
 
 
 def _rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    now = timestamp(time.time())
     for record in records:
-        why = record["error"] or str(record["state"]).lower()
-        when = "due" if record["next_try"] <= now else record["next_try"][:19].replace("T", " ")
-        yield tuple(map(printable, (str(record["queue"]), str(record["attempt"]), " ".join(why.split()), when)))
+        when = "due" if is_due(record) else record["next_try"][:19].replace("T", " ")
+        yield tuple(map(printable, (str(record["queue"]), str(record["attempt"]), why(record), when)))

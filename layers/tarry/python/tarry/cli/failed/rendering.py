@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from tarry.failed import as_json
 from tarry.failed.periods import when
-from tarry.failed.wording import NO_RECORD, attempts_of, brief, minute, origin_name
+from tarry.failed.wording import attempts_of, brief, facts_of, has_history, minute, origin_name, traceback_of
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -127,57 +125,19 @@ def summary(dead_letter: DeadLetterMessage) -> RenderableType:
 
 def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
     yield Text.assemble((printable(dead_letter.id), "bold"), f"  in {printable(dead_letter.queue)}")
-    failure = dead_letter.failure
-    facts: list[tuple[str, Any]] = [
-        ("SQS message id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
-        ("origin", origin_name(dead_letter) or "unknown"),
-        ("group", dead_letter.group_id),
-        ("sent", dead_letter.sent_at),
-        ("edited", dead_letter.edited),
-        ("attributes", json.dumps(as_json(dead_letter)["attributes"]) if dead_letter.attributes else None),
-    ]
-    if failure is None:
-        facts += [("dead-lettered", NO_RECORD), ("log query", insights_query(dead_letter))]
-    else:
-        attempts = (
-            "" if failure.attempts is None else f", after {attempts_of(failure)} attempt{'s'[: failure.attempts != 1]}"
-        )
-        ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
-        facts += [
-            ("first failed", failure.first_failed_at),
-            (
-                "dead-lettered",
-                f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
-            ),
-            ("crashes", failure.crashes),
-            ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
-            ("verdict", failure.said),
-            ("fingerprint", failure.fingerprint),
-            ("function", ran or None),
-            ("extra", json.dumps(failure.extra) if failure.extra else None),
-        ]
     grid = Table.grid(padding=(0, 2, 0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
-    for name, value in facts:
-        if value is not None:
-            grid.add_row(name, _text(str(value)))
+    for name, value in facts_of(dead_letter):
+        grid.add_row(name, _text(value))
     yield grid
 
 
 def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
-    if not _only_repeats_the_failure(dead_letter):
+    if has_history(dead_letter):
         yield Text("\nhistory", "dim")
         for entry in dead_letter.history:
             yield Text(f"  {printable(_entry(entry))}")
-
-
-def _only_repeats_the_failure(dead_letter: DeadLetterMessage) -> bool:
-    """Whether the history has nothing but the last attempt: tarry does not record retries in place."""
-    failure = dead_letter.failure
-    return len(dead_letter.history) <= 1 and all(
-        failure is not None and entry.get("attempt") == failure.attempts for entry in dead_letter.history
-    )
 
 
 def _entry(entry: Mapping[str, Any]) -> str:
@@ -187,11 +147,8 @@ def _entry(entry: Mapping[str, Any]) -> str:
 
 
 def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
-    failure = dead_letter.failure
-    if failure and failure.traceback:
-        lines = failure.traceback.rstrip("\n").split("\n")
-        if failure.message and lines[-1] == failure.type:  # the record has the error's text only once
-            lines[-1] += f": {failure.message}"
+    if text := traceback_of(dead_letter.failure):
+        lines = text.split("\n")
         shown = lines if most is None else lines[-most:]
         yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback (last lines)", "dim")
         yield Text(printable("\n".join(shown), keep="\n\t"))
@@ -202,11 +159,6 @@ def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[Renderab
     yield Text(printable(dead_letter.body[:most], keep="\n\t"))
     if most is not None and (left := len(dead_letter.body) - most) > 0:
         yield Text(f"... and {left:,} more characters", "dim")
-
-
-def insights_query(dead_letter: DeadLetterMessage) -> str:
-    """Return a CloudWatch Logs Insights query that finds the message in the log group of its function."""
-    return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
 
 
 def _text(text: str) -> Text:

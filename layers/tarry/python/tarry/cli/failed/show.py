@@ -152,10 +152,10 @@ def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, for
     if form == "--event":
         write_json(failed.as_event(dead_letters))
     elif form == "--pytest":
-        from tarry.cli.failed.pytest_file import test_file
+        from tarry.local.dead_letter_tests import test_file
 
         if dead_letters:
-            sys.stdout.write(test_file(dead_letters, run.targets))
+            sys.stdout.write(test_file(dead_letters, run.targets.template, run.targets.template_names))
     elif form == "--json":
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))

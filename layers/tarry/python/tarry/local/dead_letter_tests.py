@@ -1,4 +1,4 @@
-"""A test file from dead letters, for `tarry failed show --pytest`."""
+"""A test file from dead letters, for `tarry failed show --pytest` and the console."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from tarry.tooling.errors import UsageError
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tarry.cli.failed.targets import Targets
     from tarry.failed import DeadLetterMessage
     from tarry.template import Template, TemplateFunction
 
@@ -74,30 +73,38 @@ def {test}(monkeypatch):
 '''
 
 
-def test_file(dead_letters: Sequence[DeadLetterMessage], targets: Targets) -> str:
+def test_file(
+    dead_letters: Sequence[DeadLetterMessage], template: Template | None, template_names: Mapping[str, str]
+) -> str:
     """Return a test file with a test of the handler for each dead letter.
 
+    Args:
+        dead_letters: The dead letters.
+        template: The template with the handlers.
+        template_names: The queue names of the template by the names in the stack, where they differ.
+
     Raises:
-        UsageError: it is not clear which function of the template handles a dead letter.
+        UsageError: There is no template, or it is not clear which of its functions handles a dead letter.
     """
-    template = targets.template
     if template is None:
-        raise UsageError("--pytest needs a template, to find the handler: name one (--template FILE)")
+        raise UsageError("a test needs a template, to find the handler: name one (--template FILE)")
     parts = [HEAD.format(template=template.path.name)]
-    parts += [_test(each, _function_of(each, targets, template), template) for each in dead_letters]
+    parts += [_test(each, _function_of(each, template, template_names), template) for each in dead_letters]
     return "".join(parts)
 
 
-def _function_of(dead_letter: DeadLetterMessage, targets: Targets, template: Template) -> TemplateFunction:
+def _function_of(
+    dead_letter: DeadLetterMessage, template: Template, template_names: Mapping[str, str]
+) -> TemplateFunction:
     name = queue_arn(dead_letter.origin).name
     if not name:
-        raise UsageError(f"dead letter {dead_letter.id}: the queue it came from is unknown, so --pytest has no handler")
-    of_template = targets.template_names.get(name, name)
+        raise UsageError(f"dead letter {dead_letter.id}: the queue it came from is unknown, so a test has no handler")
+    of_template = template_names.get(name, name)
     names = dict.fromkeys(each.function for each in template.mappings if each.queue == of_template)
     functions = [template.functions[each] for each in names if each in template.functions]
     if len(functions) != 1:
         found = ", ".join(each.logical_id for each in functions) or "no function"
-        raise UsageError(f"{template.path}: one function must consume {name} for --pytest, found {found}")
+        raise UsageError(f"{template.path}: one function must consume {name} for a test, found {found}")
     [function] = functions
     if function.code is None or not function.handler:
         raise UsageError(f"{template.path}: the code of {function.logical_id} is not on this machine")
