@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from tarry.local.show.board import Scene
+    from tarry.story.events import Story
     from tarry.template import Template
 
 P = ParamSpec("P")
@@ -67,6 +69,15 @@ class Problem(Exception):
 
 class LocalFeed(Protocol):
     """The events of `tarry local` for its console: see `tarry.console.feed`."""
+
+    def story(self, message_id: str) -> Story | None:
+        """Return the story of a message by one of its ids. Raises `UsageError` if several begin so."""
+
+    def body(self, message_id: str) -> str | None:
+        """Return the body of a message by one of its ids; None if it is unknown."""
+
+    def scene(self) -> Scene:
+        """Return the queues, functions, messages and log lines of now."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
-"""The page of one message."""
+"""The page of one message: why it failed, its story, its body, and its test."""
 
-from aiohttp import web
+from tarry.console.message.page import routes
 
-
-def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
+__all__ = ["routes"]

@@ -42,8 +42,14 @@
     if (text) text.hidden = !is;
   }
 
+  const waiting = new Map(); // of parts that are paused: the last event of each
+
   function show({ topic, html, adds }) {
     for (const part of document.querySelectorAll(`[data-live="${CSS.escape(topic)}"]`)) {
+      if (part.closest("[data-paused]")) {
+        waiting.set(part, { topic, html, adds });
+        continue;
+      }
       // A field or button in use keeps the focus: parts with data-keep-focus wait until it has left them.
       if (part.dataset.keepFocus !== undefined && part.contains(document.activeElement)) continue;
       if (adds) {
@@ -53,7 +59,7 @@
       } else {
         const place = placeOfFocus(part);
         const marked = part.querySelector("[data-row].here")?.dataset.row;
-        part.innerHTML = html;
+        replaceContent(part, html);
         const row = marked && rowNamed(part, marked);
         if (row) mark(row);
         focusPlace(part, place);
@@ -61,6 +67,18 @@
       addTokens(part);
       if (window.htmx) window.htmx.process(part);
     }
+  }
+
+  // Rows that have not changed stay the same elements, so that a click on one is not lost.
+  function replaceContent(part, html) {
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    const before = new Map([...part.querySelectorAll("[data-row]")].map((row) => [row.dataset.row, row]));
+    for (const row of fresh.content.querySelectorAll("[data-row]")) {
+      const same = before.get(row.dataset.row);
+      if (same && same.outerHTML === row.outerHTML) row.replaceWith(same);
+    }
+    part.replaceChildren(fresh.content);
   }
 
   // The focus of the keyboard survives that a part is replaced: elements are found again by id or data-row.
@@ -172,21 +190,39 @@
   document.addEventListener("click", (event) => {
     const opener = event.target.closest("[data-opens]");
     if (opener) document.getElementById(opener.dataset.opens)?.showModal();
-    const copier = event.target.closest("[data-copies]");
-    if (copier) {
-      const text = document.getElementById(copier.dataset.copies)?.textContent ?? "";
-      navigator.clipboard.writeText(text).then(() => {
-        const before = copier.textContent;
-        copier.textContent = "Copied";
-        setTimeout(() => { copier.textContent = before; }, 1500);
-      });
-    }
+    const copier = event.target.closest("[data-copies], [data-copies-from]");
+    if (copier) copy(copier);
   });
+
+  // Copies an element, or a file of the console: a page shows control characters as escapes, a file has the characters.
+  async function copy(button) {
+    const before = button.dataset.before ?? button.textContent;
+    button.dataset.before = before;
+    button.setAttribute("aria-live", "polite");
+    try {
+      let text = document.getElementById(button.dataset.copies ?? "")?.textContent ?? "";
+      if (button.dataset.copiesFrom) {
+        const answer = await fetch(button.dataset.copiesFrom);
+        if (!answer.ok) throw new Error(`status ${answer.status}`);
+        text = await answer.text();
+      }
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Not copied";
+    }
+    setTimeout(() => { button.textContent = before; }, 3000);
+  }
 
   // Checkbox of a table's head: selects all rows of the page. Rows show that they are selected.
   document.addEventListener("change", (event) => {
     const box = event.target;
     if (!box.matches?.('input[type="checkbox"]')) return;
+    if (box.dataset.pauses !== undefined) {
+      document.getElementById(box.dataset.pauses)?.toggleAttribute("data-paused", box.checked);
+      if (!box.checked) for (const [part, event] of waiting) if (waiting.delete(part)) show(event);
+      return;
+    }
     if (box.dataset.selects !== undefined) {
       for (const each of document.querySelectorAll(`input[type="checkbox"][name="${CSS.escape(box.dataset.selects)}"]`)) {
         each.checked = box.checked;
