@@ -1,7 +1,104 @@
 """The form that sends a message."""
 
-from aiohttp import web
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tarry.console import pages
+from tarry.console.access import Problem, console_of
+from tarry.console.pages import explained
+from tarry.console.security import needs_write
+from tarry.console.send.form import SAMPLES_FOLDER, SYNTAX, MessageForm, at_queue, sample_files, sample_form
+from tarry.errors import TarryError
+from tarry.local.aws.client import send
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import queue_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from aiohttp import web
+
+    from tarry.console.access import Console
+
+MAX_DELAY_SECONDS = 43_200
 
 
 def routes(app: web.Application) -> None:
     """Add the routes of these pages."""
+    app.router.add_get("/send", _page, name="send")
+    app.router.add_post("/send", _send)
+
+
+def addresses_of(console: Console) -> dict[str, str]:
+    """Return the addresses of the queues of a console by name, dead-letter queues last."""
+    sources = [each.address for each in console.queues if each.address]
+    return {queue_name(each): each for each in [*sources, *console.dead_letter_queues]}
+
+
+async def _page(request: web.Request) -> web.Response:
+    console, query = console_of(request), request.query
+    names, hints = list(addresses_of(console)), list[str]()
+    form = MessageForm.of(query)
+    if sample := query.get("sample"):
+        form, hints = await console.in_thread(sample_form, _folder(console), sample)
+    return await _rendered(request, at_queue(form, names), names, hints=hints, sample=sample or "")
+
+
+@needs_write
+async def _send(request: web.Request) -> web.Response:
+    console, addresses = console_of(request), addresses_of(console_of(request))
+    form = MessageForm.of(await request.post())
+    if form.queue not in addresses:
+        raise Problem(f"This console has no queue {form.queue!r:.100}.", 404)
+    try:
+        message_id = await console.in_thread(_sent, console, addresses[form.queue], form)
+    except (UsageError, TarryError, ValueError, TypeError) as error:
+        text = explained(error) or _sentence(str(error))
+        return await _rendered(request, form, list(addresses), problem=text, status=400)
+    path = f"/message/{quote(message_id, safe='')}"
+    return await _rendered(request, form, list(addresses), sent=message_id, path=path)
+
+
+def _sent(console: Console, address: str, form: MessageForm) -> str:
+    """Send a message; return its id. Raises the errors of `tarry.Queue.send`."""
+    client = console.client("sqs")
+    [message_id] = send(
+        client,
+        address,
+        form.body,
+        delay=form.delay_seconds,
+        group_id=form.group or None,
+        attributes=form.attribute_values,
+    )
+    return message_id
+
+
+async def _rendered(
+    request: web.Request, form: MessageForm, names: Sequence[str], *, status: int = 200, **values: Any
+) -> web.Response:
+    console = console_of(request)
+    files = await console.in_thread(sample_files, _folder(console))
+    shown = {"hints": [], "sample": "", "sent": "", "path": "", "problem": "", **values}
+    return pages.render(
+        request,
+        "send/page.html",
+        status=status,
+        form=form,
+        queues=names,
+        fifo=[each.name for each in console.queues if each.name and each.name.endswith(".fifo")],
+        files=files,
+        syntax=SYNTAX,
+        max_delay=MAX_DELAY_SECONDS,
+        **shown,
+    )
+
+
+def _folder(console: Console) -> Path | None:
+    return None if console.template is None else console.template.path.parent / SAMPLES_FOLDER
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
