@@ -136,6 +136,13 @@ def test_watch_cannot_be_combined_with_event() -> None:
     assert "--watch cannot be combined with --event" in result.stderr
 
 
+@pytest.mark.parametrize(("option", "value"), [("--event", "template.yaml"), ("--endpoint-url", "http://127.0.0.1:9")])
+def test_the_console_of_tarry_local_needs_its_own_sqs_that_runs_until_it_is_ended(option: str, value: str) -> None:
+    result = CliRunner().invoke(app, ["local", "--console", option, value], terminal_width=200)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--console cannot be combined with {option}" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("library", "arguments", "extras"),
     [

@@ -16,6 +16,8 @@ from tarry.cli.options import Audit, EndpointUrl, Profile, Region, TemplateFile
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.console.access import Console
     from tarry.console.server import Served
     from tarry.template import Template
@@ -148,7 +150,7 @@ async def _serve(found: "Console", port: int, *, opens: bool) -> None:
         note("Press Enter for a new one-time address, Ctrl-C to stop.")
         if not (opens and _open(served.address())):
             _print_address(served)
-        _print_another_on_enter(served, asyncio.get_running_loop())
+        on_enter(lambda: _print_address(served), asyncio.get_running_loop())
         await asyncio.get_running_loop().create_future()
 
 
@@ -173,15 +175,15 @@ def _print_address(served: "Served") -> None:
     sys.stdout.flush()
 
 
-def _print_another_on_enter(served: "Served", loop: asyncio.AbstractEventLoop) -> None:
-    """Print a new address for each line of stdin."""
+def on_enter(action: "Callable[[], None]", loop: asyncio.AbstractEventLoop) -> None:
+    """Call ``action`` on the loop for each line of stdin."""
     if not _may_read():
         return
 
     def read() -> None:
         with suppress(OSError, ValueError, RuntimeError):
             for _ in sys.stdin:
-                loop.call_soon_threadsafe(_print_address, served)
+                loop.call_soon_threadsafe(action)
 
     threading.Thread(target=read, daemon=True).start()
 

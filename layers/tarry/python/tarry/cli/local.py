@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path  # noqa: TC003 Typer reads the annotations
@@ -17,12 +19,16 @@ from tarry.cli.findings import warn
 from tarry.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.runs.report import RunReport
+    from tarry.local.session import LocalRun
     from tarry.local.show.board import View
 
 EXAMPLE = """\
 tarry local --watch
+tarry local --watch --console
 tarry local --event events/orders.json --skip-time
 tarry local --event events/orders.json --expect committed=8,dead_lettered=2"""
 
@@ -117,6 +123,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             show_default=False,
         ),
     ] = None,
+    with_console: Annotated[
+        bool, typer.Option("--console", help="Serve tarry console too: prints its address, which works once.")
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
     ] = False,
@@ -151,6 +160,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.seeding import read_seed
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
+    if with_console:
+        with libraries("tarry local --console", "console,local-aws"):
+            import jinja2  # noqa: F401
 
     _check_together(
         event=event,
@@ -165,6 +177,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         port=port,
         keep=keep,
         seed=seed,
+        with_console=with_console,
     )
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
@@ -194,7 +207,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 check_keep(keep)
             plan = make_plan(settings, note)
             warn(findings_at_start(plan.template, plan.all_mappings))
-            report = (_play if skip_time else _run)(plan, settings, console)
+            report = _play(plan, settings, console) if skip_time else _run(plan, settings, console, with_console)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if report is not None:
@@ -219,16 +232,37 @@ def _print_env(port: int | None) -> None:
         typer.echo(exports_at(str(url)))
 
 
-def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:
+def _run(plan: RunPlan, settings: RunSettings, console: Console, with_console: bool) -> RunReport | None:
     """Run in real time, with a live view."""
     from tarry.local.runs.report import RunReport
     from tarry.local.session import run
-    from tarry.local.show.screen import PlainView, Screen
+    from tarry.local.show.screen import PlainView, RecordingView, Screen
 
     if settings.event is not None and not plan.samples:
         return RunReport(expected=settings.expected)
     view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
+    if with_console:
+        return run(plan, settings, RecordingView(view), note, _serve_console)
     return run(plan, settings, view, note)
+
+
+@asynccontextmanager
+async def _serve_console(running: LocalRun) -> AsyncIterator[None]:
+    """Serve the console of a `tarry local` within the context, and print its address."""
+    from tarry.cli.console import on_enter
+    from tarry.console.beside import serving_beside
+
+    async with serving_beside(running) as served:
+
+        def print_address() -> None:
+            running.cloud.note(
+                f"Console, at an address that works once (press Enter for another):\n{served.address()}", ""
+            )
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(print_address)  # after the hints for the terminal: the last lines stay on a small screen
+        on_enter(print_address, loop)
+        yield
 
 
 def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
@@ -246,7 +280,7 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     return replace(played.report, seconds=time.monotonic() - began)
 
 
-def _check_together(  # noqa: PLR0913 the options that exclude each other
+def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
     *,
     event: Path | None,
     functions: list[str] | None,
@@ -260,6 +294,7 @@ def _check_together(  # noqa: PLR0913 the options that exclude each other
     port: int | None,
     keep: Path | None,
     seed: Path | None,
+    with_console: bool,
 ) -> None:
     for is_set, name in (
         (queue, "--queue"),
@@ -280,5 +315,11 @@ def _check_together(  # noqa: PLR0913 the options that exclude each other
         raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
     if seed is not None and endpoint_url is not None:
         raise typer.BadParameter("--seed cannot be combined with --endpoint-url: make the calls there yourself")
+    if with_console and event is not None:
+        raise typer.BadParameter("--console cannot be combined with --event, which ends when its messages have settled")
+    if with_console and endpoint_url is not None:
+        raise typer.BadParameter(
+            "--console cannot be combined with --endpoint-url: use tarry console --endpoint-url URL"
+        )
     if keep is not None and keep == event:
         raise typer.BadParameter("--keep would overwrite the event: name another file")

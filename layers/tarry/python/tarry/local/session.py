@@ -3,9 +3,9 @@
 import asyncio
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 
 from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
@@ -17,15 +17,44 @@ from tarry.local.project import Note
 from tarry.local.reloading import Reloader
 from tarry.local.runs.keeping import keep, messages_left
 from tarry.local.runs.report import RunReport, Waits, dead_letters_of
-from tarry.local.show.board import Board, Outlook, View
+from tarry.local.show.board import Board, Outlook, Scene, View
 from tarry.local.show.timeline import counted
-from tarry.local.stories import MOST_STORIES, answer_to, keep_stories
+from tarry.local.stories import MOST_STORIES, answer_to, find_story, keep_stories
+from tarry.story.events import Story
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import queue_name
 
 GIVE_UP_SECONDS = 300.0
 CHECK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """A running `tarry local`, for the console beside it. Use it on its event loop."""
+
+    cloud: LocalCloud
+    outlook: Outlook
+
+    def scene(self) -> Scene:
+        """Return the queues, functions, messages and log lines of now."""
+        return self.outlook.scene(self.cloud)()
+
+    def story(self, message_id: str) -> Story | None:
+        """Return the story of a message by one of its ids; None if it is unknown, or was forgotten.
+
+        Raises:
+            UsageError: several messages have an id that begins so.
+        """
+        return find_story(self.outlook.board.stories_of(message_id, self.cloud.scheduler.now), message_id)
+
+    def body(self, message_id: str) -> str | None:
+        """Return the body of a message by one of its ids; None if it is unknown, or was forgotten."""
+        return self.outlook.board.body(message_id)
+
+
+Beside = Callable[[LocalRun], AbstractAsyncContextManager[None]]
+"""Returns a context that begins when the cloud has started, and ends before the cloud does."""
 
 
 async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note: Note) -> RunReport:
@@ -97,8 +126,15 @@ def _is_over(cloud: LocalCloud, outlook: Outlook, until: float) -> bool:
     return outlook.board.is_settled or (is_embedded and outlook.board.is_hopeless(until, outlook.loops.stuck))
 
 
-def run(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunReport | None:
+def run(plan: RunPlan, settings: RunSettings, view: View, note: Note, beside: Beside | None = None) -> RunReport | None:
     """Run the plan: with an event, until its messages have settled; otherwise until interrupted.
+
+    Args:
+        plan: The queues and functions to run.
+        settings: The settings of the run.
+        view: Shows what happens.
+        note: Called with hints for the developer.
+        beside: What runs beside the cloud, such as its console.
 
     Returns:
         The report, or None without an event.
@@ -108,12 +144,14 @@ def run(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunRepo
         KeyboardInterrupt: the run was interrupted before it started.
     """
     try:
-        return asyncio.run(_session(plan, settings, view, note))
+        return asyncio.run(_session(plan, settings, view, note, beside))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
 
-async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunReport | None:
+async def _session(
+    plan: RunPlan, settings: RunSettings, view: View, note: Note, beside: Beside | None
+) -> RunReport | None:
     _stop_on_sigterm()
     if settings.port is None and settings.event is None:
         settings = replace(settings, port=DEFAULT_PORT)
@@ -131,6 +169,8 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
             cloud.sqs.model.find_story = lambda wanted: answer_to(board.stories_of(wanted, cloud.scheduler.now), wanted)
         if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
             stack.enter_context(announced(cloud.url, plan.template.path))
+        if beside is not None:
+            await stack.enter_async_context(beside(LocalRun(cloud, outlook)))
         try:
             if settings.event is not None:
                 report = await play(cloud, outlook, settings, note)

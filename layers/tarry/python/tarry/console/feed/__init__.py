@@ -1,7 +1,24 @@
-"""The live feed of `tarry local`."""
+"""The live feed of `tarry local`: what happens to each message."""
 
-from aiohttp import web
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.console import pages
+from tarry.console.access import CONSOLE, console_of
+from tarry.console.feed.publishing import values_of
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
+    """Add the page, if the console is that of a running `tarry local`."""
+    if app[CONSOLE].local is not None:
+        app.router.add_get("/feed", _page, name="feed")
+
+
+async def _page(request: web.Request) -> web.Response:
+    local = console_of(request).local
+    assert local is not None
+    return pages.render(request, "feed/page.html", **values_of(local.scene()))

@@ -194,6 +194,11 @@ class Board:
         timeline = self._history.find(message_id)
         return self._shown(timeline) if timeline is not None and timeline.transitions else None
 
+    def body(self, message_id: str) -> str | None:
+        """Return the body of a message by its stable id, or by the id of one of its deliveries."""
+        timeline = self._history.find(message_id)
+        return None if timeline is None else timeline.body
+
     def stories(self, now: float, most: int) -> list[Story]:
         """Return the stories of the messages with the latest events, in the order of those."""
         timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]

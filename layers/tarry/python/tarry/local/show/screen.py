@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, TextIO, TypeVar
 
 from rich.console import Console, Group, RenderableType
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.local.background import in_background
-from tarry.local.show.board import FunctionRow, QueueRow, Scene
+from tarry.local.show.board import FunctionRow, QueueRow, Scene, View
 from tarry.local.show.log import LogLine, stamp
 from tarry.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
 from tarry.tooling.text import brief, coarse, one_line, printable
@@ -194,6 +194,25 @@ class PlainView:
         self._stream.flush()
         sys.stderr.write(f"{stamp(line.at)} {line}\n")
         sys.stderr.flush()
+
+
+class RecordingView:
+    """A display that also keeps the latest log lines, for the console of `tarry local`."""
+
+    def __init__(self, view: View) -> None:
+        self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
+        self._view = view
+
+    def step(self, message: MessageTimeline) -> None:
+        self._view.step(message)
+
+    def say(self, line: LogLine) -> None:
+        self.lines.append(line)
+        self._view.say(line)
+
+    def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
+        """Show the current ``scene`` until the context ends."""
+        return self._view.showing(scene)
 
 
 class Screen:
