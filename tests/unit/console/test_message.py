@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
+from tarry.console.message import page
+from tarry.outcome import State
+from tarry.story.events import Story, StoryEvent
+from tarry.story.searching import FoundStory
 from tests.consoles import Visitor, console_at, visiting
 from tests.scanned import HOSTILE, attribute, moved, project, recorded, scan
+from tests.unit.failed.dead_letters import NOW
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -172,3 +177,37 @@ def test_pictures_are_styled_by_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     [css] = pages("/pictures.css")
     assert css.startswith(".picture {")
     assert css.count("{") == css.count("}")
+
+
+def test_a_search_in_logs_shows_the_story_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan(monkeypatch, recorded("id-7"))
+    event = StoryEvent(NOW, State.WAITING_RETRY, queue="orders", attempt=1, delay=30, error=f"app.Timeout: {HOSTILE}")
+    story = Story("id-7", (event,), "CloudWatch Logs", NOW, is_whole=False, notes=("Lines may be missing.",))
+    answers = [
+        FoundStory(story, "Scanned 1 GB", is_complete=True),
+        FoundStory(None, "Scanned 2 GB", is_complete=True, not_found=f"no line names {HOSTILE}"),
+    ]
+    wanted: list[str] = []
+
+    def search(console: object, message_id: str) -> FoundStory:
+        wanted.append(message_id)
+        return answers.pop(0)
+
+    monkeypatch.setattr(page, "searched", search)
+
+    async def work(visitor: Visitor) -> None:
+        assert "Search the logs of shop" in (await visitor.get("/message/id-7-1")).text
+        found = await visitor.post("/message/id-7-1/story")
+        assert "Search the logs" not in found.text
+        assert "Scanned 1 GB" in found.text
+        assert "From CloudWatch Logs. Lines may be missing." in found.text
+        assert "Timeout: \\x1b[31m\\u202e&lt;script&gt;" in found.text
+        unknown = await visitor.get("/message/other-id")
+        assert (unknown.status, "Search the logs of shop" in unknown.text) == (404, True)
+        nothing = await visitor.post("/message/other-id/story", **{"HX-Request": "true"})
+        assert nothing.text.count("<html") == 0  # the part alone
+        assert "Nothing was found. Scanned 2 GB" in nothing.text
+        assert "no line names \\x1b[31m\\u202e&lt;script&gt;" in nothing.text
+        assert wanted == ["id-7", "other-id"]  # the stable id, if it is known
+
+    visited(work, stack="shop")

@@ -66,10 +66,7 @@ async def _page(request: web.Request) -> web.Response:
     dead_letter, is_whole = await _dead_letter(request, message_id)
     story = await known_story(console, dead_letter.id if dead_letter else message_id, dead_letter)
     if dead_letter is None and story is None:
-        searchable = console.stack is not None
-        return pages.render(
-            request, "message/unknown.html", status=404, id=message_id, searchable=searchable, path=path_of(message_id)
-        )
+        return pages.render(request, "message/unknown.html", status=404, id=message_id, path=path_of(message_id))
     text = _body_of(console, dead_letter if is_whole else None, message_id)
     return pages.render(
         request,
@@ -85,7 +82,7 @@ async def _page(request: web.Request) -> web.Response:
         attributes=_attributes(dead_letter) if dead_letter and is_whole and console.shows_bodies else [],
         has_body=text is not None,
         body=None if text is None else await _view(console, text, request.query),
-        **_story_values(story),
+        **_story_values(story, can_search=console.stack is not None),
     )
 
 
@@ -116,10 +113,15 @@ def _attributes(dead_letter: DeadLetterMessage) -> list[tuple[str, str, str]]:
     return [(name, kinds.get(name, ""), str(value)) for name, value in plain(dead_letter.attributes).items()]
 
 
-def _story_values(story: Story | None) -> dict[str, Any]:
+def _story_values(story: Story | None, *, can_search: bool) -> dict[str, Any]:
     if story is None:
-        return {"story": None}
-    return {"story": story, "picture": picture_of_story(story), "rows": [*rows_of(story)]}
+        return {"story": None, "can_search": can_search}
+    return {
+        "story": story,
+        "picture": picture_of_story(story),
+        "rows": [*rows_of(story)],
+        "can_search": can_search,
+    }
 
 
 # the body
@@ -254,5 +256,5 @@ async def _search(request: web.Request) -> web.Response:
         cost=found.cost,
         not_found=found.not_found,
         is_complete=found.is_complete,
-        **_story_values(found.story),
+        **_story_values(found.story, can_search=False),
     )
