@@ -91,7 +91,8 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
             assert built == {path.name for path in folder.glob("*.py")} | own_tarry
     package = {path.name for path in (build / "RedriveFunction/tarry").iterdir()}
     assert package >= {"failed", "tooling", "sqs"}
-    assert not package & {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "__pycache__"}
+    unused = {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "console", "planning", "story"}
+    assert not package & (unused | {"__pycache__"})
 
 
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
