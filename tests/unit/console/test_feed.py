@@ -26,7 +26,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 def message(name: str, *states: State, why: str = "", lost: str = "") -> MessageTimeline:
     steps = [Transition(NOON + place, state, name, "orders", 1) for place, state in enumerate(states)]
-    steps[-1] = replace(steps[-1], why=why, delay=90 if states[-1] is State.WAITING_RETRY else None)
+    steps[-1] = steps[-1]._replace(why=why, delay=90 if states[-1] is State.WAITING_RETRY else None)
     return MessageTimeline(name, "orders", steps=steps, lost=lost)
 
 
