@@ -162,10 +162,16 @@ _VALUES: dict[GroupBy, Callable[[DeadLetterMessage], str | None]] = {
 
 
 def as_value(text: Any) -> str:
-    """Return a text as the VALUE of a condition: quoted if it would be read as JSON, or loses spaces around it."""
+    """Return a text as the VALUE of a condition.
+
+    It is quoted if it would be read as JSON, or would change on its way through a terminal or a form: spaces around it,
+    line ends, control characters, lone surrogates.
+    """
+    if text is None:
+        return "null"
     try:
         json.loads(text)
-    except (TypeError, ValueError):
-        if text is None or text == text.strip():
-            return "null" if text is None else str(text)
+    except (ValueError, RecursionError):
+        if text == text.strip() and text.isprintable():
+            return str(text)
     return json.dumps(text)
