@@ -21,7 +21,7 @@ from tarry.console.dead_letters.jobs import JOBS, NOUNS, Busy
 from tarry.console.dead_letters.previews import planned
 from tarry.console.dead_letters.settings import RetryForm, parsed
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
-from tarry.console.pages import fragment, is_fragment, render
+from tarry.console.pages import explained, fragment, is_fragment, render
 from tarry.errors import TarryError
 from tarry.failed.canary import check_can_watch
 from tarry.failed.groups import GroupBy
@@ -203,15 +203,18 @@ async def index(request: web.Request) -> web.Response:
     )
     rows = []
     for name, answer in zip(_names(console), answers, strict=True):
-        if isinstance(answer, BaseException) and not isinstance(answer, TarryError):
-            raise answer
+        problem = ""
+        if isinstance(answer, BaseException):
+            if not isinstance(answer, Exception) or (text := explained(answer)) is None:
+                raise answer
+            problem = text
         job = request.app[JOBS].active(name)
         rows.append(
             {
                 "name": name,
                 "about": None if isinstance(answer, BaseException) else answer.about,
                 "in_flight": 0 if isinstance(answer, BaseException) else answer.in_flight,
-                "problem": _sentence(answer) if isinstance(answer, Exception) else "",
+                "problem": problem,
                 "snapshot": snapshot_of(request, name),
                 "job": job and job.view(),
             }
@@ -227,7 +230,7 @@ async def groups(request: web.Request) -> web.Response:
         raise Problem(f"Dead letters cannot be grouped by {by!r}. Group them by {', '.join(GROUPINGS)}.")
     snapshot, page = snapshot_of(request, queue.name), None
     if snapshot is not None:
-        found = await console_of(request).in_thread(snapshot.groups, by)
+        found = await console_of(request).compute(snapshot.groups, by)
         page = page_of(found, _number(request))
         page = page._replace(rows=[group_row(each) for each in page.rows])
     return render(request, "dead_letters/groups.html", **_about(request, queue), by=by, groupings=GROUPINGS, page=page)
@@ -271,7 +274,7 @@ async def listed(request: web.Request) -> web.Response:
     typed, problem = next(iter(problems.items()), ("", None))
     where = tuple(each for each in choice_of(request.query).where if each not in problems)
     choice = Choice(where=where, everything=not where)
-    matching = await console.in_thread(snapshot.matching, choice.selection())
+    matching = await console.compute(snapshot.matching, choice.selection())
     page = page_of(matching.dead_letters, _number(request))
     return render(
         request,
@@ -302,14 +305,14 @@ async def condition(request: web.Request) -> web.Response:
     choice = Choice(where=tuple(each for each in choice_of(request.query).where if each not in problems))
     typed = request.query.getall("where", [""])[-1]
     problem = problems.get(typed.strip())
-    found = await console.in_thread(suggestions, typed, snapshot, shows_bodies=console.shows_bodies)
+    found = await console.compute(suggestions, typed, snapshot, shows_bodies=console.shows_bodies)
     count, is_slow = None, False
     if problem is None and typed.strip():
         is_slow = len(snapshot) > COMPARED_WHILE_TYPING and any(
             each.needs_body for each in choice.selection().conditions
         )
     if problem is None and typed.strip() and not is_slow:
-        count = len((await console.in_thread(snapshot.matching, choice.selection())).dead_letters)
+        count = len((await console.compute(snapshot.matching, choice.selection())).dead_letters)
     others = choice.without(typed.strip())
     return render(
         request,
@@ -346,17 +349,18 @@ async def _retry_preview(request: web.Request, form: MultiMapping[Any], problem:
     except (UsageError, TarryError) as error:
         problem = problem or _sentence(error)
     until = _until(form, snapshot, choice)
-    matching = await console.in_thread(snapshot.matching, choice.selection(until))
+    matching = await console.compute(snapshot.matching, choice.selection(until))
     plan = None
     if not problem:
         try:
-            plan = await console.in_thread(_plan, console, queue, matching.dead_letters, settings)
+            plan = await console.in_thread(_plan, console, queue, matching.dead_letters, settings, bool(choice.ids))
         except TarryError as error:
             problem = _sentence(error)
     return render(
         request,
         "dead_letters/retry.html",
-        status=400 if problem and not is_fragment(request) else 200,
+        status=(400 if problem else 409 if _is_older(form, snapshot) else 200) if not is_fragment(request) else 200,
+        is_older=_is_older(form, snapshot),
         **_about(request, queue),
         choice=choice,
         until=until,
@@ -373,19 +377,30 @@ async def _retry_preview(request: web.Request, form: MultiMapping[Any], problem:
     )
 
 
-def _plan(console: Console, queue: DeadLetterQueue, dead_letters: list[DeadLetterMessage], settings: RetryForm) -> Any:
+def _plan(
+    console: Console,
+    queue: DeadLetterQueue,
+    dead_letters: list[DeadLetterMessage],
+    settings: RetryForm,
+    by_id: bool,
+) -> Any:
     routes = failed.Routes(queue, settings.to, console.known)
     if settings.canary is not None:
         with failed.opened(queue) as inspection:
             check_can_watch(inspection)
-    return planned(dead_letters, routes.target)
+    return planned(dead_letters, routes.target, by_id=by_id)
 
 
 def _until(form: MultiMapping[Any], snapshot: Snapshot, choice: Choice) -> str | None:
-    """Return the time until which dead letters are chosen: that of the scan, so that none is chosen unseen."""
+    """Return the time until which dead letters are chosen: that of the scan."""
     if choice.ids:
         return None
-    return str(form.get("until") or "") or snapshot.until
+    return ("" if _is_older(form, snapshot) else str(form.get("until") or "")) or snapshot.until
+
+
+def _is_older(form: MultiMapping[Any], snapshot: Snapshot) -> bool:
+    """Whether a form is that of a preview of an earlier scan."""
+    return str(form.get("scan") or snapshot.scan) != snapshot.scan
 
 
 def _place(console: Console) -> list[str]:
@@ -411,8 +426,10 @@ async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamRespo
         settings = parsed(form, by_id=bool(choice.ids))
     except (UsageError, TarryError) as error:
         return await _retry_preview(request, form, _sentence(error))
-    selection = choice.selection(_until(form, snapshot, choice))
-    count = len((await console.in_thread(snapshot.matching, selection)).dead_letters)
+    if _is_older(form, snapshot):
+        return await _retry_preview(request, form)
+    selection = snapshot.seen(choice.selection(_until(form, snapshot, choice)))
+    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     words = choice.words(count, queue.name)
 
     def work(job: QueueJob) -> None:
@@ -439,11 +456,12 @@ async def _remove_preview(request: web.Request, form: MultiMapping[Any], problem
     snapshot = _scanned(request, queue.name)
     choice = _choice(form, shows_bodies=console.shows_bodies)
     until = _until(form, snapshot, choice)
-    matching = await console.in_thread(snapshot.matching, choice.selection(until))
+    matching = await console.compute(snapshot.matching, choice.selection(until))
     return render(
         request,
         "dead_letters/remove.html",
-        status=400 if problem else 200,
+        status=400 if problem else 409 if _is_older(form, snapshot) else 200,
+        is_older=_is_older(form, snapshot),
         **_about(request, queue),
         choice=choice,
         until=until,
@@ -472,8 +490,10 @@ async def start_removal(request: web.Request) -> web.StreamResponse:
     if _asks_for_name(console, choice) and (typed := str(form.get("name", "")).strip()) != queue.name:
         problem = f"{typed!r} is not {queue.name}: no dead letter was removed. Type the name of the queue."
         return await _remove_preview(request, form, problem)
-    selection = choice.selection(_until(form, snapshot, choice))
-    count = len((await console.in_thread(snapshot.matching, selection)).dead_letters)
+    if _is_older(form, snapshot):
+        return await _remove_preview(request, form)
+    selection = snapshot.seen(choice.selection(_until(form, snapshot, choice)))
+    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     title = f"Removal of {choice.words(count, queue.name)}"
     job = _start(
         request,
@@ -515,7 +535,7 @@ async def _whole(request: web.Request, queue: str, given: str) -> DeadLetterMess
     if not console.shows_bodies:
         raise Problem(NO_BODIES, 403)
     delivery_id = snapshot.find(given)
-    found = None if delivery_id is None else await console.in_thread(snapshot.whole, delivery_id)
+    found = None if delivery_id is None else await console.compute(snapshot.whole, delivery_id)
     if found is not None:
         return found
     if delivery_id is not None:
@@ -546,7 +566,7 @@ async def check_edit(request: web.Request) -> web.Response:
         failed.edit(dead_letter, body, console.world.clock.time())
     except failed.CannotEdit as error:
         problem = _sentence(error)
-    found = await console.in_thread(changes, dead_letter.body, body)
+    found = await console.compute(changes, dead_letter.body, body)
     return render(request, "dead_letters/changes.html", problem=problem, changes=found)
 
 
@@ -665,7 +685,7 @@ async def audit(request: web.Request) -> web.Response:
     console = console_of(request)
     path = audit_file(console.audit_path)
     try:
-        found = await console.in_thread(read_audit, path)
+        found = await console.compute(read_audit, path, shows_bodies=console.shows_bodies)
     except OSError as error:
         raise Problem(f"The audit file {path} cannot be read: {error.strerror or error}.", 500) from error
     return render(request, "dead_letters/audit.html", path=str(path), audit=found)

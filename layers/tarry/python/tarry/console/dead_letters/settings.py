@@ -13,6 +13,7 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MAX_DIGITS = 10
 CONCURRENCY = 4
 """The threads of a retry without a rate: each receives ten dead letters, sends them, and deletes them."""
 NAMES = ("canary", "within", "rate", "max_return", "to")
@@ -66,7 +67,7 @@ def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
     typed = {name: text for name in NAMES if (text := str(form.get(name, "")).strip())}
     canary = None
     if "canary" in typed:
-        if not (typed["canary"].isascii() and typed["canary"].isdecimal()):
+        if not (typed["canary"].isascii() and typed["canary"].isdecimal() and len(typed["canary"]) < MAX_DIGITS):
             raise UsageError(f"the number of canaries must be a whole number, such as 10, got {typed['canary']!r:.50}")
         canary = int(typed["canary"])
     if canary is not None and by_id:
