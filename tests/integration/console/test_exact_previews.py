@@ -260,3 +260,22 @@ def test_a_removal_writes_an_archive_that_only_its_user_can_read(shop: ServedSho
     archives: list[Path] = []
     visited(shop, work)
     assert archives[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_settings_that_the_preview_does_not_show_yet_start_nothing(shop: ServedShop) -> None:
+    """The preview follows a field after some 400 ms; a quick click is faster."""
+    shop.put(2)
+    shop.sqs.queue("elsewhere")
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        fields = previewed((await visitor.get(f"{PAGE}/retry?all=1")).text)
+        answer = await visitor.post(f"{PAGE}/retry/start", {**fields, "to": "elsewhere"})
+        assert answer.status == 409
+        assert "The settings were changed since this preview was shown, so nothing was started." in text_of(answer.text)
+        assert "2 messages are sent to elsewhere" in text_of(answer.text)
+        shown = previewed(answer.text)
+        assert "done 2 retried" in await done(visitor, "/retry/start", {**shown, "to": "elsewhere"})
+        assert sorted(shop.bodies("elsewhere")) == [0, 1]
+
+    visited(shop, work)

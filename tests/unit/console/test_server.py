@@ -115,7 +115,7 @@ def test_a_page_of_another_port_cannot_load_a_page_as_a_picture_or_in_a_frame() 
             ("same-origin", "empty", 200),
             ("none", "document", 200),
         ):
-            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": part}
+            headers: dict[str, Any] = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": part}
             assert (await visitor.get("/", **headers)).status == status, headers
 
     visited(work)
@@ -142,7 +142,7 @@ def test_without_write_a_change_is_refused_with_the_option_that_allows_it(monkey
     async def work(visitor: Visitor) -> None:
         answer = await visitor.post("/change")
         assert (answer.status, READ_ONLY in answer.text) == (403, True)
-        part = await visitor.post("/change", **{"HX-Request": "true"})
+        part = await visitor.post("/change", None, **{"HX-Request": "true"})
         assert (part.status, part.headers["HX-Retarget"], "<html" in part.text) == (403, "#problem", False)
 
     visited(work)

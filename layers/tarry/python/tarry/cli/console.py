@@ -155,7 +155,7 @@ async def _serve(found: "Console", port: int, *, opens: bool) -> None:
 
 async def _opened(found: "Console", served: "Served", *, opens: bool) -> None:
     """Open a one-time address in the browser; print it if there is none, or if none is to be opened."""
-    # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop, and ends when it is closed.
+    # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop until it is closed.
     if not (opens and await found.compute(_open, served.address())):
         _print_address(served)
 

@@ -60,6 +60,8 @@ GROUPINGS: dict[GroupBy, str] = {
 }
 SHOWN_IDS = 20
 NO_BODIES = "This console shows no bodies (--no-bodies), so it cannot edit one."
+SCANNED_AGAIN = "The queue was scanned again since this page was opened"
+OTHER_SETTINGS = "The settings were changed since this preview was shown"
 NO_SCAN = "This needs a scan of {queue}: open its page and scan it first."
 
 
@@ -339,7 +341,9 @@ async def _form(request: web.Request) -> MultiMapping[Any]:
     return request.query if request.method == "GET" else await request.post()
 
 
-async def _retry_preview(request: web.Request, form: MultiMapping[Any], problem: str = "") -> web.Response:
+async def _retry_preview(
+    request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
+) -> web.Response:
     console, queue = console_of(request), await queue_of(request)
     snapshot = _scanned(request, queue.name)
     choice = _choice(form, shows_bodies=console.shows_bodies)
@@ -359,8 +363,8 @@ async def _retry_preview(request: web.Request, form: MultiMapping[Any], problem:
     return render(
         request,
         "dead_letters/retry.html",
-        status=(400 if problem else 409 if _is_older(form, snapshot) else 200) if not is_fragment(request) else 200,
-        is_older=_is_older(form, snapshot),
+        status=(400 if problem else 409 if changed else 200) if not is_fragment(request) else 200,
+        changed=changed,
         **_about(request, queue),
         choice=choice,
         until=until,
@@ -427,7 +431,9 @@ async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamRespo
     except (UsageError, TarryError) as error:
         return await _retry_preview(request, form, _sentence(error))
     if _is_older(form, snapshot):
-        return await _retry_preview(request, form)
+        return await _retry_preview(request, form, changed=SCANNED_AGAIN)
+    if str(form.get("previewed", settings.text)) != settings.text:
+        return await _retry_preview(request, form, changed=OTHER_SETTINGS)
     selection = snapshot.seen(choice.selection(_until(form, snapshot, choice)))
     count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     words = choice.words(count, queue.name)
@@ -451,7 +457,9 @@ async def remove(request: web.Request) -> web.Response:
     return await _remove_preview(request, await _form(request))
 
 
-async def _remove_preview(request: web.Request, form: MultiMapping[Any], problem: str = "") -> web.Response:
+async def _remove_preview(
+    request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
+) -> web.Response:
     console, queue = console_of(request), await queue_of(request)
     snapshot = _scanned(request, queue.name)
     choice = _choice(form, shows_bodies=console.shows_bodies)
@@ -460,8 +468,8 @@ async def _remove_preview(request: web.Request, form: MultiMapping[Any], problem
     return render(
         request,
         "dead_letters/remove.html",
-        status=400 if problem else 409 if _is_older(form, snapshot) else 200,
-        is_older=_is_older(form, snapshot),
+        status=400 if problem else 409 if changed else 200,
+        changed=changed,
         **_about(request, queue),
         choice=choice,
         until=until,
@@ -491,7 +499,7 @@ async def start_removal(request: web.Request) -> web.StreamResponse:
         problem = f"{typed!r} is not {queue.name}: no dead letter was removed. Type the name of the queue."
         return await _remove_preview(request, form, problem)
     if _is_older(form, snapshot):
-        return await _remove_preview(request, form)
+        return await _remove_preview(request, form, changed=SCANNED_AGAIN)
     selection = snapshot.seen(choice.selection(_until(form, snapshot, choice)))
     count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     title = f"Removal of {choice.words(count, queue.name)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed.canary import Canary
@@ -45,6 +46,11 @@ class RetryForm(NamedTuple):
         """The settings as options of `tarry failed retry`."""
         options = [part for name, text in self.typed for part in (f"--{name.replace('_', '-')}", text)]
         return options + (["--concurrency", str(self.concurrency)] if self.concurrency > 1 else [])
+
+    @property
+    def text(self) -> str:
+        """The settings on one line: other settings have another one."""
+        return json.dumps(self.typed)
 
     def fields(self) -> dict[str, Any]:
         """Return the settings for the audit."""
