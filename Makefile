@@ -17,8 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test browser-test simulate referee soak check format docs bench build deploy layer-size template-check checkov \
-    deploy-check cdk clients aws-facts lock clean
+.PHONY: help setup run test browser browser-test console-pictures simulate referee soak check format docs bench build \
+    deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -30,6 +30,7 @@ help:
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
 	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
+	@echo "make console-pictures draw the pictures of tarry console in docs/images, with Chromium"
 	@echo "make bench          measure tarry beside Powertools, and write docs/performance.md; QUICK=1 for a small pass"
 	@echo "make build          validate the template and build the deployment package"
 	@echo "make deploy         build and deploy the stack, as samconfig.toml says; ARGS=--guided asks for everything"
@@ -51,11 +52,13 @@ test: check
 	@$(BIN)/pytest -q -n auto --dist worksteal
 
 # "make test" runs these as well where it finds a browser, and skips them elsewhere.
-browser-test: $(READY)
+browser-test: $(READY) browser
+	@$(BIN)/pytest -q tests/browser
+
+browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 	    { echo "No Chromium is on the PATH. Install one: apt-get install chromium (Debian), snap install chromium" \
 	    "(Ubuntu), brew install --cask chromium (macOS), or Google Chrome as google-chrome."; exit 1; }
-	@$(BIN)/pytest -q tests/browser
 
 SEEDS ?= 5000
 
@@ -86,6 +89,9 @@ format: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m tests.reference
+
+console-pictures: $(READY) browser
+	@$(BIN)/python -m tests.browser.pictures
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIGHT_AND_DARK = ("light", "dark")
@@ -23,18 +23,23 @@ MILLISECONDS = 60_000
 """The limit of each wait. No test needs this long, even on a busy machine."""
 
 
-@pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    """The browser of all tests here."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def launched(playwright: Playwright) -> Browser:
+    """Start the Chromium of this machine; skip the test if there is none."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH; make browser-test says how to get one")
     arguments = ["--disable-dev-shm-usage"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--no-sandbox")  # the sandbox refuses to run as root
+    return playwright.chromium.launch(executable_path=path, args=arguments)
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    """The browser of all tests here."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = launched(playwright)
         api.expect.set_options(timeout=MILLISECONDS)
         yield browser
         browser.close()

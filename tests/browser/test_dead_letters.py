@@ -174,6 +174,7 @@ def test_groups_are_tried_out_retried_with_canaries_edited_removed_and_audited(
     page.get_by_label("Canaries first").fill("2")
     page.get_by_label("Watch them for").fill("1s")
     expect(happens).to_contain_text("2 dead letters are sent first and watched.")
+    expect(happens).to_contain_text("--canary 2 --within 1s")
     page.get_by_role("button", name="Dry run").click()
     expect(page.locator(".badge-good")).to_have_text("done")
     expect(page.get_by_role("region", name="Job")).to_contain_text("28 would be retried")
@@ -182,6 +183,7 @@ def test_groups_are_tried_out_retried_with_canaries_edited_removed_and_audited(
     page.get_by_label("Canaries first").fill("2")
     page.get_by_label("Watch them for").fill("1s")
     expect(happens).to_contain_text("2 dead letters are sent first and watched.")
+    expect(happens).to_contain_text("--canary 2 --within 1s")
     page.get_by_role("button", name="Retry 28").click()
     expect(page.locator(".badge-good")).to_have_text("done")
     assert len(ids(sqs, "cards")) == 28

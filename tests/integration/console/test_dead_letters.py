@@ -91,7 +91,7 @@ def sqs_answers(shop: ServedShop, answer: Callable[[str, dict[str, Any]], None])
         answer(operation, parameters)
         return before(operation, parameters, *args, **kwargs)
 
-    sqs.call = call  # type: ignore[method-assign]
+    sqs.call = call  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -13,7 +13,8 @@ from tarry.console.dead_letters.changes import changes
 from tarry.console.dead_letters.choices import MAX_IDS, Choice, choice_of, command
 from tarry.console.dead_letters.filters import problem_of, suggestions
 from tarry.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.console.dead_letters.pages import page_of, with_line_ends_of
+from tarry.console.dead_letters.pages.edits import with_line_ends_of
+from tarry.console.dead_letters.pages.rows import page_of
 from tarry.console.dead_letters.previews import Destination, Hindered, planned
 from tarry.console.dead_letters.settings import parsed
 from tarry.console.dead_letters.snapshots import Snapshot, Snapshots

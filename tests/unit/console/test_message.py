@@ -204,7 +204,7 @@ def test_a_search_in_logs_shows_the_story_or_why_there_is_none(monkeypatch: pyte
         assert "Timeout: \\x1b[31m\\u202e&lt;script&gt;" in found.text
         unknown = await visitor.get("/message/other-id")
         assert (unknown.status, "Search the logs of shop" in unknown.text) == (404, True)
-        nothing = await visitor.post("/message/other-id/story", **{"HX-Request": "true"})
+        nothing = await visitor.post("/message/other-id/story", None, **{"HX-Request": "true"})
         assert nothing.text.count("<html") == 0  # the part alone
         assert "Nothing was found. Scanned 2 GB" in nothing.text
         assert "no line names \\x1b[31m\\u202e&lt;script&gt;" in nothing.text

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.console import overview
 from tarry.console.access import Console, Place, WatchedQueue
 from tarry.console.overview import sampling
 from tests.consoles import Visitor, visiting
@@ -48,15 +47,9 @@ class Clients:
         return self._metrics()
 
 
-def seen(
-    clients: Clients,
-    look: Callable[[Visitor], Any],
-    monkeypatch: pytest.MonkeyPatch,
-    first_seconds: float = PATIENCE_SECONDS,
-) -> Any:
+def seen(clients: Clients, look: Callable[[Visitor], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of ``look`` at a console with one queue."""
     monkeypatch.setattr(sampling, "AWS_SECONDS", 0.01)
-    monkeypatch.setattr(overview, "FIRST_SECONDS", first_seconds)
     place = Place("AWS", "eu-west-1", "123456789012")
     console = Console(clients, place, [WatchedQueue("https://sqs/123456789012/orders")])
 
@@ -68,7 +61,10 @@ def seen(
 
 
 async def page_of(visitor: Visitor) -> str:
-    return (await visitor.get("/")).text
+    """Return the overview once the queue was read."""
+    while "Reading the queues." in (text := (await visitor.get("/")).text):
+        pass
+    return text
 
 
 def test_account_region_and_access_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,20 +93,33 @@ def test_an_sqs_that_throttles_leaves_the_last_numbers_on_the_page_with_its_erro
     assert "4,321" in text
 
 
-def test_a_page_does_not_wait_for_an_sqs_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = threading.Event()
+def test_the_first_page_waits_for_no_request_and_gets_a_reading_that_came_before_it_listened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, end = threading.Event(), threading.Event(), threading.Event()
+    begun = iter([first])
 
     def attributes() -> dict[str, str]:
+        if (answers := next(begun, end)) is end:
+            second.set()  # so the first reading is published
         assert answers.wait(PATIENCE_SECONDS)
-        return {}
+        return {"ApproximateNumberOfMessages": "4321"}
 
-    async def look(visitor: Visitor) -> str:
+    async def look(visitor: Visitor) -> tuple[str, str]:
         try:
-            return await page_of(visitor)
+            page, text = (await visitor.get("/")).text, ""
+            first.set()
+            await asyncio.to_thread(second.wait, PATIENCE_SECONDS)
+            async with visitor.http.get(f"{visitor.url}/live?topic=overview") as stream:
+                while "4,321" not in text:
+                    text += (await stream.content.readany()).decode()
+            return page, text
         finally:
-            answers.set()
+            first.set()
+            end.set()
 
-    assert "Reading the queues." in seen(Clients(attributes), look, monkeypatch, first_seconds=0)
+    page, text = seen(Clients(attributes), look, monkeypatch)
+    assert ("Reading the queues." in page, "4,321" in page, "4,321" in text) == (True, False, True)
 
 
 def test_cloudwatch_that_refuses_leaves_ages_and_rates_unknown_with_the_permission(

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tarry.console import server
-from tarry.console.security import NO_SESSION, READ_ONLY, USED, needs_write
+from tarry.console.security import NO_SESSION, READ_ONLY, USED, Gate, needs_write
 from tests.consoles import Visitor, console_at, visiting
 
 NOWHERE = "http://127.0.0.1:1"
@@ -104,6 +104,23 @@ def test_a_foreign_origin_is_refused_also_with_the_csrf_token(origin: str) -> No
     visited(work)
 
 
+def test_a_page_of_another_port_cannot_load_a_page_as_a_picture_or_in_a_frame() -> None:
+    """Its browser sends the cookie, since a port does not make another site, and no Origin."""
+
+    async def work(visitor: Visitor) -> None:
+        for site, part, status in (
+            ("same-site", "image", 403),
+            ("cross-site", "iframe", 403),
+            ("same-site", "document", 200),
+            ("same-origin", "empty", 200),
+            ("none", "document", 200),
+        ):
+            headers: dict[str, Any] = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": part}
+            assert (await visitor.get("/", **headers)).status == status, headers
+
+    visited(work)
+
+
 def test_a_post_needs_the_csrf_token_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     _add_change(monkeypatch)
 
@@ -125,7 +142,7 @@ def test_without_write_a_change_is_refused_with_the_option_that_allows_it(monkey
     async def work(visitor: Visitor) -> None:
         answer = await visitor.post("/change")
         assert (answer.status, READ_ONLY in answer.text) == (403, True)
-        part = await visitor.post("/change", **{"HX-Request": "true"})
+        part = await visitor.post("/change", None, **{"HX-Request": "true"})
         assert (part.status, part.headers["HX-Retarget"], "<html" in part.text) == (403, "#problem", False)
 
     visited(work)
@@ -159,3 +176,9 @@ def _add_change(monkeypatch: pytest.MonkeyPatch) -> None:
             app.router.add_post("/change", change)
 
     monkeypatch.setattr(server, "send", Changing)
+
+
+def test_at_port_80_host_and_origin_have_no_port() -> None:
+    gate = Gate()
+    gate.port = 80
+    assert gate.hosts == {"127.0.0.1", "localhost"}

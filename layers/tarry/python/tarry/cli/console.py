@@ -148,10 +148,16 @@ async def _serve(found: "Console", port: int, *, opens: bool) -> None:
         access = "It can change messages (--write)." if found.can_write else "It is read-only; --write allows changes."
         note(f"Console for {_about(found)} at {served.url}. {access}")
         note("Press Enter for a new one-time address, Ctrl-C to stop.")
-        if not (opens and _open(served.address())):
-            _print_address(served)
         on_enter(lambda: _print_address(served), asyncio.get_running_loop())
+        await _opened(found, served, opens=opens)
         await asyncio.get_running_loop().create_future()
+
+
+async def _opened(found: "Console", served: "Served", *, opens: bool) -> None:
+    """Open a one-time address in the browser; print it if there is none, or if none is to be opened."""
+    # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop until it is closed.
+    if not (opens and await found.compute(_open, served.address())):
+        _print_address(served)
 
 
 def _about(found: "Console") -> str:

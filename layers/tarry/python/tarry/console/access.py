@@ -28,6 +28,8 @@ R = TypeVar("R")
 
 THREADS = 8
 """The most requests of pages at once. Jobs have threads of their own, so that they block no page."""
+COMPUTING = 4
+"""The most computations of pages at once: those that need no request, such as a filter of what a scan has found."""
 DEFAULT_KEEPALIVE_SECONDS = 60.0
 
 
@@ -169,6 +171,7 @@ class Console:
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
         self._slots = asyncio.Semaphore(THREADS)
+        self._own_slots = asyncio.Semaphore(COMPUTING)
 
     @property
     def dead_letter_queues(self) -> tuple[str, ...]:
@@ -189,6 +192,15 @@ class Console:
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that makes requests in a thread, in the world of this console; return its result."""
+        return await self._in_slot(self._slots, function, *args, **kwargs)
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that makes no requests in a thread; return its result. An SQS that hangs does not delay it."""
+        return await self._in_slot(self._own_slots, function, *args, **kwargs)
+
+    async def _in_slot(
+        self, slots: asyncio.Semaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -200,7 +212,7 @@ class Console:
             else:
                 _resolve(loop, answer, answer.set_result, result)
 
-        async with self._slots:
+        async with slots:
             # A daemon: a request that hangs does not keep the stopped console alive, as a thread of an executor would.
             threading.Thread(target=work, daemon=True).start()
             return await answer

@@ -26,7 +26,11 @@ CSRF_HEADER = "X-CSRF-Token"
 TOKEN_PATH = "/open"
 STATIC = "/static/"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+FOREIGN = frozenset({"cross-site", "same-site"})
+"""The values of Sec-Fetch-Site for requests of other pages: another port is the same site, but another page."""
 MAX_SESSIONS = 100
+HTTP_PORT = 80
+"""The port that browsers leave out of Host and Origin."""
 HEADERS = {
     # Neither inline scripts nor inline styles run, so text that is not escaped by mistake can do nothing.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -104,7 +108,8 @@ class Gate:
     @property
     def hosts(self) -> frozenset[str]:
         """The values of Host that are this console; other names could be those of a foreign page (DNS rebinding)."""
-        return frozenset({f"127.0.0.1:{self.port}", f"localhost:{self.port}"})
+        end = "" if self.port == HTTP_PORT else f":{self.port}"
+        return frozenset({f"127.0.0.1{end}", f"localhost{end}"})
 
     def check_address(self, request: web.Request) -> None:
         """Check the headers Host and Origin. Raises `RefusedRequest`."""
@@ -115,6 +120,10 @@ class Gate:
             )
         origin = request.headers.get("Origin")
         if origin is None and request.method in SAFE_METHODS:
+            # To other ports of a host, browsers send strict cookies, and with an <img> no Origin.
+            site, part = request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest", "document")
+            if site in FOREIGN and part != "document":
+                raise RefusedRequest(403, "The request comes from another page. It was refused.")
             return
         if origin != f"http://{host}":
             raise RefusedRequest(

@@ -159,7 +159,7 @@ def _operator(text: str) -> tuple[int, str]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -70,17 +70,18 @@ class GroupCounts:
         with self._lock:
             group = self._counted.get(value)
             if group is None:
-                self._counted[value] = Group(self.by, value, 1, at, at, dead_letter.id, _short(dead_letter))
+                self._counted[value] = Group(self.by, value, 1, at, at, dead_letter.id, dead_letter.failure)
                 return
             first = min(filter(None, (group.first, at)), default=None)
             last = max(filter(None, (group.last, at)), default=None)
             is_latest = at is not None and at == last
-            example = (dead_letter.id, _short(dead_letter)) if is_latest else (group.example, group.failure)
+            example = (dead_letter.id, dead_letter.failure) if is_latest else (group.example, group.failure)
             self._counted[value] = Group(self.by, value, group.count + 1, first, last, *example)
 
     def largest_first(self) -> list[Group]:
         """Return the groups, the largest first."""
-        return sorted(self._counted.values(), key=lambda group: (-group.count, group.value or ""))
+        found = [each._changed(failure=_short(each.failure)) for each in self._counted.values()]
+        return sorted(found, key=lambda group: (-group.count, group.value or ""))
 
 
 def groups(
@@ -131,8 +132,7 @@ def counting(
         yield
 
 
-def _short(dead_letter: DeadLetterMessage) -> FailureRecord | None:
-    failure = dead_letter.failure
+def _short(failure: FailureRecord | None) -> FailureRecord | None:
     if failure is None:
         return None
     names = ("reason", "type", "message", "fingerprint")
@@ -162,10 +162,16 @@ _VALUES: dict[GroupBy, Callable[[DeadLetterMessage], str | None]] = {
 
 
 def as_value(text: Any) -> str:
-    """Return a text as the VALUE of a condition: quoted if it would be read as JSON, or loses spaces around it."""
+    """Return a text as the VALUE of a condition.
+
+    It is quoted if it would be read as JSON, or would change on its way through a terminal or a form: spaces around it,
+    line ends, control characters, lone surrogates.
+    """
+    if text is None:
+        return "null"
     try:
         json.loads(text)
-    except (TypeError, ValueError):
-        if text is None or text == text.strip():
-            return "null" if text is None else str(text)
+    except (ValueError, RecursionError):
+        if text == text.strip() and text.isprintable():
+            return str(text)
     return json.dumps(text)

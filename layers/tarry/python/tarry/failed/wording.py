@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.groups import Group
 
-ATTRIBUTES = "attributes"
+ATTRIBUTES, EXTRA = "attributes", "extra"
 BRIEF_LENGTH = 200
 NO_RECORD = "no failure record (not dead-lettered by tarry)"
 DATE_LENGTH = len("2026-11-21 ")
@@ -91,7 +91,7 @@ def facts_of(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
             ("verdict", failure.said),
             ("fingerprint", failure.fingerprint),
             ("function", ran or None),
-            ("extra", json.dumps(failure.extra) if failure.extra else None),
+            (EXTRA, json.dumps(failure.extra) if failure.extra else None),
         ]
     return [(name, str(value)) for name, value in facts if value is not None]
 

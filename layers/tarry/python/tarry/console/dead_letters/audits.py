@@ -6,12 +6,15 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tarry.console.dead_letters.filters import problem_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 READ_BYTES = 4 * 1024 * 1024
 """How much of the end of the file is read: a line with a thousand ids has about 40 kB."""
 MAX_RUNS = 200
+LEFT_OUT = "(a condition on bodies, which this console does not show)"
 NOT_SHOWN_APART = frozenset({"v", "at", "ended_at", "command", "who", "user", "outcomes", "ids", "more_ids", "queues"})
 
 
@@ -39,8 +42,11 @@ class AuditPage(NamedTuple):
     """The number of lines that cannot be read."""
 
 
-def read_audit(path: Path) -> AuditPage:
-    """Read the end of an audit file; one that does not exist has no runs. Raises `OSError`."""
+def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
+    """Read the end of an audit file; one that does not exist has no runs. Raises `OSError`.
+
+    Without ``shows_bodies``, conditions that compare bodies are left out: they have parts of them.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -55,20 +61,24 @@ def read_audit(path: Path) -> AuditPage:
         if len(runs) >= MAX_RUNS:
             is_cut = True
             break
-        run = _run(line)
+        run = _run(line, shows_bodies=shows_bodies)
         damaged += run is None
         if run is not None:
             runs.append(run)
     return AuditPage(tuple(runs), is_cut, damaged)
 
 
-def _run(line: bytes) -> AuditedRun | None:
+def _run(line: bytes, *, shows_bodies: bool) -> AuditedRun | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("command"), str):
         return None
+    if not shows_bodies and isinstance(found.get("where"), list):
+        found["where"] = [
+            each if problem_of(str(each), shows_bodies=False) is None else LEFT_OUT for each in found["where"]
+        ]
     outcomes = found.get("outcomes")
     ids, queues = found.get("ids"), found.get("queues")
     details = {name: value for name, value in found.items() if name not in NOT_SHOWN_APART and value}

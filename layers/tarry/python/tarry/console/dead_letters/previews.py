@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tarry.failed import DeadLetterMessage
     from tarry.support.arn import QueueArn
 
+REPEATED = "another dead letter with the same id is sent first: retry again after it"
 UNDECODABLE = "the body cannot be decoded: edit it first"
 
 
@@ -51,14 +52,21 @@ class Plan(NamedTuple):
         return sum(each.count for each in self.hindered)
 
 
-def planned(dead_letters: Iterable[DeadLetterMessage], target: Callable[[DeadLetterMessage], QueueArn]) -> Plan:
+def planned(
+    dead_letters: Iterable[DeadLetterMessage], target: Callable[[DeadLetterMessage], QueueArn], *, by_id: bool = False
+) -> Plan:
     """Return what a retry does. ``target`` returns the queue to send one to; it is asked once for each origin.
 
-    It raises `NowhereToGo` for an unknown one.
+    It raises `NowhereToGo` for an unknown one. ``by_id``: the dead letters are selected one by one.
     """
     answers: dict[str | None, tuple[str, bool]] = {}
+    ids: set[str] = set()
     counts: Counter[tuple[str, bool]] = Counter()
     for each in dead_letters:
+        if each.id in ids and not by_id:
+            counts[REPEATED, False] += 1
+            continue
+        ids.add(each.id)
         if each.is_undecodable:
             counts[UNDECODABLE, False] += 1
             continue

@@ -66,7 +66,7 @@ def scan(run: JobRun, snapshots: Snapshots) -> None:
     except BaseException:
         snapshots.discard(snapshot)
         raise
-    is_complete = not job.should_stop() and not inspection.is_full
+    is_complete = not (job.should_stop() or inspection.is_full or _is_short(inspection))
     snapshot.end(clock.time(), is_complete=is_complete)
     snapshot.groups("fingerprint")
     snapshots.put(snapshot)
@@ -96,7 +96,7 @@ def dry_run(run: JobRun, selection: Selection, settings: RetryForm) -> None:
     if settings.canary and queues.total():
         first = min(settings.canary, queues.total())
         run.job.note(f"{first:,} of these first, and the others only if none of the {first:,} comes back.")
-    _note_missing(run, queues.total())
+    _note_missing(run, run.job.counts.total() + inspection.handled.repeated)
 
 
 def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
@@ -120,7 +120,7 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
                 audit.came_back = str(error)
                 raise
         _note_limits(job, inspection)
-    _note_missing(run, job.counts.total())
+    _note_missing(run, job.counts.total() + inspection.handled.repeated)
 
 
 def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> None:
@@ -243,10 +243,15 @@ def _note_limits(job: QueueJob, inspection: Inspection) -> None:
     """Add why not all of a queue was received."""
     if inspection.is_full:
         job.note("Too many messages are in flight to receive all; retry or remove some, then run it again.")
-    elif inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about and not job.should_stop():
+    elif _is_short(inspection) and not job.should_stop():
         job.note("FIFO delivers no more of a message group while its first messages are in flight.")
     if repeated := inspection.handled.repeated:
         job.note(f"{repeated:,} were skipped: their ids were handled before (duplicates, or dead-lettered again).")
+
+
+def _is_short(inspection: Inspection) -> bool:
+    """Whether a FIFO queue has more dead letters than were received."""
+    return inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about
 
 
 def _note_missing(run: JobRun, handled: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed.canary import Canary
@@ -13,6 +14,7 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MAX_DIGITS = 10
 CONCURRENCY = 4
 """The threads of a retry without a rate: each receives ten dead letters, sends them, and deletes them."""
 NAMES = ("canary", "within", "rate", "max_return", "to")
@@ -45,6 +47,11 @@ class RetryForm(NamedTuple):
         options = [part for name, text in self.typed for part in (f"--{name.replace('_', '-')}", text)]
         return options + (["--concurrency", str(self.concurrency)] if self.concurrency > 1 else [])
 
+    @property
+    def text(self) -> str:
+        """The settings on one line: other settings have another one."""
+        return json.dumps(self.typed)
+
     def fields(self) -> dict[str, Any]:
         """Return the settings for the audit."""
         return {
@@ -66,7 +73,7 @@ def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
     typed = {name: text for name in NAMES if (text := str(form.get(name, "")).strip())}
     canary = None
     if "canary" in typed:
-        if not (typed["canary"].isascii() and typed["canary"].isdecimal()):
+        if not (typed["canary"].isascii() and typed["canary"].isdecimal() and len(typed["canary"]) < MAX_DIGITS):
             raise UsageError(f"the number of canaries must be a whole number, such as 10, got {typed['canary']!r:.50}")
         canary = int(typed["canary"])
     if canary is not None and by_id:

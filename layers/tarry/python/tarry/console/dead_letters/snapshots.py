@@ -19,12 +19,13 @@ from tarry.failed.conditions import matches
 from tarry.failed.dead_letters import dead_letter_of
 from tarry.failed.groups import GroupCounts
 from tarry.failed.periods import when
+from tarry.failed.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group, Selection
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
     from tarry.failed.groups import GroupBy
 
 MAX_PACKED_BYTES = 256 * 1024 * 1024
@@ -42,6 +43,20 @@ class Matching(NamedTuple):
     """Without body and attributes."""
     not_compared: int
     """The number of those that a condition could not compare because their bodies were dropped."""
+
+
+class SeenSelection(Selection):
+    """A selection without dead letters that a scan has not found, so that none is chosen unseen."""
+
+    seen: frozenset[str]
+    """The delivery ids of those that it has found."""
+
+    def __init__(self, selection: Selection, seen: frozenset[str]) -> None:
+        self._freeze(**selection.__dict__, seen=seen)
+
+    def matches(self, dead_letter: DeadLetterMessage) -> bool:
+        """Whether the scan has found the dead letter, and it meets all conditions."""
+        return dead_letter.delivery_id in self.seen and super().matches(dead_letter)
 
 
 class Snapshot:
@@ -136,6 +151,18 @@ class Snapshot:
         newest = max((when(each) or "" for each in islice(self._parts.values(), 1)), default="")
         ended = timestamp(self.ended_at or self.began_at)
         return ended if newest < ended else timestamp(_after(newest))
+
+    @property
+    def scan(self) -> str:
+        """The name of the scan, which no other scan of the queue has."""
+        return repr(self.began_at)
+
+    def seen(self, selection: Selection) -> Selection:
+        """Return a selection without dead letters that this scan has not found; ids stay as they are."""
+        if selection.ids:
+            return selection
+        with self._lock:
+            return SeenSelection(selection, frozenset(self._parts))
 
     def part(self, delivery_id: str) -> DeadLetterMessage | None:
         """Return a dead letter without body and attributes."""

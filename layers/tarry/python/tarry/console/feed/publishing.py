@@ -84,7 +84,7 @@ def _message(message: MessageTimeline) -> MessageRow:
     return MessageRow(
         message.id,
         plain_name_of(message).strip().rpartition(" ")[0],
-        f"/message/{quote(message.id, safe='')}",
+        f"/message/{quote(message.id, safe='', errors='replace')}",
         message.queue,
         message.state,
         KINDS.get(message.state, ""),

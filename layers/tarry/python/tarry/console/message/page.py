@@ -17,7 +17,7 @@ from tarry.console.message.body import FORMATTED, RAW, BodyView, body_view
 from tarry.console.message.stories import known_story, rows_of, searched
 from tarry.console.pictures import picture_of_story
 from tarry.failed.dead_letters import plain
-from tarry.failed.wording import ATTRIBUTES, brief, facts_of, has_history, traceback_of
+from tarry.failed.wording import ATTRIBUTES, EXTRA, brief, facts_of, has_history, traceback_of
 from tarry.local.dead_letter_tests import test_file
 from tarry.template.model import TemplateError
 from tarry.tooling.errors import UsageError
@@ -50,7 +50,7 @@ def routes(app: web.Application) -> None:
 
 def path_of(message_id: str, part: str = "") -> str:
     """Return the path of the page of a message, or of a part of it."""
-    return f"/message/{quote(message_id, safe='')}{part}"
+    return f"/message/{quote(message_id, safe='', errors='replace')}{part}"
 
 
 async def _find(request: web.Request) -> web.Response:
@@ -76,7 +76,7 @@ async def _page(request: web.Request) -> web.Response:
         dead_letter=dead_letter,
         is_whole=is_whole,
         why=brief(dead_letter) if dead_letter else "",
-        facts=_facts(dead_letter) if dead_letter else [],
+        facts=_facts(dead_letter, shows_bodies=console.shows_bodies) if dead_letter else [],
         history=_history(dead_letter) if dead_letter else [],
         traceback=traceback_of(dead_letter.failure) if dead_letter else "",
         attributes=_attributes(dead_letter) if dead_letter and is_whole and console.shows_bodies else [],
@@ -90,14 +90,15 @@ async def _dead_letter(request: web.Request, message_id: str) -> tuple[DeadLette
     """Return a dead letter of a scan, and whether its body, attributes and traceback are there."""
     snapshots = request.app[SNAPSHOTS]
     console = console_of(request)
-    whole = await console.in_thread(snapshots.get, message_id)
+    whole = await console.compute(snapshots.get, message_id)
     if whole is not None:
         return whole, True
-    return await console.in_thread(snapshots.part, message_id), False
+    return await console.compute(snapshots.part, message_id), False
 
 
-def _facts(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in facts_of(dead_letter) if name != ATTRIBUTES]
+def _facts(dead_letter: DeadLetterMessage, *, shows_bodies: bool) -> list[tuple[str, str]]:
+    left_out = (ATTRIBUTES,) if shows_bodies else (ATTRIBUTES, EXTRA)
+    return [(name, value) for name, value in facts_of(dead_letter) if name not in left_out]
 
 
 def _history(dead_letter: DeadLetterMessage) -> list[Mapping[str, Any]]:
@@ -139,7 +140,7 @@ async def _view(console: Console, text: str, query: Mapping[str, str]) -> BodyVi
     if not console.shows_bodies:
         return None
     view = RAW if query.get("view") == RAW else FORMATTED
-    return await console.in_thread(body_view, text, view, all_of_it=query.get("all") == "1")
+    return await console.compute(body_view, text, view, all_of_it=query.get("all") == "1")
 
 
 async def _text(request: web.Request) -> str:
@@ -199,7 +200,7 @@ async def _test(request: web.Request) -> web.Response:
         test = await console.in_thread(test_text, console, dead_letter)
     except (UsageError, TemplateError) as error:
         problem = pages.explained(error) or ""
-    event = await console.in_thread(event_text, dead_letter)
+    event = await console.compute(event_text, dead_letter)
     most = MAX_EVENT_CHARACTERS
     return pages.render(
         request,

@@ -42,6 +42,8 @@ async def known_story(console: Console, message_id: str, dead_letter: DeadLetter
     """Return the story that is known without a search in logs: that of `tarry local`, or of the failure record."""
     if console.local is not None:
         found = console.local.story(message_id)
+    elif console.place.endpoint is None:
+        found = None
     else:
         found = await console.in_thread(_asked, console.place.endpoint, message_id)
     if found is None and dead_letter is not None:
@@ -58,7 +60,7 @@ def _asked(endpoint: str | None, message_id: str) -> Story | None:
 
     if is_aws(endpoint):
         return None
-    with suppress(OSError):  # another SQS, such as moto
+    with suppress(OSError, UnicodeEncodeError):  # another SQS, such as moto; or an id that no address can have
         return ask(endpoint, message_id)
     return None
 

@@ -15,8 +15,6 @@ from tarry.console.overview.sampling import Sampler
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-FIRST_SECONDS = 0.1
-"""How long the first page waits for the first reading; later readings come by themselves."""
 SAMPLER = web.AppKey("sampler", Sampler)
 
 
@@ -27,9 +25,8 @@ def routes(app: web.Application) -> None:
 
 
 async def overview(request: web.Request) -> web.Response:
-    """Show the queues."""
+    """Show what is known about the queues, without a request to SQS; the next reading comes by itself."""
     sampler = request.app[SAMPLER]
-    await sampler.first_reading(FIRST_SECONDS)
     sampler.look()
     return pages.render(request, "overview/page.html", overview=sampler.rows())
 

@@ -44,15 +44,8 @@ class Sampler:
         self._note = "" if console.account.is_aws else UNKNOWN_AGES
         self._metrics_at = 0.0
         self._wake = asyncio.Event()
-        self._first = asyncio.Event()
         self._shown: dict[str, str] = {}
         self._rows = self._known()
-
-    async def first_reading(self, seconds: float) -> None:
-        """Wait until the queues were read once, at most ``seconds``."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._first.wait()
 
     def rows(self) -> OverviewRows:
         """Return the overview as of the last reading."""
@@ -70,7 +63,6 @@ class Sampler:
             except Exception:  # noqa: BLE001 a bug, which is logged; the console goes on
                 _log.exception("the overview could not be read")
             self._rows = self._known()
-            self._first.set()
             self._publish()
             await self._pause()
 
@@ -140,9 +132,7 @@ class Sampler:
     # pages
 
     def _publish(self) -> None:
-        """Send the overview to the pages that show it, where it has changed."""
-        if not self._console.live.is_watched(TOPIC):
-            return
+        """Send the overview, where it has changed, to the pages that show it, and to one that is about to."""
         found = self._rows
         self._publish_part(TOPIC, pages.fragment("overview/queues.html", overview=found))
         self._publish_part(SUMMARY_TOPIC, pages.fragment("overview/summary.html", overview=found))

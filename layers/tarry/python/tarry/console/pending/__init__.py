@@ -43,7 +43,7 @@ async def _page(request: web.Request) -> web.Response:
 
 
 def _row(record: Record) -> Record:
-    path = f"/message/{quote(str(record['id']), safe='')}"
+    path = f"/message/{quote(str(record['id']), safe='', errors='replace')}"
     return {**record, "path": path, "is_due": is_due(record), "why": why(record)}
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from aiohttp import web
 
 from tarry.console import pages
 from tarry.console.access import Problem, console_of
@@ -19,15 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from aiohttp import web
-
     from tarry.console.access import Console
 
 MAX_DELAY_SECONDS = 43_200
+MAX_REMEMBERED = 100
+"""The forms that are remembered, so that a double click or a reload does not send a message twice."""
+SENDS = web.AppKey("sends", dict[tuple[str, MessageForm], "asyncio.Task[str]"])
 
 
 def routes(app: web.Application) -> None:
     """Add the routes of these pages."""
+    app[SENDS] = {}
     app.router.add_get("/send", _page, name="send")
     app.router.add_post("/send", _send)
 
@@ -43,23 +49,34 @@ async def _page(request: web.Request) -> web.Response:
     names, hints = list(addresses_of(console)), list[str]()
     form = MessageForm.of(query)
     if sample := query.get("sample"):
-        form, hints = await console.in_thread(sample_form, _folder(console), sample)
+        form, hints = await console.compute(sample_form, _folder(console), sample)
     return await _rendered(request, at_queue(form, names), names, hints=hints, sample=sample or "")
 
 
 @needs_write
 async def _send(request: web.Request) -> web.Response:
-    console, addresses = console_of(request), addresses_of(console_of(request))
-    form = MessageForm.of(await request.post())
+    addresses = addresses_of(console_of(request))
+    given = await request.post()
+    form = MessageForm.of(given)
     if form.queue not in addresses:
         raise Problem(f"This console has no queue {form.queue!r:.100}.", 404)
     try:
-        message_id = await console.in_thread(_sent, console, addresses[form.queue], form)
+        message_id = await _sent_once(request, str(given.get("once", "")), addresses[form.queue], form)
     except (UsageError, TarryError, ValueError, TypeError) as error:
         text = explained(error) or _sentence(str(error))
         return await _rendered(request, form, list(addresses), problem=text, status=400)
     path = f"/message/{quote(message_id, safe='')}"
     return await _rendered(request, form, list(addresses), sent=message_id, path=path)
+
+
+async def _sent_once(request: web.Request, once: str, address: str, form: MessageForm) -> str:
+    """Send the message of a form, unless the same form was sent already; return the id of the message."""
+    console, sends, key = console_of(request), request.app[SENDS], (once, form)
+    if not once or key not in sends or (sends[key].done() and sends[key].exception()):
+        while len(sends) >= MAX_REMEMBERED:
+            sends.pop(next(iter(sends)))
+        sends[key] = asyncio.create_task(console.in_thread(_sent, console, address, form))
+    return await asyncio.shield(sends[key])
 
 
 def _sent(console: Console, address: str, form: MessageForm) -> str:
@@ -80,7 +97,7 @@ async def _rendered(
     request: web.Request, form: MessageForm, names: Sequence[str], *, status: int = 200, **values: Any
 ) -> web.Response:
     console = console_of(request)
-    files = await console.in_thread(sample_files, _folder(console))
+    files = await console.compute(sample_files, _folder(console))
     shown = {"hints": [], "sample": "", "sent": "", "path": "", "problem": "", **values}
     return pages.render(
         request,
@@ -92,6 +109,7 @@ async def _rendered(
         files=files,
         syntax=SYNTAX,
         max_delay=MAX_DELAY_SECONDS,
+        once=secrets.token_urlsafe(8),
         **shown,
     )
 

@@ -1,0 +1,83 @@
+"""The pages of the dead-letter queues and of a queue's groups, and the start of a scan."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+from aiohttp import web
+
+from tarry import failed
+from tarry.console.access import Problem, console_of
+from tarry.console.dead_letters import runs
+from tarry.console.dead_letters.jobs import JOBS
+from tarry.console.dead_letters.pages.jobs import start
+from tarry.console.dead_letters.pages.requested import about, names_of_queues, page_number, queue_of, snapshot_of
+from tarry.console.dead_letters.pages.rows import group_row, page_of
+from tarry.console.dead_letters.snapshots import SNAPSHOTS
+from tarry.console.pages import explained, render
+from tarry.failed.groups import GroupBy
+
+GROUPINGS: dict[GroupBy, str] = {
+    "fingerprint": "fingerprint",
+    "error": "error",
+    "type": "type",
+    "queue": "origin",
+    "reason": "reason",
+}
+
+
+async def index(request: web.Request) -> web.Response:
+    """Show the dead-letter queues."""
+    console = console_of(request)
+    answers = await asyncio.gather(
+        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues), return_exceptions=True
+    )
+    rows = []
+    for name, answer in zip(names_of_queues(console), answers, strict=True):
+        problem = ""
+        if isinstance(answer, BaseException):
+            if not isinstance(answer, Exception) or (text := explained(answer)) is None:
+                raise answer
+            problem = text
+        job = request.app[JOBS].active(name)
+        rows.append(
+            {
+                "name": name,
+                "about": None if isinstance(answer, BaseException) else answer.about,
+                "in_flight": 0 if isinstance(answer, BaseException) else answer.in_flight,
+                "problem": problem,
+                "snapshot": snapshot_of(request, name),
+                "job": job and job.view(),
+            }
+        )
+    return render(request, "dead_letters/index.html", rows=rows)
+
+
+async def groups(request: web.Request) -> web.Response:
+    """Show the groups of a queue's dead letters."""
+    queue = await queue_of(request)
+    by: GroupBy = request.query.get("by", "fingerprint")  # type: ignore[assignment]
+    if by not in get_args(GroupBy):
+        raise Problem(f"Dead letters cannot be grouped by {by!r}. Group them by {', '.join(GROUPINGS)}.")
+    snapshot, page = snapshot_of(request, queue.name), None
+    if snapshot is not None:
+        found = await console_of(request).compute(snapshot.groups, by)
+        page = page_of(found, page_number(request))
+        page = page._replace(rows=[group_row(each) for each in page.rows])
+    return render(request, "dead_letters/groups.html", **about(request, queue), by=by, groupings=GROUPINGS, page=page)
+
+
+async def start_scan(request: web.Request) -> web.Response:
+    """Start a scan."""
+    console, queue, snapshots = console_of(request), await queue_of(request), request.app[SNAPSHOTS]
+    start(
+        request,
+        "scan",
+        queue,
+        f"Scan of {queue.name}",
+        queue.about,
+        lambda job: runs.scan(runs.JobRun(console, job, queue), snapshots),
+    )
+    back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
+    raise web.HTTPSeeOther(back)

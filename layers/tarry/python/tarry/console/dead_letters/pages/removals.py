@@ -1,0 +1,92 @@
+"""The preview of a removal, and its start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.console.access import console_of
+from tarry.console.dead_letters import runs
+from tarry.console.dead_letters.choices import Choice, command
+from tarry.console.dead_letters.pages.jobs import see, start
+from tarry.console.dead_letters.pages.requested import (
+    SCANNED_AGAIN,
+    about,
+    chosen,
+    form_of,
+    is_older,
+    place_options,
+    queue_of,
+    scanned,
+    until_of,
+)
+from tarry.console.dead_letters.pages.rows import SHOWN_IDS, row_of
+from tarry.console.pages import render
+from tarry.tooling.journal import state_folder
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from multidict import MultiMapping
+
+    from tarry.console.access import Console
+
+
+async def remove(request: web.Request) -> web.Response:
+    """Show exactly what a removal of the chosen dead letters does."""
+    return await _remove_preview(request, await form_of(request))
+
+
+async def _remove_preview(
+    request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
+) -> web.Response:
+    console, queue = console_of(request), await queue_of(request)
+    snapshot = scanned(request, queue.name)
+    choice = chosen(form, shows_bodies=console.shows_bodies)
+    until = until_of(form, snapshot, choice)
+    matching = await console.compute(snapshot.matching, choice.selection(until))
+    return render(
+        request,
+        "dead_letters/remove.html",
+        status=400 if problem else 409 if changed else 200,
+        changed=changed,
+        **about(request, queue),
+        choice=choice,
+        until=until,
+        words=choice.words(len(matching.dead_letters), queue.name),
+        count=len(matching.dead_letters),
+        not_compared=matching.not_compared,
+        asks_for_name=_asks_for_name(console, choice),
+        folder=str(state_folder() / "removed"),
+        problem=problem,
+        command=command("remove", queue.name, [*choice.options(until), *place_options(console)]),
+        examples=[row_of(each) for each in matching.dead_letters[:SHOWN_IDS]],
+    )
+
+
+def _asks_for_name(console: Console, choice: Choice) -> bool:
+    """Whether the name of the queue must be typed: as for the command, if a queue at AWS is emptied."""
+    return choice.everything and console.account.is_aws
+
+
+async def start_removal(request: web.Request) -> web.StreamResponse:
+    """Start a removal."""
+    console, form = console_of(request), await request.post()
+    queue = await queue_of(request)
+    snapshot = scanned(request, queue.name)
+    choice = chosen(form, shows_bodies=console.shows_bodies)
+    if _asks_for_name(console, choice) and (typed := str(form.get("name", "")).strip()) != queue.name:
+        problem = f"{typed!r} is not {queue.name}: no dead letter was removed. Type the name of the queue."
+        return await _remove_preview(request, form, problem)
+    if is_older(form, snapshot):
+        return await _remove_preview(request, form, changed=SCANNED_AGAIN)
+    selection = snapshot.seen(choice.selection(until_of(form, snapshot, choice)))
+    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
+    title = f"Removal of {choice.words(count, queue.name)}"
+    job = start(
+        request,
+        "remove",
+        queue,
+        title,
+        count,
+        lambda job: runs.remove(runs.JobRun(console, job, queue, snapshot), selection),
+    )
+    raise see(request, job)
