@@ -41,6 +41,9 @@ class EndpointAccount:
     def identity(self) -> str:
         raise AssertionError("an endpoint has no identity")
 
+    def renew(self) -> None:
+        pass
+
 
 def console_at(url: str, queues: Sequence[WatchedQueue] = (), **settings: Any) -> Console:
     """Return a console for the SQS at a URL."""

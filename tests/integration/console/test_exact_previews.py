@@ -4,17 +4,19 @@ import asyncio
 import json
 import re
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tarry import failed
 from tarry.console.access import THREADS, WatchedQueue
 from tarry.failed.groups import as_value
 from tarry.simulator.sqs import SqsError
 from tests.acceptance.test_failed import ServedShop
-from tests.consoles import Visitor, console_at, visiting
+from tests.consoles import EndpointAccount, Visitor, console_at, visiting
 from tests.integration.console.test_dead_letters import (
     PAGE,
     PATIENCE_SECONDS,
@@ -128,8 +130,8 @@ def test_a_group_whose_error_has_lines_and_lone_surrogates_is_shown_and_retried(
         await done(visitor, "/scan")
         for by in ("fingerprint", "error", "type", "queue", "reason"):
             assert (await visitor.get(f"{PAGE}?by={by}")).status == 200
-        for field in ("message", "reason", "fingerprint"):
-            assert (await visitor.get(f"{PAGE}/condition?where={field}+%3D+")).status == 200
+        for name in ("message", "reason", "fingerprint"):
+            assert (await visitor.get(f"{PAGE}/condition?where={name}+%3D+")).status == 200
         groups = await visitor.get(f"{PAGE}?by=error")
         address = re.search(r'data-key="r" href="([^"]+)"', groups.text)
         assert address
@@ -279,3 +281,30 @@ def test_settings_that_the_preview_does_not_show_yet_start_nothing(shop: ServedS
         assert sorted(shop.bodies("elsewhere")) == [0, 1]
 
     visited(shop, work)
+
+
+def test_after_credentials_have_expired_they_are_read_again(shop: ServedShop) -> None:
+    account = RenewedAccount(shop.sqs.url)
+    console = console_at(shop.sqs.url, [WatchedQueue("orders", "orders-dlq")])
+    console.account = account
+
+    def expired(operation: str, parameters: dict[str, Any]) -> None:
+        if not account.renewed:
+            raise SqsError("ExpiredToken", "the security token included in the request is expired")
+
+    first = console.client("sqs")
+    with sqs_answers(shop, expired):
+        with pytest.raises(ClientError, match="ExpiredToken"):
+            console.run(failed.find, "orders-dlq")
+        assert console.run(failed.find, "orders-dlq").name == "orders-dlq"
+    assert console.client("sqs") is not first
+
+
+@dataclass(frozen=True)
+class RenewedAccount(EndpointAccount):
+    """An account that counts how often its credentials are read."""
+
+    renewed: list[bool] = field(default_factory=list)
+
+    def renew(self) -> None:
+        self.renewed.append(True)

@@ -34,6 +34,9 @@ class Tables:
     def identity(self) -> str:
         raise AssertionError
 
+    def renew(self) -> None:
+        pass
+
     def get_paginator(self, operation: str) -> Any:
         return self
 

@@ -33,6 +33,9 @@ class Clients:
     def identity(self) -> str:
         return "arn:aws:iam::123456789012:user/me"
 
+    def renew(self) -> None:
+        pass
+
     def client(self, service: str) -> "Clients":
         assert service in {"sqs", "cloudwatch"}
         return self

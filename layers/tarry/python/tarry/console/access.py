@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from tarry.console.live import Live
+from tarry.tooling.explaining import has_expired
 from tarry.tooling.queues import queue_name
 from tarry.world import World, use
 
@@ -53,6 +54,9 @@ class Account(Protocol):
 
     def identity(self) -> str:
         """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
+
+    def renew(self) -> None:
+        """Read the credentials again for later clients."""
 
 
 class Problem(Exception):
@@ -219,8 +223,15 @@ class Console:
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the world of this console, in the calling thread."""
-        with use(self.world):
-            return function(*args, **kwargs)
+        try:
+            with use(self.world):
+                return function(*args, **kwargs)
+        except Exception as error:
+            if has_expired(error):
+                with self._making:  # boto3 reads a credentials file once; a new login may have changed it
+                    self.account.renew()
+                    self._clients = {}
+            raise
 
 
 def _resolve(

@@ -41,6 +41,9 @@ class LocalAccount:
         """Return the account of the template's ARNs: `tarry local` checks no credentials."""
         return f"arn:aws:iam::{ACCOUNT}:root"
 
+    def renew(self) -> None:
+        """Do nothing: there are no credentials."""
+
 
 @asynccontextmanager
 async def serving_beside(run: LocalRun) -> AsyncIterator[Served]:

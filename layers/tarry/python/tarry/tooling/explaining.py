@@ -51,6 +51,13 @@ def _loaded(module: str, *names: str) -> tuple[type[Exception], ...]:
     return () if found is None else tuple(getattr(found, name) for name in names)
 
 
+def has_expired(error: Exception) -> bool:
+    """Whether AWS refused a request, or boto3 did not send it, because the credentials have expired."""
+    name, response = type(error).__name__, getattr(error, "response", None)
+    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+    return name in ("TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError") or "Expired" in code
+
+
 def _aws_error_text(error: Exception, local_hint: Callable[[], str]) -> str:
     """Return the text of an AWS error, with the remedy."""
     name = type(error).__name__
@@ -58,7 +65,7 @@ def _aws_error_text(error: Exception, local_hint: Callable[[], str]) -> str:
     code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
     if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
         return "; ".join(filter(None, [f"no usable AWS credentials ({error}): {CREDENTIALS}", local_hint()]))
-    if name in ("TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError") or "Expired" in code:
+    if has_expired(error):
         return f"the AWS credentials have expired ({error}): {CREDENTIALS}"
     if code in ("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"):
         return f"AWS rejects the credentials ({error}): {CREDENTIALS}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import note
@@ -57,7 +58,8 @@ class AwsAccess:
         from botocore.config import Config
 
         region = where.region or os.environ.get("AWS_REGION") or None  # boto3 itself reads only AWS_DEFAULT_REGION
-        self._session = boto3.session.Session(profile_name=where.profile, region_name=region)
+        self._new_session = partial(boto3.session.Session, profile_name=where.profile, region_name=region)
+        self._session = self._new_session()
         self._endpoint_url = where.endpoint_url
         self._config = Config(
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -92,6 +94,10 @@ class AwsAccess:
 
         config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1})
         return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
+
+    def renew(self) -> None:
+        """Read the credentials again for later clients."""
+        self._session = self._new_session()
 
     def world(self) -> World:
         """Return a world whose SQS client is for this account."""
