@@ -542,6 +542,31 @@ def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) ->
     assert ran == ["m0", "task", "m1", "m2"][: size + 1]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_task_that_a_handler_leaves_behind_is_interrupted_if_it_blocks_the_event_loop(waits: bool) -> None:
+    """Otherwise the function times out, and messages that are done are delivered again."""
+    ends: list[str] = []
+
+    async def block() -> None:
+        try:
+            while wire.clock.monotonic() < began + 5:
+                pass
+        except BaseException as error:
+            ends.append(type(error).__name__)
+            raise
+
+    @consumer
+    async def handler(message: Message) -> None:
+        message.context.task = asyncio.get_running_loop().create_task(block())
+        if waits:
+            await asyncio.sleep(0)
+
+    with orders(clock=RunningClock()) as wire:
+        began = wire.clock.monotonic()
+        handler(batch_of(1), Context(0.6))
+    assert ends == ["Interrupted"]
+
+
 def test_a_task_factory_set_by_a_handler_is_not_used_for_other_messages() -> None:  # SPEC A6, I1
     tasks_made: list[object] = []
 
