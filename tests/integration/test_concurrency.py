@@ -24,11 +24,13 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.execution import tasks
 from tarry.execution.event_loop import event_loop
 from tarry.execution.threads import HandlerWorkers
 from tarry.observing.logger_keys import KEYS
+from tarry.support import forks
 from tarry.testing import Sandbox
-from tarry.world import current
+from tarry.world import RealThreads, current
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
@@ -492,6 +494,32 @@ def test_async_handlers_that_never_wait_take_no_turn_of_the_event_loop(
     assert counts[0] == counts[1] <= 4
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_async_handler_that_has_ended_is_not_interrupted(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes after its last step, in a function that tarry calls to note its end."""
+    noting = forks.exit_if_forked
+
+    class Signals(RealThreads):
+        def interrupt(self, seconds: float, fire: Any) -> None:
+            self.fire = fire
+
+    def interrupted(*arguments: Any) -> None:
+        wire.clock.now += 2
+        if isinstance(error := threads.fire(sys._getframe()), BaseException):
+            raise error
+        noting(*arguments)
+
+    @consumer(concurrency=2, timeout=1)
+    async def handler(message: Message) -> None:
+        if waits:
+            await asyncio.sleep(0)
+
+    with orders(clock=RunningClock()) as wire:
+        wire.world.threads = threads = Signals()
+        monkeypatch.setattr(tasks, "exit_if_forked", interrupted)
+        assert failed(handler(batch_of(1), Context(5))) == []
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) -> None:
     """It runs before the next message once a millisecond has passed, and in any case before the response."""
@@ -512,6 +540,31 @@ def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) ->
 
         handler(batch_of(size), Context())
     assert ran == ["m0", "task", "m1", "m2"][: size + 1]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_task_that_a_handler_leaves_behind_is_interrupted_if_it_blocks_the_event_loop(waits: bool) -> None:
+    """Otherwise the function times out, and messages that are done are delivered again."""
+    ends: list[str] = []
+
+    async def block() -> None:
+        try:
+            while wire.clock.monotonic() < began + 5:
+                pass
+        except BaseException as error:
+            ends.append(type(error).__name__)
+            raise
+
+    @consumer
+    async def handler(message: Message) -> None:
+        message.context.task = asyncio.get_running_loop().create_task(block())
+        if waits:
+            await asyncio.sleep(0)
+
+    with orders(clock=RunningClock()) as wire:
+        began = wire.clock.monotonic()
+        handler(batch_of(1), Context(0.6))
+    assert ends == ["Interrupted"]
 
 
 def test_a_task_factory_set_by_a_handler_is_not_used_for_other_messages() -> None:  # SPEC A6, I1

@@ -157,3 +157,38 @@ def handler(message):
 
 def test_processes_of_multiprocessing_work_in_a_handler() -> None:  # SPEC A6
     assert run_script(IN_PARALLEL) == [[], ["m0", "m1", "m2", "m3"], [0, 0, 0, 0], []]
+
+
+IN_THE_CHILD = """
+import json, os
+from tarry import *
+from tests.records import Context, batch_of, failed
+from tests.wire import Queue, RunningClock, Wire
+
+attempts = []
+
+@consumer(concurrency=2)
+def concurrent(message): ...
+
+@consumer(attempts=MemoryAttempts())
+def counted(message):
+    attempts.append(message.attempt)
+    raise ValueError
+
+def deliver(receives):
+    counted(batch_of(1, receives=receives), Context())
+    return failed(concurrent(batch_of(2), Context(1)))
+
+with Wire(queues={"orders": Queue()}, clock=RunningClock()):
+    deliver(2)
+    if os.fork() == 0:
+        print(json.dumps([deliver(3), attempts]))
+    else:
+        os.wait()
+"""
+
+
+def test_a_forked_process_handles_batches_without_the_threads_of_its_parent() -> None:  # SPEC A6
+    """As with a server for tests that forks for each request; threads are kept, but a child has none of them."""
+    done = subprocess.run([sys.executable, "-c", IN_THE_CHILD], capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(done.stdout) == [[], [1, 2]], done.stderr

@@ -218,7 +218,10 @@ class Jobs:
         """
         now, starting = self._monotonic(), self._starting
         if starting is None and not self._running:
-            return max(RECHECK_SECONDS, self._deadline.due(now) - now)
+            seconds = self._deadline.due(now) - now
+            if seconds > 0 or self._executor.is_blocked_by(frame) is False or is_deciding(frame):
+                return max(RECHECK_SECONDS, seconds)
+            return Interrupted("its time is up")  # in a task that a handler has left behind
         check_at = self._next_check()
         if starting is not None:
             check_at = min(check_at, self._deadline.due(starting.started_at))

@@ -87,7 +87,10 @@ class TaskExecutor:
             return False
         if frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
             return False  # between two steps
-        return self._jobs.get(task) or self._starting or True
+        job = self._jobs.get(task) or self._starting
+        if job is not None and job.has_ended:
+            return False  # its end is being noted
+        return job or True
 
     async def _wait(self, seconds: float) -> None:
         """Wait until a job has ended, at most for ``seconds``; with 0, let the other tasks run once."""
@@ -128,6 +131,7 @@ class TaskExecutor:
                 apply_result(await _completed(result), job.subject)
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
+        job.has_ended = True
         exit_if_forked(self._began_in, job.raised)
         self._on_end(job)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tarry.execution.jobs import Coordinator, Job
     from tarry.execution.run import Run
+    from tarry.world import World
 
 STUCK_ON_FIFO = "A sync handler did not end in time, and the next message of its FIFO group must not run beside it"
 STUCK = "Sync handlers did not end in time and take all places of concurrency="
@@ -30,8 +31,12 @@ STUCK = "Sync handlers did not end in time and take all places of concurrency="
 class HandlerWorkers(WorkerPool):
     """The workers that run handlers."""
 
-    abandoned = 0
-    """The number of workers that run an abandoned job."""
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.lock = threading.Lock()
+        """Held while a job ends or is abandoned."""
+        self.abandoned = 0
+        """The number of workers that run an abandoned job."""
 
 
 class ThreadExecutor:

@@ -7,6 +7,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tarry.support.forks import generation
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,20 +20,22 @@ class WorkerPool:
 
     def __init__(self, world: World) -> None:
         self.threads = world.threads
-        self.lock = threading.Lock()
         self._idle: list[Worker] = []
+        """Changed by single operations only: a forked child would wait for a lock that another thread has."""
 
     def take(self) -> Worker:
         """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
-        with self.lock:
-            if self._idle:
-                return self._idle.pop()
-        return Worker(self)
+        while True:
+            try:
+                worker = self._idle.pop()
+            except IndexError:
+                return Worker(self)
+            if worker.began_in == generation():  # a forked child has none of its parent's threads
+                return worker
 
     def put_back(self, worker: Worker) -> None:
         """Put an idle worker back into the pool."""
-        with self.lock:
-            self._idle.append(worker)
+        self._idle.append(worker)
 
     def start(self, work: Callable[[], object]) -> None:
         """Call ``work``, which must not raise, in a worker and a copy of the current context.
@@ -47,6 +51,7 @@ class Worker:
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
+        self.began_in = generation()
         self._called = pool.threads.event()
         self._work: Callable[[], object] | None = None
         self.ident: int | None = None
