@@ -196,7 +196,7 @@ def take(page: Page, name: str, height: int) -> None:
 def draw_overview(page: Page, address: str) -> None:
     page.goto(address)
     page.wait_for_url("**/")
-    page.get_by_text("Needs a person").wait_for()
+    page.get_by_text("Needs attention").wait_for()
     take(page, "overview", 612)
 
 

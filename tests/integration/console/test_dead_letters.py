@@ -192,6 +192,17 @@ def visitor_world(shop: ServedShop) -> Iterator[None]:
         yield
 
 
+def test_an_empty_queue_says_that_it_was_scanned_and_a_job_that_is_done_does_not_go_on(shop: ServedShop) -> None:
+    async def work(visitor: Visitor) -> None:
+        assert "the job goes on" not in await done(visitor, "/scan")
+        page = text_of((await visitor.get(PAGE)).text)
+        assert "Scanned" in page
+        assert "0 dead letters" in page
+        assert "Scan again" in page
+
+    visited(shop, work)
+
+
 def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
     shop.put(5)
 

@@ -51,7 +51,11 @@ BUSY = steady(30)
         (history(reading(40), left=BUSY), None, []),
         (history(), history(reading(0)), []),
         (history(), history(reading(1)), ["1 dead letter waits for a decision."]),
-        (history(), history(reading(2, at=30), reading(1_002)), ["1,002 dead letters, 1,000 more than 30 min ago."]),
+        (
+            history(),
+            history(reading(2, at=30), reading(1_002)),
+            ["1,002 dead letters; 1,000 arrived in the last 30 min."],
+        ),
         (history(), history(reading(9, at=30), reading(3)), ["3 dead letters wait for a decision."]),
         (history(is_gone=True), None, ["The queue does not exist."]),
         (

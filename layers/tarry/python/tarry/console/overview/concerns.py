@@ -60,7 +60,7 @@ def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
     count = f"{last.messages:,} dead letter{'s'[: last.messages != 1]}"
     more, since = _increase(history.ready(now), now)
     if more:
-        yield Concern(URGENT, f"{count}, {more:,} more than {minutes(since)} ago.")
+        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {minutes(since)}.")
     else:
         yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.")
     yield from _expiry(history, last, now)
