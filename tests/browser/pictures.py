@@ -86,7 +86,7 @@ HOURS = {
 QUEUES = {name: name.removesuffix(".fifo") + "-dlq" + ".fifo" * name.endswith(".fifo") for name in HOURS}
 
 
-class PastHour(Sampler):
+class KnownHour(Sampler):
     """Readings of the last hour, which were not made."""
 
     def __init__(self, console: Console) -> None:
@@ -216,7 +216,7 @@ def draw_dead_letters(page: Page, url: str) -> None:
 
 def main() -> None:
     queues = [WatchedQueue(name, dead_letters, (HOURS[name].function,)) for name, dead_letters in QUEUES.items()]
-    with served() as sqs, patch.object(overview, "Sampler", PastHour), sync_playwright() as playwright:
+    with served() as sqs, patch.object(overview, "Sampler", KnownHour), sync_playwright() as playwright:
         for name, dead_letters in QUEUES.items():
             sqs.queue(dead_letters)
             target = json.dumps({"deadLetterTargetArn": arn(dead_letters), "maxReceiveCount": 5})
