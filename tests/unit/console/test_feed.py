@@ -25,8 +25,10 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def message(name: str, *states: State, why: str = "", lost: str = "") -> MessageTimeline:
-    steps = [Transition(NOON + place, state, name, "orders", 1) for place, state in enumerate(states)]
-    steps[-1] = steps[-1]._replace(why=why, delay=90 if states[-1] is State.WAITING_RETRY else None)
+    last = len(states) - 1
+    delay = 90 if states[last] is State.WAITING_RETRY else None
+    steps = [Transition(NOON + place, state, name, "orders", 1) for place, state in enumerate(states[:last])]
+    steps.append(Transition(NOON + last, states[last], name, "orders", 1, delay, why))
     return MessageTimeline(name, "orders", steps=steps, lost=lost)
 
 
