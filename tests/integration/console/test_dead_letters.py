@@ -128,6 +128,8 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
         assert len(delivery_ids(wrong.text)) == 8  # nor the filters that parse
         typing = text_of((await visitor.get(f"{PAGE}/condition?{chosen}&where=attempts+%3D+5", HX_Request="1")).text)
         assert typing.startswith("8 of 42 dead letters match; Enter to show.")
+        typing = text_of((await visitor.get(f"{PAGE}/condition?where=message+%7E+%28a%2B%29%2B%24")).text)
+        assert "Enter to compare 42 dead letters" in typing  # "message ~ (a+)+$" could block every page
 
         form = {"where": ["type = app.Timeout", "body.id >= 34"]}
         preview = text_of((await visitor.get(f"{PAGE}/retry?{chosen}")).text)

@@ -33,6 +33,8 @@ def test_another_text_is_no_time(text: str) -> None:  # SPEC M6
         moment(text, "--since", NOW)
     with pytest.raises(ConfigurationError, match="--within must be a duration such as 90s"):
         duration(text, "--within")
+    with pytest.raises(ConfigurationError, match=r"--until 9{14}h is before 1970: SQS keeps a message for at most 14"):
+        moment("9" * 14 + "h", "--until", NOW)
 
 
 def test_a_rate_has_a_unit_and_is_above_0() -> None:  # SPEC M6

@@ -62,7 +62,7 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
             metavar="SECONDS",
             min=1,
             max=MAX_KEEPALIVE_SECONDS,
-            help="The longest time to hold dead letters while they are read.",
+            help="The longest time to hold dead letters if the console is killed; longer with more than 3,000 of them.",
         ),
     ] = 60.0,
     endpoint_url: EndpointUrl = None,

@@ -30,10 +30,12 @@ def moment(text: str, of: str, now: float) -> float:
     """Return a time in epoch seconds: a date or time in ISO 8601, in UTC without an offset, or a duration before now.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: it is neither, or is before 1970.
     """
     if _DURATION.fullmatch(text):
-        return now - duration(text, of)
+        if (before := now - duration(text, of)) < 0:
+            raise ConfigurationError(f"{of} {text} is before 1970: SQS keeps a message for at most 14 days")
+        return before
     seconds = _epoch_seconds(text)
     if seconds is None:
         example = "a time such as 2026-11-21T08:00Z, or a duration such as 2h"

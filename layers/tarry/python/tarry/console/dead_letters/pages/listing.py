@@ -62,9 +62,9 @@ async def condition(request: web.Request) -> web.Response:
     found = await console.compute(suggestions, typed, snapshot, shows_bodies=console.shows_bodies)
     count, is_slow = None, False
     if problem is None and typed.strip():
-        is_slow = len(snapshot) > COMPARED_WHILE_TYPING and any(
-            each.needs_body for each in choice.selection().conditions
-        )
+        conditions, is_large = choice.selection().conditions, len(snapshot) > COMPARED_WHILE_TYPING
+        # A regular expression that is not complete can take for ever, in which no other page is answered.
+        is_slow = any(each.operator == "~" or (each.needs_body and is_large) for each in conditions)
     if problem is None and typed.strip() and not is_slow:
         count = len((await console.compute(snapshot.matching, choice.selection())).dead_letters)
     others = choice.without(typed.strip())
