@@ -60,7 +60,7 @@ def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
     count = f"{last.messages:,} dead letter{'s'[: last.messages != 1]}"
     more, since = _increase(history.ready(now), now)
     if more:
-        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {minutes(since)}.")
+        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {_period(since)}.")
     else:
         yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.")
     yield from _expiry(history, last, now)
@@ -106,3 +106,7 @@ def _increase(series: Series, now: float) -> tuple[int, float]:
         return 0, 0.0
     since, first = series[0]
     return max(0, round(series[-1][1] - first)), min(HOUR_SECONDS, now - since)
+
+
+def _period(seconds: float) -> str:
+    return "hour" if round(seconds / 60) == 60 else minutes(seconds)
