@@ -128,7 +128,7 @@ def test_a_message_of_tarry_local_is_shown_with_its_story_and_its_body(monkeypat
         assert page.status == 200
         assert "secret-body \\x1b[31m\\u202e&lt;script&gt;" in page.text
         assert '<svg class="picture"' in page.text
-        assert 'scan <a href="/dead-letters/orders-dlq">' in page.text
+        assert 'last scan of <a href="/dead-letters/orders-dlq">' in page.text
         assert (await visitor.get("/message/m-lost-12/body.txt")).text == f"secret-body {HOSTILE}"
         console.shows_bodies = False
         for part in ("", "/body", "/body.txt"):

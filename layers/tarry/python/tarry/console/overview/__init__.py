@@ -1,4 +1,4 @@
-"""The overview: queues with their consumers, and what needs a person."""
+"""The overview: queues with their consumers, and what needs attention."""
 
 from __future__ import annotations
 

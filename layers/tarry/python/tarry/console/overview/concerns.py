@@ -1,4 +1,4 @@
-"""The state of a queue that needs a person, in words."""
+"""The state of a queue that needs attention, in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ URGENT, SOON = 2, 1
 
 
 class Concern(NamedTuple):
-    """One reason why a queue needs a person. A higher level is more urgent."""
+    """One reason why a queue needs attention. A higher level is more urgent."""
 
     level: int
     text: str

@@ -1,4 +1,4 @@
-"""The overview as values: a row for each queue, those that need a person first."""
+"""The overview as values: a row for each queue, those that need attention first."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OverviewRows:
 
     @property
     def urgent(self) -> tuple[OverviewRow, ...]:
-        """The rows that need a person."""
+        """The rows that need attention."""
         return tuple(each for each in self.rows if each.concerns)
 
     @property
