@@ -179,5 +179,6 @@ def test_a_canary_that_comes_back_ends_the_command_with_the_count(shop: ServedSh
     assert lines == ["retried 2, failed 0, skipped 0\n"]
     assert "Watching for 1 min whether they come back" in shop.guidance()
     assert re.search(r"tarry: [12] of 2 canaries came back to orders-dlq: no others were retried", shop.guidance())
+    assert re.search(r"new error: tarry failed show \S+ --queue orders-dlq .*--endpoint-url http:", shop.guidance())
     assert sorted(shop.bodies("orders") + shop.bodies("orders-dlq")) == list(range(COUNT))
     assert shop.in_flight() == 0

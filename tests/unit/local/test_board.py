@@ -157,6 +157,14 @@ def test_a_copy_continues_the_timeline_of_its_original(message: OneMessage) -> N
     assert message.board.is_settled
 
 
+def test_the_body_of_a_message_that_was_edited_and_retried_is_the_latest_one(message: OneMessage) -> None:
+    record = {"v": 1, "sum": body_sum('{"id": 8}'), "id": "m", "edited": "2027-01-15T08:00:00.000Z"}
+    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
+    assert message.board.body("m") == "{}"
+    message.sent("copy", body='{"id": 8}', attributes=attributes, by="http")
+    assert message.board.body("m") == message.board.body("copy") == '{"id": 8}'
+
+
 def test_the_copy_of_a_deferred_message_is_one_step_with_its_delay(message: OneMessage) -> None:
     record = {"v": 1, "sum": body_sum("{}"), "id": "m", "carried": 1}
     attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}

@@ -34,7 +34,7 @@ class CanaryReturned(TarryError):
         self.sent = sent
         super().__init__(
             f"{len(ids)} of {sent} canaries came back to {queue}: no others were retried; "
-            f"the new error: tarry failed show {self.ids[0]} --queue {queue}"
+            f"the failure record of {self.ids[0]} has the new error"
         )
 
 

@@ -85,7 +85,7 @@ class TooManyReturned(TarryError):
         share = f" ({returned / retried:.1%})" if retried else ""
         super().__init__(
             f"{returned:,} of {retried:,} retried messages{share} came back to {queue}, more than --max-return allows: "
-            f"no others were retried; what they failed with: tarry failed show --queue {queue} --group-by error"
+            "no others were retried; their failure records have the new errors"
         )
 
 

@@ -14,8 +14,9 @@ from tarry.settlement.copies import sendable
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved
 from tarry.support.arn import queue_arn
 from tarry.template.code import import_path
+from tarry.template.intrinsics import references
 from tarry.template.model import TemplateError
-from tarry.template.variables import variables_of
+from tarry.template.variables import physical_name, variables_of
 from tarry.tooling.errors import UsageError
 from tarry.tooling.text import printable
 
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/"
 WIDTH = 100
+INDEX = ("IndexName", "KeySchema", "Projection")
+"""The properties of an index of a table that matter in moto."""
 
 HEAD = '''\
 """Dead letters as tests, written by tarry failed show --pytest.
 
-A test fails as its message did, and passes once the handler is fixed. AWS is mocked: create the tables and buckets that
-the handler uses at the beginning of the test.
+If the error comes from the message, its test fails with the same error, and passes once the handler is fixed. AWS is
+mocked: the tables and buckets of the template that the function's environment names are created, empty. If the handler
+needs items or other resources, create them in the test before the handler is imported.
 """
 
 import importlib
@@ -61,7 +65,7 @@ def {test}(monkeypatch):
     for folder in {folders!r}:
         monkeypatch.syspath_prepend(str(ROOT / folder))
     monkeypatch.delitem(sys.modules, {module!r}, raising=False)
-    sqs = boto3.client("sqs", "us-east-1")
+{resources}    sqs = boto3.client("sqs", "us-east-1")
     sqs.create_queue(QueueName={dead_letters!r}, Attributes={fifo!r})
     redrive = {{"deadLetterTargetArn": {arn!r}, "maxReceiveCount": 100}}
     attributes = {{"RedrivePolicy": json.dumps(redrive), **{fifo!r}}}
@@ -125,6 +129,7 @@ def _test(dead_letter: DeadLetterMessage, function: TemplateFunction, template: 
         message=_python(_message(dead_letter, is_fifo=queue.is_fifo)),
         why=text.strip(" :"),
         variables="\n".join(f"    monkeypatch.setenv({each!a}, {variables[each]!a})" for each in variables),
+        resources="".join(f"    {each}\n" for each in _resources(function, template, variables)),
         folders=tuple(folders),
         module=module,
         attribute=attribute,
@@ -170,3 +175,33 @@ def _variables(function: TemplateFunction, template: Template) -> Iterator[tuple
     for name in function.unresolved:
         if name not in function.environment:
             yield name, name
+
+
+def _resources(function: TemplateFunction, template: Template, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield Python lines that create the tables and buckets of the template that the environment names."""
+    named = {reference.name for value in function.environment.values() for reference in references(value)}
+    for logical_id, resource in template.backing.items():
+        name = physical_name(logical_id, resource)
+        if logical_id not in named and name not in variables.values():
+            continue
+        match resource["Type"]:
+            case "AWS::DynamoDB::Table" if definition := _table(name, resource.get("Properties") or {}):
+                yield 'boto3.client("dynamodb", "us-east-1").create_table('
+                for each, value in definition.items():
+                    text = _python(value).replace("\n", "\n" + " " * len(f"        {each}="))
+                    yield f"    {each}={text},"
+                yield ")"
+            case "AWS::S3::Bucket":
+                yield f'boto3.client("s3", "us-east-1").create_bucket(Bucket={name!a})'
+
+
+def _table(name: str, properties: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of CreateTable for the keys and indexes; None if the template alone does not tell them."""
+    indexes = {
+        kind: [{each: index[each] for each in INDEX if each in index} for index in properties[kind]]
+        for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+        if properties.get(kind)
+    }
+    keys = {each: properties.get(each) for each in ("AttributeDefinitions", "KeySchema")}
+    definition = {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **keys, **indexes}
+    return None if None in keys.values() or references(definition) else definition

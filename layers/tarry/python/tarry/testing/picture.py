@@ -48,7 +48,7 @@ def _most_important(timelines: Sequence[Timeline], broken: dict[str, list[tuple[
 
 
 def _row(timeline: Timeline, broken: Sequence[tuple[float, str]]) -> Row:
-    name, body = timeline.id[:ID_CHARACTERS], timeline.body[:BODY_CHARACTERS]
+    name, body = timeline.id[:ID_CHARACTERS], timeline.latest_body[:BODY_CHARACTERS]
     return Row(name, body, timeline.transitions, timeline.faults, broken, timeline.id)
 
 

@@ -234,7 +234,7 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
     texts = [f"  {clock(at - began):>9}  {text}".rstrip() for at, text in lines]
     if most is not None:
         texts = _cut(texts, sum(at <= until for at, _ in lines), most)
-    return "\n".join([f"message {timeline.id} {shortened(timeline.body, BODY_CHARACTERS)}", *texts])
+    return "\n".join([f"message {timeline.id} {shortened(timeline.latest_body, BODY_CHARACTERS)}", *texts])
 
 
 def _cut(texts: list[str], place: int, most: int) -> list[str]:

@@ -70,6 +70,11 @@ class Timeline:
         """The state it is in."""
         return self.transitions[-1].state
 
+    @property
+    def latest_body(self) -> str:
+        """The body of the latest send: a dead letter can be edited and retried."""
+        return self.copies[-1].body if self.copies else self.body
+
     def join(self, copy: MessageCopy) -> None:
         """Add a copy of this message."""
         copy.timeline = self

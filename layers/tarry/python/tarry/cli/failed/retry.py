@@ -8,6 +8,7 @@ import typer
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
+from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.moving import move
 from tarry.cli.failed.previews import preview
 from tarry.cli.failed.prompts import has_terminal
@@ -155,11 +156,18 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
                     report_results(report, results, inspection)
                 except (failed.CanaryReturned, failed.TooManyReturned) as error:
                     report.bar.clear()
-                    note(f"tarry: {error}")
+                    command = _show_command(error, inspection.queue.name, options)
+                    note(f"tarry: {error}: {command}")
                     report.came_back = str(error)
             if run.stopping() or report.came_back:
                 break
         run.end(report, report_no_match(run, selection, report.handled))
+
+
+def _show_command(error: failed.CanaryReturned | failed.TooManyReturned, queue: str, options: TargetOptions) -> str:
+    """Return the command that shows why messages came back."""
+    shown = error.ids[0] if isinstance(error, failed.CanaryReturned) else "--group-by error"
+    return f"tarry failed show {shown} {queue_options(queue, options)}"
 
 
 def _retry_found(

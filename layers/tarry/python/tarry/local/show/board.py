@@ -195,9 +195,9 @@ class Board:
         return self._shown(timeline) if timeline is not None and timeline.transitions else None
 
     def body(self, message_id: str) -> str | None:
-        """Return the body of a message by its stable id, or by the id of one of its deliveries."""
+        """Return the body as last sent, of a message by its stable id, or by the id of one of its deliveries."""
         timeline = self._history.find(message_id)
-        return None if timeline is None else timeline.body
+        return None if timeline is None else timeline.latest_body
 
     def stories(self, now: float, most: int) -> list[Story]:
         """Return the stories of the messages with the latest events, in the order of those."""
