@@ -53,7 +53,7 @@ test: check
 
 # "make test" runs these as well where it finds a browser, and skips them elsewhere.
 browser-test: $(READY) browser
-	@$(BIN)/pytest -q tests/browser
+	@TARRY_DEAD_LETTERS=10000 $(BIN)/pytest -q tests/browser
 
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
