@@ -240,6 +240,34 @@ def test_a_visibility_change_after_the_end_of_the_lease_is_reported(sandbox: San
     assert "lost leases are left alone" in rules_of_edited(events, received_earlier)
 
 
+def test_on_a_slow_cpu_the_check_of_a_lease_may_be_as_old_as_the_readings_of_the_clock_since(sandbox: Sandbox) -> None:
+    @consumer(max_attempts=2, backoff=Fixed(30))
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            raise ValueError("no")
+
+    sandbox.queue("orders", visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("slow_cpu", seconds=0.05)
+    sandbox.send("orders", "1")
+    events = list(sandbox.run().events)
+    changed_at = next(event.at for event in events if event.what == "visibility_changed")
+
+    def ended_before(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
+        """Move the first receive back, so that the lease ends ``seconds`` before the visibility change."""
+
+        def edited(event: HistoryEvent) -> HistoryEvent:
+            if event.what != "received" or event.at > changed_at:
+                return event
+            ends_at = changed_at - seconds
+            return replace(event, at=ends_at - 60, fields={**event.fields, "visible_until": ends_at})
+
+        return edited
+
+    assert "lost leases are left alone" not in rules_of_edited(events, ended_before(0.3))
+    assert "lost leases are left alone" in rules_of_edited(events, ended_before(1))
+
+
 def test_the_log_decides_which_of_two_messages_with_equal_bodies_was_dead_lettered(sandbox: Sandbox) -> None:
     """The dead letter has no room for a record, so it does not name its message."""
     first: list[str] = []

@@ -118,6 +118,7 @@ class Faults:
             queue=fault.queue,
             times=fault.times,
             chance=fault.chance,
+            seconds=fault.seconds,
             maybe=fault.maybe,
         )
         return fault

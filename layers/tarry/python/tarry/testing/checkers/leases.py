@@ -8,11 +8,13 @@ from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
-    from tarry.testing.deliveries import ObservedDelivery
+    from tarry.testing.deliveries import ObservedDelivery, ObservedInvocation
     from tarry.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """The longest time that a request takes to SQS, if no fault strikes it."""
+READINGS_BEFORE_REQUEST = 10
+"""The most readings of the clock between the check of a batch's leases, one reading a message, and the request."""
 
 
 def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
@@ -29,15 +31,25 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
             continue
         if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
             continue
+        on_its_way = ON_ITS_WAY_SECONDS + _seconds_to_request(invocation, history)
         ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
         for event in done:
-            if event.at > ends_at + ON_ITS_WAY_SECONDS:
+            if event.at > ends_at + on_its_way:
                 what = "a copy was sent" if event in delivery.sends else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
                 yield violation("lost leases are left alone", delivery.copy, text, event.at)
                 break
             if event.what == "visibility_changed":
                 ends_at = event.fields["visible_until"]
+
+
+def _seconds_to_request(invocation: ObservedInvocation, history: RecordedHistory) -> float:
+    """The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock."""
+    slow = {event.fields["fault"] for event in invocation.faults if event.fields["kind"] == "slow_cpu"}
+    seconds = max(
+        (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow), default=0.0
+    )
+    return float(seconds * (len(invocation.batch) + READINGS_BEFORE_REQUEST))
 
 
 def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
