@@ -6,6 +6,7 @@ python -m benchmarks.message_time [--quick]
 import importlib.util
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
@@ -96,9 +98,10 @@ def loads(client: ClientThatAnswers) -> Iterator[Load]:
     yield Load("with a model", with_model)
     yield Load("with idempotency", idempotent(client), (1, 10, 100), fresh=True)
     os.environ["POWERTOOLS_METRICS_NAMESPACE"] = "benchmark"
-    handlers = metered()
+    of_batches, of_messages = metered()
     del os.environ["POWERTOOLS_METRICS_NAMESPACE"]
-    yield Load("with metrics", handlers)
+    yield Load("with metrics of each message", of_messages)
+    yield Load("with metrics", of_batches)
     if importlib.util.find_spec("tarry.attempts"):
         from tarry import MemoryAttempts
 
@@ -127,21 +130,38 @@ def idempotent(client: ClientThatAnswers) -> dict[str, Handler]:
     return {POWERTOOLS: with_powertools, TARRY: of.tarry(of.nothing, idempotency=of_tarry)}
 
 
-def metered() -> dict[str, Handler]:
-    """Return handlers that write a line of metrics for each batch."""
+def metered() -> tuple[dict[str, Handler], dict[str, Handler]]:
+    """Return handlers that write metrics; those with Powertools one value for a batch, or tarry's for each message."""
     from aws_lambda_powertools.metrics import Metrics, MetricUnit
 
     metrics = Metrics(service="benchmark")
     batch = of.powertools(of.nothing)
+    processor = BatchProcessor(event_type=EventType.SQS)
 
     @metrics.log_metrics
-    def with_powertools(event: Any, context: Any) -> Any:
+    def with_value_of_batch(event: Any, context: Any) -> Any:
         response = batch(event, context)
         failed = len(response["batchItemFailures"])
         metrics.add_metric("MessagesCommitted", MetricUnit.Count, len(event["Records"]) - failed)
         return response
 
-    return {POWERTOOLS: with_powertools, TARRY: of.tarry(of.nothing)}
+    def handle(record: SQSRecord) -> None:
+        began = time.perf_counter()
+        of.nothing()
+        attributes = record.attributes
+        metrics.add_metric("HandlerTime", MetricUnit.Milliseconds, (time.perf_counter() - began) * 1000)
+        metrics.add_metric("Attempts", MetricUnit.Count, int(attributes.approximate_receive_count))
+        metrics.add_metric("AgeAtSettlement", MetricUnit.Seconds, time.time() - int(attributes.sent_timestamp) / 1000)
+
+    @metrics.log_metrics
+    def with_values_of_messages(event: Any, context: Any) -> Any:
+        response = process_partial_response(event=event, record_handler=handle, processor=processor, context=context)
+        failed = len(response["batchItemFailures"])
+        metrics.add_metric("MessagesCommitted", MetricUnit.Count, len(event["Records"]) - failed)
+        return response
+
+    of_tarry = of.tarry(of.nothing)
+    return {POWERTOOLS: with_value_of_batch, TARRY: of_tarry}, {POWERTOOLS: with_values_of_messages, TARRY: of_tarry}
 
 
 def call_of(handler: Handler, load: Load, size: int) -> Call:

@@ -126,6 +126,7 @@ def lines_of(values: dict[Metric, list[float]]) -> Iterator[dict[Metric, list[fl
         yield {metric: part for metric, of in values.items() if (part := of[start : start + MAX_VALUES])}
 
 
+@cache
 def refusal_of(namespace: str) -> str | None:
     """Return why CloudWatch refuses a namespace; None if it does not."""
     import re
