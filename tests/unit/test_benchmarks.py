@@ -17,9 +17,14 @@ from benchmarks.page import reason
 from benchmarks.picture import Bar, Picture
 from tarry.world import World, use
 
+TRACING = ("opentelemetry.trace", "aws_xray_sdk.core", "aws_lambda_powertools.tracing")
+"""Modules that another test may have loaded, with which tarry looks for a tracer in each invocation."""
+
 
 @pytest.fixture
-def client() -> Iterator[ClientThatAnswers]:
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientThatAnswers]:
+    for name in TRACING:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     client = ClientThatAnswers()
     with use(World(client_factory=client.sqs_of_tarry)), output_discarded():
         yield client
