@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
-from tarry.local.aws.client import DEFAULT_PORT, exports
+from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
+from tarry.local.aws.exports import exports
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
 from tarry.local.instances import announced
