@@ -10,9 +10,10 @@ from tarry.template.code import CodeFinder
 from tarry.template.document import load_document
 from tarry.template.dynamic import DynamicReferences, Stored
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.lazy_values import LazyValues, unwatched
 from tarry.template.loops import expanded
 from tarry.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
-from tarry.template.names import LazyValues, unwatched, with_names
+from tarry.template.names import with_names
 from tarry.template.parameters import ParameterValues, parameter_values
 from tarry.template.pruning import pruned
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
