@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.runs.report import RunReport
     from tarry.local.session import LocalRun
-    from tarry.local.show.board import View
+    from tarry.local.show.scene import View
 
 EXAMPLE = """\
 tarry local --watch
