@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.page import IMAGES, PAGE, RESULTS, write
+from benchmarks.page.document import IMAGES, PAGE, RESULTS, write
 from benchmarks.results import progress
 
 ROOT = Path(__file__).parents[1]

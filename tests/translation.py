@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tarry.template.document import load_document, translate
+from tarry.template.document import load_document
+from tarry.template.translation import translate
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,7 +11,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
-from tarry.lint.deployed import _most_invocations
+from tarry.lint.gathering_deployed import most_invocations
 
 STACK = {
     "Resources": {
@@ -116,7 +116,7 @@ def test_a_limit_that_an_endpoint_gives_as_text_is_read_if_it_is_a_number() -> N
         ({"ProvisionedPollerConfig": {"MaximumPollers": "all"}}, None),
         ({"ScalingConfig": {}}, 1_250),
     ):
-        assert _most_invocations(mapping, is_fifo=False) == most
+        assert most_invocations(mapping, is_fifo=False) == most
 
 
 def test_drift_of_a_stack_is_found() -> None:

@@ -15,11 +15,12 @@ from samtranslator.model.sam_resources import SamFunction
 
 from tarry.simulator.sqs.settings import QueueSettings
 from tarry.template import Template, TemplateError, read_template
-from tarry.template.document import FUNCTION, PLAYED, SERVERLESS
 from tarry.template.model import TemplateFunction
 from tarry.template.names import QUALIFIED_TYPES
+from tarry.template.pruning import PLAYED
 from tarry.template.reading.backing import BACKING_TYPES
 from tarry.template.reading.queues import QUEUE_ATTRIBUTES
+from tarry.template.translation import FUNCTION, SERVERLESS
 from tarry.template.unplayed import OF_OTHER_EVENTS
 
 REGION = "us-east-1"

@@ -13,7 +13,7 @@ from benchmarks.contenders import BARE, BY_HAND, POWERTOOLS, TARRY, BenchmarkCon
 from benchmarks.measuring import in_turns, ratio
 from benchmarks.message_time import call_of, loads, output_discarded
 from benchmarks.outage import STRATEGIES, rows
-from benchmarks.page import reason
+from benchmarks.page.message_time import reason
 from benchmarks.picture import Bar, Picture
 from tarry.world import World, use
 

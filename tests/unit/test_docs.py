@@ -80,6 +80,7 @@ def test_each_row_of_the_table_of_crashes_has_its_tests(tests: set[str]) -> None
 
 
 def test_the_page_on_the_architecture_names_every_package_and_no_file_that_does_not_exist() -> None:
+    """Of the runtime it names every module, so that a reader finds the one to change."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     package = ROOT / "layers" / "tarry" / "python" / "tarry"
     files = {path.name for path in package.rglob("*.py")} | {
@@ -88,3 +89,7 @@ def test_the_page_on_the_architecture_names_every_package_and_no_file_that_does_
     assert set(re.findall(r"`(?!tests/)([\w/]+\.py)`", text)) - files == set()
     subpackages = {path.parent.name for path in package.glob("*/__init__.py")}
     assert {name for name in subpackages if f"{name}/" not in text} == set()
+    tools = set(re.findall(r"^\| `(\w+)/`", text.partition("## The tools")[2], re.MULTILINE))
+    runtime = {name for name in files if name.partition("/")[0] not in tools and "/" in name}
+    runtime |= {path.name for path in package.glob("*.py")}
+    assert {name for name in runtime if not name.endswith("__init__.py") and f"`{name}`" not in text} == set()

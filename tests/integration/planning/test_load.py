@@ -13,9 +13,9 @@ import pytest
 from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, consumer
 from tarry.planning import simulation
 from tarry.planning.load import Consuming, Load, LoadResult
+from tarry.planning.load_text import load_text
 from tarry.planning.policy import policy_of
 from tarry.planning.simulation import simulate
-from tarry.planning.text import load_text
 from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
 from tarry.planning.warnings import load_warnings
 from tarry.testing import Sandbox

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
-from tarry.template.document import load_document, translate
+from tarry.template.document import load_document
+from tarry.template.translation import translate
 from tests.reference.rules import write_example
 
 ROOT = Path(__file__).parents[3]

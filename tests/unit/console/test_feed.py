@@ -11,8 +11,8 @@ import pytest
 
 from tarry.console.feed import publishing
 from tarry.console.feed.publishing import publish, values_of
-from tarry.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.local.show.log import LogLine
+from tarry.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from tarry.local.background import in_background
-from tarry.local.show.board import QueueRow, Scene
 from tarry.local.show.log import LogLine
+from tarry.local.show.scene import QueueRow, Scene
 from tarry.local.show.screen import FRAME_SECONDS, PlainView, Screen
 from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tarry.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.local.show.log import LogLine
+from tarry.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.local.show.screen import frame, shares
 from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State

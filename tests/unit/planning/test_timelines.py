@@ -7,8 +7,8 @@ import pytest
 
 from tarry import DeadLetter, DropMessage, Exponential, Fixed, Linear, LocalRetry, RetryInPlace, Schedule, SendAgain
 from tarry.planning.policy import DelayBounds, policy_of
-from tarry.planning.text import then_text, timeline_text
 from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
+from tarry.planning.timeline_text import then_text, timeline_text
 from tarry.policy.retry_policy import RetryPolicy
 from tarry.policy.step_lists import StepList
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         def read(self, message: Message[Any], /) -> Any: ...
 
     class SeesOutcomes(Protocol):
-        """Closes the spans of messages (`tarry.tracing.spans`)."""
+        """Closes the spans of messages (`tarry.tracing.run_spans`)."""
 
         def decided(self, decision: Any, /) -> None: ...
 

@@ -91,7 +91,7 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
             refuse("--stack and --queue check what is deployed: give one of them, without --fix and --parameter")
         with libraries("tarry check", "local"), refusals(aws=True):
             from tarry.cli.failed.targets import AwsAccess, TargetOptions
-            from tarry.lint.deployed import check_deployed
+            from tarry.lint.checking_deployed import check_deployed
 
             access = AwsAccess(TargetOptions(region=region, profile=profile, endpoint_url=endpoint_url))
             report = check_deployed(access, stack=stack, queue=queue, template=template)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.runs.report import RunReport
     from tarry.local.session import LocalRun
-    from tarry.local.show.board import View
+    from tarry.local.show.scene import View
 
 EXAMPLE = """\
 tarry local --watch
@@ -223,7 +223,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 def _print_env(port: int | None) -> None:
     """Print the command that lets AWS SDKs use a `tarry local` that runs."""
     with libraries("tarry local", "local"):
-        from tarry.local.aws.client import endpoint_of, exports_at
+        from tarry.local.aws.client import endpoint_of
+        from tarry.local.aws.exports import exports_at
         from tarry.local.aws.isolation import HOST
         from tarry.local.instances import instance_here
 

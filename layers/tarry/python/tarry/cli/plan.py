@@ -112,7 +112,8 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, as_json: bool) -> None:
-    from tarry.planning.text import load_text, timeline_text
+    from tarry.planning.load_text import load_text
+    from tarry.planning.timeline_text import timeline_text
 
     for place, subject in enumerate(subjects):
         if not as_json:

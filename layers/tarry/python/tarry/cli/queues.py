@@ -18,7 +18,7 @@ from tarry.tooling.queues import existing_queues, queue_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.local.aws.client import QueueDepth
+    from tarry.local.aws.queues import QueueDepth
 
 EXAMPLE = """\
 tarry queues
@@ -50,7 +50,7 @@ def queues(
     Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
-        from tarry.local.aws.client import queue_depths
+        from tarry.local.aws.queues import queue_depths
 
         wanted = [queue_at(client, each, stack) for each in names or []]
         if stack is not None and not names:

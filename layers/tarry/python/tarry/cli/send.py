@@ -70,8 +70,8 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, stack=stack, as_json=as_json)
         return
     with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
-        from tarry.local.aws.client import body_of
-        from tarry.local.aws.client import send as send_to
+        from tarry.local.aws.sending import body_of
+        from tarry.local.aws.sending import send as send_to
 
         queue = queue_at(client, queue, stack)
         ids = send_to(
@@ -105,7 +105,7 @@ def _send_lines(
     as_json: bool,
 ) -> None:
     with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
-        from tarry.local.aws.client import send_lines
+        from tarry.local.aws.sending import send_lines
 
         queue = queue_at(client, queue, stack)
         found = send_lines(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tarry.local.show.board import Scene
+    from tarry.local.show.scene import Scene
     from tarry.story.events import Story
     from tarry.template import Template
 

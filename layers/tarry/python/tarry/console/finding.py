@@ -97,7 +97,8 @@ def place_of(account: Account, account_id: str | None) -> Place:
     """Return the place of the queues, as pages show it."""
     if account.endpoint is None:
         return Place("AWS", account.region, account_id)
-    from tarry.local.aws.client import is_aws, other_services
+    from tarry.local.aws.client import is_aws
+    from tarry.local.aws.served import other_services
 
     endpoint_host(account.endpoint)  # raises for an address that is not one
     if is_aws(account.endpoint):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tarry.lint.consumers import ConsumerCode
+from tarry.lint.consumer_code import ConsumerCode
 from tarry.lint.finding import At
 from tarry.support.arn import queue_arn
 from tarry.template.model import TemplateAlarm

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry.lint.builds import modules_in_build, recipe_of
-from tarry.lint.consumers import ConsumerCode, consumer_of
+from tarry.lint.consumer_code import ConsumerCode
+from tarry.lint.consumers import consumer_of
 from tarry.lint.finding import Finding
 from tarry.lint.rules.missing_modules import PARSER, missing_in_inline_code, missing_modules, modules_left_out
 from tarry.lint.rules.missing_permissions import missing_permissions, missing_table_permissions

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
-from tarry.local.aws.client import DEFAULT_PORT, exports
+from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
+from tarry.local.aws.exports import exports
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
 from tarry.local.instances import announced
@@ -17,7 +18,9 @@ from tarry.local.project import Note
 from tarry.local.reloading import Reloader
 from tarry.local.runs.keeping import keep, messages_left
 from tarry.local.runs.report import RunReport, Waits, dead_letters_of
-from tarry.local.show.board import Board, Outlook, Scene, View
+from tarry.local.show.board import Board
+from tarry.local.show.outlook import Outlook
+from tarry.local.show.scene import Scene, View
 from tarry.local.show.timeline import counted
 from tarry.local.stories import MOST_STORIES, answer_to, find_story, keep_stories
 from tarry.story.events import Story

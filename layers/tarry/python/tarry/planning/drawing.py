@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.planning.load_text import assumptions, count_text, resampled
 from tarry.planning.scale import TICKS
-from tarry.planning.text import (
-    assumptions,
-    count_text,
-    end_text,
-    facts_text,
-    folded,
-    policy_text,
-    resampled,
-    scale_of,
-    then_text,
-)
 from tarry.planning.timeline import WAITS
+from tarry.planning.timeline_text import end_text, facts_text, folded, policy_text, scale_of, then_text
 from tarry.planning.units import range_text, rough, time_text
 from tarry.story.svg import NORMAL, fit, group, picture, text_at, width_of
 from tarry.tooling.errors import UsageError

@@ -260,42 +260,16 @@ class Executor:
                 self._note_result(result)
 
     def trace(self, deliveries: Sequence[Delivery], *, in_background: bool = False) -> None:
-        """Write messages that stay in their queue to the attempt store, before they are shown again.
-
-        If that fails, deliveries that the store does not know count as attempts. A message may have no attempt left
-        then, and is not retried: with a store that can be read but not written, it would run for ever.
-        """
+        """Write messages that stay in their queue to the attempt store, before they are shown again."""
         if self._invocation.attempt_store is None:
             return
-        from tarry.attempts.tracking import tracking_of
-        from tarry.settlement.traces import trace_of
+        from tarry.settlement.traces import Traces
 
-        tracking, now, changes = tracking_of(self._invocation, self._log), self._invocation.now(), {}
-        for delivery in deliveries:
-            if not self.stays(delivery) or tracking.has(delivery):
-                continue
-            plan = self.plan_of(delivery)
-            known = self._lookups.known(delivery.source)
-            retention = None if known is None else known.retention
-            next_try = self._planner.waits_until(plan, now)
-            options = self._planner.options_of(delivery)
-            change, notice = trace_of(plan, options, next_try=next_try, retention=retention, now=now)
-            changes[delivery.delivery_id] = change
-            if notice is not None:
-                self._log.notices(delivery, [notice])
-        tracking.write(changes, in_background=in_background)
-        for delivery in deliveries:
-            if delivery.delivery_id in changes and not tracking.is_written(delivery):
-                self._count_untraced(delivery)
-
-    def _count_untraced(self, delivery: Delivery) -> None:
-        plan = self.plan_of(delivery)
-        if self._planner.is_spent_untraced(plan):
-            delivery.is_untraced = True
-            plan = self._planner.untraced(plan, self._situation(delivery))
-            delivery.outcome = plan.decision.outcome
-            self._take(plan)
-            self.complete(delivery)
+        traces = Traces(self._invocation, self._planner, self._lookups, self._log)
+        plans = [self.plan_of(delivery) for delivery in deliveries if self.stays(delivery)]
+        for plan in traces.write(plans, in_background=in_background):
+            self._take(traces.count_run(plan, self._situation(plan.delivery)))
+            self.complete(plan.delivery)
 
     def _change(self, changes: dict[QueueArn, list[VisibilityChange]]) -> Iterable[ChangeResult]:
         for queue, of_queue in changes.items():

@@ -63,10 +63,10 @@ def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) 
 
 def _traced(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
     """Send copies as `_send`, within a span."""
-    from tarry.tracing.spans import Sending
+    from tarry.tracing.send_spans import SendSpan
 
     invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]
-    with Sending(invocation.world, chunk[0].target.name, lookups.log, records) as span:
+    with SendSpan(invocation.world, chunk[0].target.name, lookups.log, records) as span:
         errors = _send(chunk, 0, known, lookups, span.carrier)
         if (error := next(filter(None, errors.values()), None)) is not None:
             span.failed(error)

@@ -1,22 +1,78 @@
-"""The traces that a message leaves in the attempt store: before it runs, and before it is shown again."""
+"""The traces that a message leaves in the attempt store: before it runs, and before it is shown again.
+
+`Traces` writes those of messages that stay in their queue; `tarry.execution.starts` those of messages about to run.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.attempts.tracking import NOT_ATTEMPTS, change_of
+from tarry.attempts.tracking import NOT_ATTEMPTS, change_of, tracking_of
 from tarry.envelope.attribute import history_of
 from tarry.envelope.records import trace_record
 from tarry.outcome import State
 from tarry.settlement.copy_writer import redacted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tarry.attempts.store import AttemptChange
     from tarry.delivery import Delivery
+    from tarry.invocation import Invocation
     from tarry.policy.failure import Failure
     from tarry.policy.steps import DeadLetter
+    from tarry.settlement.facts import Situation
+    from tarry.settlement.planner import Planner
     from tarry.settlement.plans import SettlementPlan
+    from tarry.sqs.lookups import Lookups
+    from tarry.telemetry.logs import Log
     from tarry.telemetry.notices import Notice
+
+
+class Traces:
+    """The traces of messages that stay in their queue, in the attempt store of one invocation."""
+
+    def __init__(self, invocation: Invocation, planner: Planner, lookups: Lookups, log: Log) -> None:
+        self._invocation = invocation
+        self._planner = planner
+        self._lookups = lookups
+        self._log = log
+        self._tracking = tracking_of(invocation, log)
+
+    def write(self, plans: Iterable[SettlementPlan], *, in_background: bool) -> list[SettlementPlan]:
+        """Write the messages of plans to the store, each once in an invocation.
+
+        Return the plans that need `count_run`: those of messages that the store did not take, and that have no attempt
+        left if deliveries that the store does not know count as attempts.
+        """
+        now = self._invocation.now()
+        new = {plan.delivery.delivery_id: plan for plan in plans if not self._tracking.has(plan.delivery)}
+        changes = {delivery_id: self._change_of(plan, now) for delivery_id, plan in new.items()}
+        self._tracking.write(changes, in_background=in_background)
+        missed = [plan for plan in new.values() if not self._tracking.is_written(plan.delivery)]
+        return [plan for plan in missed if self._planner.is_spent_untraced(plan)]
+
+    def _change_of(self, plan: SettlementPlan, now: float) -> AttemptChange:
+        delivery = plan.delivery
+        known = self._lookups.known(delivery.source)
+        retention = None if known is None else known.retention
+        next_try = self._planner.waits_until(plan, now)
+        options = self._planner.options_of(delivery)
+        change, notice = trace_of(plan, options, next_try=next_try, retention=retention, now=now)
+        if notice is not None:
+            self._log.notices(delivery, [notice])
+        return change
+
+    def count_run(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
+        """Count a run that the store did not take, and return the plan of the failure steps' new decision.
+
+        The message is not retried: with a store that can be read but not written, it would run for ever.
+        """
+        delivery = plan.delivery
+        delivery.is_untraced = True
+        again = self._planner.untraced(plan, situation)
+        delivery.outcome = again.decision.outcome
+        return again
 
 
 def trace_of(

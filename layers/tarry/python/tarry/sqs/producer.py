@@ -100,9 +100,9 @@ class Queue:
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
         if "opentelemetry.trace" not in modules:
             return self._send(entry, here)
-        from tarry.tracing.spans import Sending
+        from tarry.tracing.send_spans import SendSpan
 
-        with Sending(here, self.name) as span:
+        with SendSpan(here, self.name) as span:
             return span.sent(self._send(entry, here, span.carrier))
 
     def _send(self, entry: Entry, here: World, trace: Mapping[str, str] | None = None) -> str:
@@ -170,9 +170,9 @@ class Queue:
 
         if "opentelemetry.trace" not in modules:
             return self._send_batch(given, fill, here)
-        from tarry.tracing.spans import Sending
+        from tarry.tracing.send_spans import SendSpan
 
-        with Sending(here, self.name) as span:
+        with SendSpan(here, self.name) as span:
             return span.sent_all(self._send_batch(given, fill, here, span.carrier))
 
     def _send_batch(

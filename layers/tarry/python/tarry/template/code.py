@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tarry.template.document import build_method_of
+from tarry.template.document import properties_of
 from tarry.template.finding import BUILD, is_built, project_of
 from tarry.template.foreign import why_foreign
 from tarry.template.intrinsics import Intrinsics, intrinsic_of
@@ -82,7 +82,7 @@ class CodeFinder:
 
     def build_method(self, logical_id: str) -> str | None:
         """Return the ``BuildMethod`` of a function."""
-        return build_method_of(_dict(self.resources.get(logical_id)))
+        return _build_method_of(_dict(self.resources.get(logical_id)))
 
     def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
         """Return the layers of a function, those of ``Globals`` first."""
@@ -115,7 +115,7 @@ class CodeFinder:
                 return TemplateLayer(build)
         elif source is not None and (foreign := self._foreign(source)):
             return TemplateLayer(foreign=foreign)
-        return TemplateLayer(source, build_method=build_method_of(resource) if source else None, foreign=foreign)
+        return TemplateLayer(source, build_method=_build_method_of(resource) if source else None, foreign=foreign)
 
     def _foreign(self, directory: Path) -> str:
         """Return why a directory cannot be imported from here, and the remedy; empty if it can."""
@@ -237,3 +237,9 @@ def _is_installed(name: str) -> bool:
 
 def _dict(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _build_method_of(resource: Mapping[str, Any]) -> str | None:
+    """Return how `sam build` builds a function or layer, such as ``makefile``; None for its default."""
+    method = properties_of(resource, "Metadata").get("BuildMethod")
+    return None if method is None else str(method)

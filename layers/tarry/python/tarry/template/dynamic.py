@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics, references
+from tarry.template.lazy_values import unwatched
 from tarry.template.model import TemplateError
-from tarry.template.names import unwatched
 from tarry.template.variables import physical_name
 
 PATTERN = re.compile(r"\{\{resolve:(ssm|ssm-secure|secretsmanager):([^{}]*)\}\}")

@@ -1,68 +1,17 @@
-"""The names and ARNs of queues and functions: the values of Ref and of GetAtt, resolved on first use."""
+"""The names and ARNs of queues and functions: the values of Ref and of GetAtt."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.lazy_values import LazyValues
 from tarry.template.model import ACCOUNT, TemplateError
 
 QUALIFIED_TYPES = ("AWS::Lambda::Alias", "AWS::Lambda::Version")
 FIRST_VERSION = "1"
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
-
-
-class LazyValues(Mapping[str, Any]):
-    """Values made on first use. A value that needs itself raises `TemplateError`.
-
-    ``watch`` is called with the name of each value that is used.
-    """
-
-    def __init__(self, makers: Mapping[str, Callable[[], Any]], watch: Callable[[str], None] | None = None) -> None:
-        self._makers = makers
-        self._watch = watch
-        self._made: dict[str, Any] = {}
-        self._open: dict[str, None] = {}
-
-    def __getitem__(self, key: str) -> Any:
-        if self._watch is not None:
-            self._watch(key)
-        if key not in self._made:
-            if key in self._open:
-                cycle = [*self._open][list(self._open).index(key) :]
-                raise TemplateError(
-                    f"the names of {', '.join(cycle)} refer to each other: give one of them a plain name"
-                )
-            self._open[key] = None
-            try:
-                self._made[key] = self._makers[key]()
-            finally:
-                del self._open[key]
-        return self._made[key]
-
-    def unwatched(self) -> "LazyValues":
-        """Return the same values, whose use is not watched."""
-        found = copy(self)
-        found._watch = None
-        return found
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
-def unwatched(scope: Intrinsics) -> Intrinsics:
-    """Return a scope for values that do not matter to what is played."""
-    refs = scope.refs.unwatched() if isinstance(scope.refs, LazyValues) else scope.refs
-    found = Intrinsics(refs, scope.attributes, scope.mappings, scope.conditions, scope.pending)
-    found.fill = scope.fill
-    return found
 
 
 def with_names(
@@ -86,46 +35,55 @@ def with_names(
     refs = dict(refs)
     attributes: dict[str, Callable[[], Any]] = {}
     scope = Intrinsics(LazyValues(refs, watch), LazyValues(attributes), given.mappings, given.conditions, pending)
-
-    def queue(logical_id: str, properties: Mapping[str, Any]) -> None:
-        where = f"{logical_id}.QueueName"
-
-        def name() -> str:
-            is_fifo = (
-                str(scope.settled(properties.get("FifoQueue", False), f"{logical_id}.FifoQueue")).lower() == "true"
-            )
-            found = scope.settled(properties.get("QueueName", logical_id + (".fifo" if is_fifo else "")), where)
-            if not isinstance(found, str) or not QUEUE_NAME.fullmatch(found):
-                raise TemplateError(
-                    f"{where}: {found!r} is not a queue name: use up to 80 letters, digits, hyphens and underscores "
-                    "(a placeholder of another tool must be filled in first)"
-                )
-            return found
-
-        attributes[where] = name
-        attributes[f"{logical_id}.Arn"] = lambda: f"arn:aws:sqs:{region}:{ACCOUNT}:{scope.attributes[where]}"
-
-    def function(logical_id: str, properties: Mapping[str, Any]) -> None:
-        refs[logical_id] = lambda: scope.settled(
-            properties.get("FunctionName", logical_id), f"{logical_id}.FunctionName"
-        )
-        attributes[f"{logical_id}.Arn"] = lambda: f"arn:aws:lambda:{region}:{ACCOUNT}:function:{scope.refs[logical_id]}"
-
-    def qualified(logical_id: str, properties: Mapping[str, Any]) -> None:
-        def arn() -> str:
-            function = scope.settled(properties.get("FunctionName"), f"{logical_id}.FunctionName")
-            qualifier = scope.settled(properties.get("Name", FIRST_VERSION), f"{logical_id}.Name")
-            name = re.sub(r"^.*:function:", "", str(function)).partition(":")[0]
-            return f"arn:aws:lambda:{region}:{ACCOUNT}:function:{name}:{qualifier}"
-
-        refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
-
-    kinds = {
-        "AWS::SQS::Queue": queue,
-        "AWS::Lambda::Function": function,
-        **dict.fromkeys(QUALIFIED_TYPES, qualified),
-    }
+    names = _Names(scope, region)
     for logical_id, resource in resources.items():
-        if (add := kinds.get(resource["Type"])) is not None:
-            add(logical_id, resource.get("Properties") or {})
+        properties = resource.get("Properties") or {}
+        match resource["Type"]:
+            case "AWS::SQS::Queue":
+                attributes[f"{logical_id}.QueueName"] = partial(names.of_queue, logical_id, properties)
+                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_queue, logical_id)
+            case "AWS::Lambda::Function":
+                refs[logical_id] = partial(names.of_function, logical_id, properties)
+                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_function, logical_id)
+            case kind if kind in QUALIFIED_TYPES:
+                arn = partial(names.qualified_arn, logical_id, properties)
+                refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
     return scope
+
+
+class _Names:
+    """The names and ARNs of resources, whose properties are resolved in a scope that knows these names too."""
+
+    def __init__(self, scope: Intrinsics, region: str) -> None:
+        self._scope = scope
+        self._region = region
+
+    def of_queue(self, logical_id: str, properties: Mapping[str, Any]) -> str:
+        is_fifo = self._settled(logical_id, properties, "FifoQueue", default=False)
+        suffix = ".fifo" if str(is_fifo).lower() == "true" else ""
+        found = self._settled(logical_id, properties, "QueueName", default=logical_id + suffix)
+        if not isinstance(found, str) or not QUEUE_NAME.fullmatch(found):
+            raise TemplateError(
+                f"{logical_id}.QueueName: {found!r} is not a queue name: use up to 80 letters, digits, hyphens and "
+                "underscores (a placeholder of another tool must be filled in first)"
+            )
+        return found
+
+    def arn_of_queue(self, logical_id: str) -> str:
+        return f"arn:aws:sqs:{self._region}:{ACCOUNT}:{self._scope.attributes[f'{logical_id}.QueueName']}"
+
+    def of_function(self, logical_id: str, properties: Mapping[str, Any]) -> Any:
+        return self._settled(logical_id, properties, "FunctionName", default=logical_id)
+
+    def arn_of_function(self, logical_id: str) -> str:
+        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{self._scope.refs[logical_id]}"
+
+    def qualified_arn(self, logical_id: str, properties: Mapping[str, Any]) -> str:
+        """Return the ARN of an alias or a version."""
+        function = self._settled(logical_id, properties, "FunctionName", default=None)
+        qualifier = self._settled(logical_id, properties, "Name", default=FIRST_VERSION)
+        name = re.sub(r"^.*:function:", "", str(function)).partition(":")[0]
+        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{name}:{qualifier}"
+
+    def _settled(self, logical_id: str, properties: Mapping[str, Any], key: str, *, default: Any) -> Any:
+        return self._scope.settled(properties.get(key, default), f"{logical_id}.{key}")

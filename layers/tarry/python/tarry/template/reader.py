@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tarry.template.code import CodeFinder
-from tarry.template.document import load_document, pruned, translate
+from tarry.template.document import load_document
 from tarry.template.dynamic import DynamicReferences, Stored
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.lazy_values import LazyValues, unwatched
 from tarry.template.loops import expanded
 from tarry.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
-from tarry.template.names import LazyValues, unwatched, with_names
+from tarry.template.names import with_names
 from tarry.template.parameters import ParameterValues, parameter_values
+from tarry.template.pruning import pruned
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
 from tarry.template.reading.checked import read_checked
 from tarry.template.reading.functions import read_functions
@@ -21,6 +23,7 @@ from tarry.template.reading.mappings import read_mappings
 from tarry.template.reading.queues import read_queues
 from tarry.template.reading.values import Reading, Resources
 from tarry.template.samconfig import read_samconfig
+from tarry.template.translation import translate
 from tarry.template.unplayed import subscriptions_elsewhere, unplayed
 from tarry.tooling.errors import UsageError
 

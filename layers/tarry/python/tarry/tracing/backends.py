@@ -1,4 +1,4 @@
-"""The choice of tracing backends: OpenTelemetry (`spans`), X-Ray (`xray`), both, or none."""
+"""The choice of tracing backends: OpenTelemetry (`run_spans`), X-Ray (`xray`), both, or none."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def tracing_of(
     tracing: list[TracesRuns] = []
     try:
         if "opentelemetry.trace" in modules:
-            from tarry.tracing.spans import Spans, is_on
+            from tarry.tracing.spans import is_on
 
             if is_on():
-                invocation.spans = spans = Spans(invocation, pending, consumer, log)
+                from tarry.tracing.run_spans import RunSpans
+
+                invocation.spans = spans = RunSpans(invocation, pending, consumer, log)
                 tracing.append(spans)
         if "aws_xray_sdk.core" in modules and not in_tasks:
             from tarry.tracing.xray import subsegments_of

@@ -1,4 +1,4 @@
-"""Code around each run of a handler, shared by the backends `spans` and `xray`."""
+"""Code around each run of a handler, shared by the backends `run_spans` and `xray`."""
 
 from __future__ import annotations
 

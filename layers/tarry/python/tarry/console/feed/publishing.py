@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tarry.console.access import Console, LocalFeed
-    from tarry.local.show.board import QueueRow, Scene
+    from tarry.local.show.scene import QueueRow, Scene
     from tarry.local.show.timeline import MessageTimeline
 
 FRAME_SECONDS = 0.5

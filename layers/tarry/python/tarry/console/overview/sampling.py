@@ -122,7 +122,7 @@ class Sampler:
         return read_queue(address, self._console.client("sqs"), time.time(), served)
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
-        from tarry.local.aws.client import served_queues
+        from tarry.local.aws.served import served_queues
 
         return served_queues((self._console.account.endpoint or "").rstrip("/"))
 

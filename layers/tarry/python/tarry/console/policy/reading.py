@@ -11,7 +11,7 @@ from tarry.console.pictures import inline
 from tarry.local.functions.variables import Overrides
 from tarry.planning.drawing import picture_of
 from tarry.planning.request import subjects_in
-from tarry.planning.text import timeline_text
+from tarry.planning.timeline_text import timeline_text
 from tarry.template.model import TemplateError
 from tarry.tooling.errors import UsageError
 

@@ -15,7 +15,7 @@ from tarry.console.pages import explained
 from tarry.console.security import needs_write
 from tarry.console.send.form import SAMPLES_FOLDER, SYNTAX, MessageForm, at_queue, sample_files, sample_form
 from tarry.errors import TarryError
-from tarry.local.aws.client import send
+from tarry.local.aws.sending import send
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import queue_name
 

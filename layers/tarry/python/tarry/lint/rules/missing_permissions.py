@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.lint.consumers import Step
+from tarry.lint.consumer_code import Step
 from tarry.lint.finding import Finding, listed
 from tarry.sqs.permissions import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
 from tarry.support.arn import QueueArn, named_queue

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tarry.lint.consumers import ConsumerCode
+from tarry.lint.consumer_code import ConsumerCode
 from tarry.lint.finding import At, Finding, SafeChange
 from tarry.template import TemplateQueue
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tarry.lint.consumers import Decorator
+from tarry.lint.consumer_code import Decorator
 from tarry.lint.finding import Finding
 
 RULE = "W9005"

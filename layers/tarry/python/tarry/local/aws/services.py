@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import select
@@ -11,13 +10,11 @@ import threading
 import warnings
 from contextlib import ExitStack
 from http import HTTPStatus
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
-from xml.sax.saxutils import escape
 
 from tarry.local.aws.invoking import with_qualifier
 from tarry.local.aws.isolation import HOST
+from tarry.local.aws.service_errors import asked_for, not_there, refused
 from tarry.testing.moto_relay import relayed
 from tarry.tooling.errors import UsageError
 from tarry.tooling.installation import install_command
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 BACKLOG = 128
 STOP_SECONDS = 1.0
 INVOCATION = re.compile(r"/2015-03-31/functions/(?P<function>[^/]+)/invocations")
-SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/(?P<service>[^/]+)/aws4_request")
 HTML_STATUS = ("404", "405", "5")
 """The statuses with which Flask answers, in HTML, what moto has no route for."""
 
@@ -221,63 +217,3 @@ def _request_handler() -> Any:
 
         return WSGIRequestHandler
     return MotoRequestHandler
-
-
-# errors in the form of the service that was called
-
-
-def asked_for(environ: dict[str, Any]) -> tuple[str, str]:
-    """Return the service and the operation of a request, as far as its headers and its body tell."""
-    scope = SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
-    target = environ.get("HTTP_X_AMZ_TARGET", "")
-    service = scope["service"] if scope else target.partition(".")[0].partition("_")[0] or "this service"
-    path = environ.get("PATH_INFO", "")
-    operation = target.rpartition(".")[2] or path.rpartition("/operation/")[2]
-    if is_query(environ):
-        operation = "".join(parse_qs(_body(environ).decode(errors="replace")).get("Action", [""]))
-    return service, operation if operation and operation != path else f"{environ['REQUEST_METHOD']} {path}"
-
-
-def not_there(service: str, operation: str) -> str:
-    """Return the text of the error for an operation that moto lacks."""
-    return f"{operation} cannot be emulated: moto, which emulates {service} here, does not implement it."
-
-
-def is_query(environ: dict[str, Any]) -> bool:
-    """Whether a request has the query protocol: a form, answered in XML."""
-    return str(environ.get("CONTENT_TYPE", "")).startswith("application/x-www-form-urlencoded")
-
-
-def _body(environ: dict[str, Any]) -> bytes:
-    """Return the body of a request, which stays readable."""
-    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    environ["wsgi.input"] = BytesIO(body)
-    return body
-
-
-def refused(environ: dict[str, Any], respond: Callable[..., Any], code: str, text: str) -> list[bytes]:
-    """Answer with an error in the protocol of the request. SDKs do not retry its status, 501."""
-    service, _ = asked_for(environ)
-    if environ.get("HTTP_SMITHY_PROTOCOL") == "rpc-v2-cbor":
-        kind, body = "application/cbor", cbor({"__type": code, "message": text})
-        respond("501 Not Implemented", [("Content-Type", kind), ("smithy-protocol", "rpc-v2-cbor")])
-        return [body]
-    if service == "s3" or is_query(environ):
-        found = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{escape(text)}</Message></Error>"
-        if service == "ec2":
-            found = f"<Response><Errors>{found}</Errors></Response>"
-        elif service != "s3":
-            found = f"<ErrorResponse>{found}</ErrorResponse>"
-        respond("501 Not Implemented", [("Content-Type", "text/xml")])
-        return [found.encode()]
-    respond("501 Not Implemented", [("Content-Type", "application/json"), ("x-amzn-ErrorType", code)])
-    return [json.dumps({"__type": code, "message": text, "Message": text}).encode()]
-
-
-def cbor(found: dict[str, str]) -> bytes:
-    """Return a short map of texts in CBOR."""
-    encoded = bytes([0xA0 | len(found)])
-    for each in (text for pair in found.items() for text in pair):
-        text = each.encode()[:0xFFFF]
-        encoded += b"\x79" + len(text).to_bytes(2, "big") + text
-    return encoded

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarry.local.aws.client import is_aws, other_services, queue_urls
+from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
+from tarry.local.aws.queues import queue_urls
+from tarry.local.aws.served import other_services
 from tarry.local.events import json_of
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher

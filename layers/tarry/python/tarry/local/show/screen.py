@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.local.background import in_background
-from tarry.local.show.board import FunctionRow, QueueRow, Scene, View
 from tarry.local.show.log import LogLine, stamp
+from tarry.local.show.scene import FunctionRow, QueueRow, Scene, View
 from tarry.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
 from tarry.tooling.text import brief, coarse, one_line, printable
 

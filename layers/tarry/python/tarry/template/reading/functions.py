@@ -8,6 +8,7 @@ from typing import Any
 
 from tarry.template.code import CodeFinder
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.lazy_values import unwatched
 from tarry.template.model import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_SECONDS,
@@ -15,7 +16,6 @@ from tarry.template.model import (
     TemplateError,
     TemplateFunction,
 )
-from tarry.template.names import unwatched
 from tarry.template.policies import permissions_of
 from tarry.template.reading.values import (
     Reading,

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.lazy_values import unwatched
 from tarry.template.model import (
     DEFAULT_MAX_RECEIVE_COUNT,
     DEFAULT_VISIBILITY_SECONDS,
@@ -13,7 +14,6 @@ from tarry.template.model import (
     TemplateMapping,
     TemplateQueue,
 )
-from tarry.template.names import unwatched
 from tarry.template.queues import dead_letter_cycles, unknown_visibility
 from tarry.template.reading.values import Reading, Resources, attribute_text, integer, map_of, of_type
 

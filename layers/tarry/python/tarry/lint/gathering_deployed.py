@@ -1,38 +1,28 @@
-"""`tarry check` of what is deployed: the facts of a stack or of a queue, read from AWS.
+"""The facts of what is deployed: of a stack, or of a queue with its functions, read from AWS.
 
 Permissions are those of the policies of the roles, as in a template: conditions, boundaries and denials are not
 considered, so that a finding is certain. The code is that of the template here, if it has the function.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 from botocore.exceptions import ClientError
 
-from tarry.lint.checking import CheckReport, findings_of
 from tarry.lint.facts import DEFAULT_RETENTION_SECONDS, CheckedFunction, CheckedMapping, CheckedQueue, Facts
-from tarry.lint.finding import At, Finding
+from tarry.lint.finding import At
 from tarry.lint.gathering import INVOCATIONS_OF_POLLER, MOST_INVOCATIONS, Gatherer
-from tarry.lint.places import Places
-from tarry.lint.rules.missing_permissions import missing_permissions
-from tarry.lint.rules.receive_counts import receive_counts
 from tarry.settlement.plans import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.arn import queue_arn
-from tarry.template import Template, TemplateFunction, TemplateQueue, read_template
-from tarry.template.finding import find_template
-from tarry.template.model import DEFAULT_MAX_RECEIVE_COUNT, DEFAULT_VISIBILITY_SECONDS, TemplateAlarm, TemplateError
+from tarry.template import Template, TemplateFunction, TemplateQueue
+from tarry.template.model import DEFAULT_MAX_RECEIVE_COUNT, DEFAULT_VISIBILITY_SECONDS, TemplateAlarm
 from tarry.template.permissions import Permissions
 from tarry.template.policies import statements_of
-from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import queue_name, redrive_of
 
 
@@ -43,42 +33,13 @@ class Clients(Protocol):
         """Return the boto3 client of a service."""
 
 
-def check_deployed(
-    clients: Clients, *, stack: str | None = None, queue: str | None = None, template: Path | None = None
-) -> CheckReport:
-    """Check a deployed stack, or a queue with its functions.
+class DeployedGatherer:
+    """The facts that are read from AWS.
 
     Args:
         clients: The clients of AWS.
-        stack: The name of the stack.
-        queue: The name or URL of the queue, instead of a stack.
-        template: The template of the stack, for the code of its functions; None for the one in this directory.
-
-    Raises:
-        UsageError: the stack or queue has no queue with a function.
-        botocore.exceptions.ClientError: AWS refuses a request without which nothing can be checked.
+        code: The reader of the code of a template; None if there is none here.
     """
-    found = _Deployed(clients, _code_of(template))
-    if stack is not None:
-        found.add_stack(stack)
-    elif queue is not None:
-        found.add_queue(queue)
-    return found.report(f"stack {stack}" if stack else f"queue {queue}")
-
-
-def _code_of(template: Path | None) -> Gatherer | None:
-    """Return the reader of the code of a template; None if there is none here."""
-    try:
-        path = template or find_template()
-        return Gatherer(read_template(path, tolerant=True), Places(path))
-    except (TemplateError, UsageError):
-        if template is not None:
-            raise
-        return None
-
-
-class _Deployed:
-    """The facts that are read from AWS."""
 
     def __init__(self, clients: Clients, code: Gatherer | None) -> None:
         self._clients = clients
@@ -112,45 +73,38 @@ class _Deployed:
         self._read_queue(queue_name(queue), is_needed=True)
         self._read_mappings(EventSourceArn=self._arn(queue_name(queue)))
 
-    def report(self, checked: str) -> CheckReport:
-        """Return the findings.
+    @property
+    def mappings(self) -> tuple[CheckedMapping, ...]:
+        """The mappings whose queues and functions were read."""
+        return tuple(self._mappings.values())
 
-        Raises:
-            UsageError: no function consumes a queue.
-        """
-        if not self._mappings:
-            raise UsageError(f"{checked} has no queue that a function consumes")
-        facts = Facts(
-            queues={name: facts for name, (facts, _) in self._queues.items()},
-            mappings=tuple(self._mappings.values()),
-            alarms=tuple(self._alarms or ()),
-            are_alarms_known=self._alarms is not None,
-        )
-        findings = [*findings_of(facts), *self._of_code()]
-        unique = {(each.rule, each.text): each for each in findings}
-        order = sorted(unique.values(), key=lambda each: (each.at or At("")).resource)
-        return CheckReport(tuple(order), tuple(self._skipped))
+    @property
+    def queues(self) -> dict[str, TemplateQueue]:
+        """The queues by name, as the rules that need the code know them."""
+        return {name: queue for name, (_, queue) in self._queues.items()}
 
-    def _of_code(self) -> Iterator[Finding]:
-        """Yield the findings of the rules that need the code, and permissions by queue."""
-        queues = {name: queue for name, (_, queue) in self._queues.items()}
-        for mapping in self._mappings.values():
-            if mapping.function is None or mapping.function.code is None or mapping.queue not in queues:
-                continue
-            function, queue = mapping.function, queues[mapping.queue]
-            consumer = mapping.function.code
-            if mapping.batch_size is not None:
-                found = receive_counts(function.name, consumer, queue, mapping.batch_size, _no_place)
-                yield from (_deployed(each, queue.logical_id or queue.name) for each in found)
-            made = next(each for facts, each in self._functions.values() if facts is function)
-            dead_letters = queue_arn(queue.dead_letter_arn) if queue.dead_letter_arn else None
-            steps = consumer.steps_for(self._name_in_template(mapping.queue))
-            found = missing_permissions(made, queue_arn(queue.arn), dead_letters, steps, queues, _no_place)
-            yield from (_deployed(each, function.name) for each in found)
+    def template_function(self, function: CheckedFunction) -> TemplateFunction:
+        """Return a function of the facts as the rules that need the code know it."""
+        return next(each for facts, each in self._functions.values() if facts is function)
 
-    def _name_in_template(self, queue: str) -> str:
+    def name_in_template(self, queue: str) -> str:
+        """Return the name that a queue has in the template here; its own name if it is not there."""
         queues = self._code.template.queues.values() if self._code else ()
         return next((each.name for each in queues if each.logical_id == self._ids.get(queue, "")), queue)
+
+    def facts(self) -> Facts:
+        """Return the facts that were read, and read the alarms."""
+        alarms = self._alarms()
+        return Facts(
+            queues={name: facts for name, (facts, _) in self._queues.items()},
+            mappings=self.mappings,
+            alarms=tuple(alarms or ()),
+            are_alarms_known=alarms is not None,
+        )
+
+    def unread(self) -> tuple[str, ...]:
+        """Return why parts were not read."""
+        return tuple(self._skipped)
 
     # queues
 
@@ -215,7 +169,7 @@ class _Deployed:
                 batch_size=each.get("BatchSize"),
                 window_seconds=each.get("MaximumBatchingWindowInSeconds", 0),
                 reports_failures="ReportBatchItemFailures" in (each.get("FunctionResponseTypes") or []),
-                most_invocations=_most_invocations(each, arn.is_fifo),
+                most_invocations=most_invocations(each, arn.is_fifo),
             )
 
     # functions
@@ -291,9 +245,8 @@ class _Deployed:
                 version = iam.get_policy_version(PolicyArn=each["PolicyArn"], VersionId=policy["DefaultVersionId"])
                 yield _document(version["PolicyVersion"]["Document"])
 
-    @cached_property
     def _alarms(self) -> list[TemplateAlarm] | None:
-        """The alarms on queues; None if they cannot be read."""
+        """Return the alarms on queues; None if they cannot be read."""
 
         def read() -> list[TemplateAlarm]:
             pages = (
@@ -305,17 +258,8 @@ class _Deployed:
         return found
 
 
-def _no_place() -> tuple[Path, int]:
-    return Path("deployed"), 0
-
-
-def _deployed(finding: Finding, resource: str) -> Finding:
-    """Return a finding without the place in a template."""
-    text = re.sub(r" \(deployed:0\)", "", finding.text)
-    return replace(finding, text=text, file=None, line=None, at=At(resource), changes=())
-
-
-def _most_invocations(mapping: Mapping[str, Any], is_fifo: bool) -> int | None:
+def most_invocations(mapping: Mapping[str, Any], is_fifo: bool) -> int | None:
+    """Return the most invocations that a mapping makes at once; None if that is not known, or on FIFO not limited."""
     if pollers := (mapping.get("ProvisionedPollerConfig") or {}).get("MaximumPollers"):
         most = _whole_number(pollers)
         return None if most is None else most * INVOCATIONS_OF_POLLER
