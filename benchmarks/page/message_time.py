@@ -33,9 +33,14 @@ BEHIND = {
         "that hangs cannot outlast the invocation; Powertools waits for it. To pass a request to a thread and its "
         "answer back takes some 50 microseconds."
     ),
+    "with metrics of each message": (
+        "Both write the attempts, the age and the handler's time of each message. For a batch of one, the line itself "
+        "takes most of the time."
+    ),
     "with metrics": (
-        "tarry writes three values for each message: its attempts, its age, and the handler's time, for which it reads "
-        "the clock twice. The handler with Powertools' metrics writes one value for the batch, the number of messages."
+        "tarry writes three values for each message, and reads the clock twice for the handler's time. The handler with "
+        "Powertools' metrics writes one value for the batch, the number of messages; for the same values by both, see "
+        "*with metrics of each message*."
     ),
     "with exact attempts": "tarry keeps a record of each failed message; the others cannot count attempts exactly.",
 }
