@@ -15,6 +15,7 @@ from botocore.loaders import Loader, create_loader
 
 from tarry.simulator.sqs import Sqs
 from tests.checked_answers import with_checked_answers
+from tests.command import stop_server
 from tests.leftovers import Leftovers
 
 
@@ -81,6 +82,12 @@ def _answers_of_the_model_fit_the_service_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sqs, "answer", with_checked_answers(Sqs.answer))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_of_commands_ends_with_the_tests() -> Iterator[None]:
+    yield
+    stop_server()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.acceptance.runtime import Start, layers_of, link_packages, running
 from tests.builds import build
+from tests.shop import shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.runtime_api import FakeRuntimeApi
 
-__all__ = ["build"]
+__all__ = ["build", "shop"]
 
 
 @pytest.fixture(scope="session")
