@@ -128,7 +128,7 @@ def _run(arguments: list[str], streams: list[int], folder: str, environment: dic
 
 def stop_server() -> None:
     """End the server that forks the commands; processes that they have left behind go on, and are found."""
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         os.kill(server._forkserver_pid, signal.SIGKILL)
         os.waitpid(server._forkserver_pid, 0)
