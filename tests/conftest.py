@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -45,6 +46,16 @@ def _service_models_are_loaded_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _moto_answers_boto3_alone() -> Iterator[None]:
+    """Let `mock_aws` start and answer faster: without the thousand mocks that it makes for the library requests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if utils := sys.modules.get("moto.core.utils"):
+            patch.setattr("moto.core.models.RESPONSES_METHODS", [])
+            patch.setattr("moto.core.responses.camelcase_to_underscores", cache(utils.camelcase_to_underscores))
         yield
 
 
