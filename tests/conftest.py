@@ -137,3 +137,10 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 def without_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the loggers of other tests: with a `Logger` of Powertools, tarry sets the keys of each message."""
     monkeypatch.setattr(logging.root.manager, "loggerDict", {})
+
+
+@pytest.fixture
+def without_tracers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the tracing libraries that other tests have loaded: with one of them, tarry looks for a span of each run."""
+    for name in ("opentelemetry.trace", "aws_xray_sdk.core"):
+        monkeypatch.delitem(sys.modules, name, raising=False)

@@ -19,6 +19,7 @@ from tests.cpuclock import LightClient, cpu_world
 from tests.records import batch_of, failed
 from tests.wire import arn
 
+pytestmark = pytest.mark.usefixtures("without_tracers")
 MANY = 10_000
 SECONDS = 6
 TRIES = 5
