@@ -17,8 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test browser browser-test console-pictures simulate referee soak check format docs bench build \
-    deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
+.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak check lint types format \
+    docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -48,8 +48,13 @@ setup: $(READY)
 run: $(READY)
 	@$(BIN)/tarry local --event events/orders.json --skip-time
 
-test: check
-	@$(BIN)/pytest -q -n auto --dist worksteal
+# The types are checked beside the tests: without its cache, mypy needs half a minute of one core.
+test: lint
+	@$(MAKE) --no-print-directory -j2 types pytest
+
+# The tests run make themselves, which must not count as a job of this one.
+pytest: $(READY)
+	@env -u MAKEFLAGS -u MFLAGS $(BIN)/pytest -q -n auto --dist worksteal
 
 # "make test" runs these as well where it finds a browser, and skips them elsewhere.
 browser-test: $(READY) browser
@@ -76,11 +81,15 @@ soak: $(READY)
 deploy-check: $(READY)
 	@$(BIN)/python -m tests.deploy
 
-check: $(READY)
+check: lint types
+
+lint: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/mypy --no-error-summary $(TYPED)
 	@$(BIN)/lint-imports --no-logo
+
+types: $(READY)
+	@$(BIN)/mypy --no-error-summary $(TYPED)
 	@$(BIN)/pyright --warnings tests/typing
 
 format: $(READY)

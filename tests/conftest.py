@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from botocore.loaders import Loader, create_loader
 
 from tarry.simulator.sqs import Sqs
 from tests.checked_answers import with_checked_answers
+from tests.command import stop_server
 from tests.leftovers import Leftovers
 
 
@@ -44,6 +46,16 @@ def _service_models_are_loaded_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _moto_answers_boto3_alone() -> Iterator[None]:
+    """Let `mock_aws` start and answer faster: without the thousand mocks that it makes for the library requests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if utils := sys.modules.get("moto.core.utils"):
+            patch.setattr("moto.core.models.RESPONSES_METHODS", [])
+            patch.setattr("moto.core.responses.camelcase_to_underscores", cache(utils.camelcase_to_underscores))
         yield
 
 
@@ -83,6 +95,12 @@ def _answers_of_the_model_fit_the_service_model() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _server_of_commands_ends_with_the_tests() -> Iterator[None]:
+    yield
+    stop_server()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Collect the tests without garbage collections, a quarter of the time: each one looks at all earlier objects."""
@@ -99,6 +117,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Do the same after each module: what its tests have loaded stays, and would be looked at again and again."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Escape captured text: tests log lone surrogates on purpose, which a worker of pytest-xdist cannot send."""
@@ -111,3 +137,10 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 def without_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the loggers of other tests: with a `Logger` of Powertools, tarry sets the keys of each message."""
     monkeypatch.setattr(logging.root.manager, "loggerDict", {})
+
+
+@pytest.fixture
+def without_tracers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the tracing libraries that other tests have loaded: with one of them, tarry looks for a span of each run."""
+    for name in ("opentelemetry.trace", "aws_xray_sdk.core"):
+        monkeypatch.delitem(sys.modules, name, raising=False)

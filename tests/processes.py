@@ -5,7 +5,10 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.command import Command
 
 PATIENCE_SECONDS = 120.0
 """The limit that ends a hanging process. No test needs this long, even on a busy machine."""
@@ -24,7 +27,7 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         end(process)
 
 
-def end(process: "subprocess.Popen[Any]") -> None:
+def end(process: "subprocess.Popen[Any] | Command") -> None:
     """Kill the process group that a process leads, and wait for the end of the process."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

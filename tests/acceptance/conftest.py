@@ -1,19 +1,27 @@
+from __future__ import annotations
+
 import urllib.request
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from mypy_boto3_dynamodb import DynamoDBServiceResource
-from mypy_boto3_s3 import S3Client
 
 from tests.acceptance.runtime import Start, layers_of, link_packages, running
-from tests.acceptance.runtime_api import FakeRuntimeApi
 from tests.builds import build
+from tests.shop import shop
 
-__all__ = ["build"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_s3 import S3Client
+
+    from tests.acceptance.runtime_api import FakeRuntimeApi
+
+__all__ = ["build", "shop"]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """The output of `sam build`, run by the runtime client of Lambda."""
 
+from __future__ import annotations
+
 import ast
 import json
 import os
@@ -8,19 +10,22 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mypy_boto3_dynamodb import DynamoDBServiceResource
-from mypy_boto3_dynamodb.service_resource import Table
-from mypy_boto3_s3 import S3Client
 
 from benchmarks.layer_size import LAYERS, excesses, sizes_of
 from tests.acceptance.runtime import ROOT, Start
 from tests.acceptance.runtime_api import FunctionError
 from tests.processes import started
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+    from mypy_boto3_s3 import S3Client
 
 EVENTS = ROOT / "events"
 ORDERS = {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"}
@@ -138,7 +143,7 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
     (tmp_path / "shared.py").write_text("SHARED = 1")
     (source / "requirements.txt").write_text("".join(re.findall(r"(?:pydantic-core|typing-ext.*)==.*\n", POWERTOOLS)))
 
-    def make(folder: str, **variables: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+    def make(folder: str, **variables: str) -> AbstractContextManager[subprocess.Popen[str]]:
         (tmp_path / folder).mkdir()
         environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | variables
         environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])

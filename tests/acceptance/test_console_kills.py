@@ -3,20 +3,16 @@
 import asyncio
 import re
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import aiohttp
-import pytest
 
-from tests.acceptance.test_failed import ServedShop
-from tests.command import TARRY
+from tests.command import Command
 from tests.consoles import Visitor, visitor_at
-from tests.processes import PATIENCE_SECONDS, started
-from tests.served import served
+from tests.processes import PATIENCE_SECONDS
+from tests.shop import ServedShop
 
 COUNT = 200
 IN_DOUBT = 40
@@ -24,31 +20,15 @@ IN_DOUBT = 40
 PAGE = "/dead-letters/orders-dlq"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[ServedShop]:
-    with served() as sqs:
-        yield ServedShop(sqs, tmp_path)
-
-
 @contextmanager
-def console(shop: ServedShop) -> Iterator[subprocess.Popen[str]]:
-    command = [*TARRY, "console", "--no-open", "--write", "--keepalive", "3", *shop.where]
-    with (
-        (shop.folder / "stderr").open("w") as stderr,
-        started(
-            [*command, "--audit", str(shop.folder / "audit.jsonl")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            cwd=shop.folder,
-            env=shop.environment(),
-        ) as process,
-    ):
+def console(shop: ServedShop) -> Iterator[Command]:
+    options = ["--no-open", "--write", "--keepalive", "3", "--audit", str(shop.folder / "audit.jsonl")]
+    with shop.running("console", *options) as process:
         yield process
 
 
 @asynccontextmanager
-async def opened(process: subprocess.Popen[str]) -> AsyncIterator[Visitor]:
+async def opened(process: Command) -> AsyncIterator[Visitor]:
     assert process.stdout is not None
     address = (await asyncio.to_thread(process.stdout.readline)).strip()
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
@@ -67,7 +47,7 @@ def test_a_console_that_is_killed_in_the_middle_of_a_retry_loses_no_message(shop
     """At most the messages that it is sending are in both queues; a console started again retries the others."""
     shop.put(COUNT)
 
-    async def retries(process: subprocess.Popen[str], *, is_killed: bool) -> None:
+    async def retries(process: Command, *, is_killed: bool) -> None:
         async with opened(process) as visitor:
             await visitor.post(f"{PAGE}/scan")
             await until_ended(visitor, 1)
@@ -80,7 +60,7 @@ def test_a_console_that_is_killed_in_the_middle_of_a_retry_loses_no_message(shop
 
     with console(shop) as process:
         asyncio.run(retries(process, is_killed=True))
-        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
     left, sent = shop.at_one_moment()
     assert set(left) | set(sent) == set(range(COUNT))
     assert 0 < len(sent) < COUNT
@@ -98,12 +78,12 @@ def test_a_console_that_is_killed_in_the_middle_of_a_retry_loses_no_message(shop
 def test_a_console_that_is_ended_by_a_signal_releases_the_messages_of_its_scan(shop: ServedShop) -> None:
     shop.put(2_000)
 
-    async def scans(process: subprocess.Popen[str]) -> None:
+    async def scans(process: Command) -> None:
         async with opened(process) as visitor:
             await visitor.post(f"{PAGE}/scan")
             await asyncio.to_thread(shop.until, lambda: shop.in_flight() > 100)
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0, shop.guidance()
+            assert await asyncio.to_thread(process.wait) == 0, shop.guidance()
 
     with console(shop) as process:
         asyncio.run(scans(process))

@@ -1,121 +1,16 @@
 """`tarry failed` as a separate process against a served SQS model: killed, stopped by signals, at a terminal."""
 
 import json
-import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.command import TARRY
-from tests.processes import PATIENCE_SECONDS, started
-from tests.served import Served, served
-from tests.unit.failed.dead_letters import envelope_of
-from tests.wire import arn
-
-COMMAND = [*TARRY, "failed"]
-
-
-class ServedShop:
-    """A served SQS with dead letters, and the command as a process."""
-
-    def __init__(self, sqs: Served, folder: Path) -> None:
-        self.sqs = sqs
-        self.folder = folder
-        self.terminals: list[Terminal] = []
-        sqs.queue("orders-dlq")
-        sqs.queue("orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15}))
-        self.where = ["--queue", "orders-dlq", "--endpoint-url", sqs.url]
-
-    def put(self, count: int, first: int = 0, **more: str) -> None:
-        def work() -> None:
-            url = self.sqs.sqs.url("orders-dlq")
-            for index in range(first, first + count):
-                body = json.dumps({"id": index})
-                envelope = json.dumps(envelope_of(body, f"id-{index}", **more))
-                attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}
-                parameters = {"QueueUrl": url, "MessageBody": body, "MessageAttributes": attributes}
-                self.sqs.sqs.call("SendMessage", parameters)
-
-        self.sqs.on_the_loop(work)
-
-    def bodies(self, queue: str) -> list[int]:
-        return self.sqs.on_the_loop(lambda: [json.loads(each.body)["id"] for each in self.sqs.sqs.peek(queue)])
-
-    def at_one_moment(self) -> tuple[list[int], list[int]]:
-        """Return the bodies in orders-dlq and in orders; each look at a queue lets a move task go on, so look again."""
-        while True:
-            left, sent = self.bodies("orders-dlq"), self.bodies("orders")
-            if self.bodies("orders-dlq") == left:
-                return left, sent
-
-    def in_flight(self) -> int:
-        return self.sqs.on_the_loop(lambda: self.sqs.sqs.depth("orders-dlq").in_flight)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while not condition():
-            assert time.monotonic() < ends_at, self.guidance()
-            time.sleep(0.02)
-
-    def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        path = os.pathsep.join(filter(None, sys.path))
-        own = {"PYTHONPATH": path, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-        return {**kept, **own, "AWS_EC2_METADATA_DISABLED": "true", "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-
-    @contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Start the command. Its pipe takes about ten lines, so it cannot get far ahead of the test."""
-        with (
-            (self.folder / "stderr").open("w") as stderr,
-            started(
-                [*COMMAND, *arguments, *self.where],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                pipesize=4_096,
-                cwd=self.folder,
-                env=self.environment(),
-            ) as process,
-        ):
-            yield process
-
-    def guidance(self) -> str:
-        """Return the stderr of the last command."""
-        return (self.folder / "stderr").read_text()
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[ServedShop]:
-    with served() as sqs:
-        shop = ServedShop(sqs, tmp_path)
-        yield shop
-        for terminal in shop.terminals:
-            terminal.kill()
-
-
-def rest_of(process: subprocess.Popen[str]) -> list[str]:
-    """Return the lines that the process prints until it ends."""
-    assert process.stdout is not None
-    lines = process.stdout.readlines()
-    process.wait(PATIENCE_SECONDS)
-    return lines
-
-
-def some_lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    """Return the first lines that the process prints; it is in the middle of its work then."""
-    assert process.stdout is not None
-    return [process.stdout.readline() for _ in range(count)]
+from tests.command import rest_of, some_lines
+from tests.processes import PATIENCE_SECONDS
+from tests.shop import ServedShop
 
 
 def test_after_a_kill_no_message_is_lost_and_a_second_run_retries_the_others(shop: ServedShop) -> None:  # SPEC M3, M5
@@ -178,68 +73,13 @@ def test_when_the_output_is_closed_the_current_messages_are_finished_and_counted
 # at a terminal
 
 
-class Terminal:
-    """The command at a terminal, with keys that are pressed."""
-
-    def __init__(self, shop: ServedShop, *arguments: str, **environment: str) -> None:
-        self._process_id, self._file = pty.fork()
-        if self._process_id == 0:
-            os.chdir(shop.folder)
-            os.execve(sys.executable, [*COMMAND, *arguments, *shop.where], {**shop.environment(), **environment})
-        shop.terminals.append(self)
-        self.seen = ""
-        self._read = 0
-        self._exit_code: int | None = None
-
-    def kill(self) -> None:
-        if self._exit_code is None:
-            os.kill(self._process_id, signal.SIGKILL)
-            os.waitpid(self._process_id, 0)
-        os.close(self._file)
-
-    def until(self, text: str) -> str:
-        """Return the output since the last call, up to and including this text."""
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while text not in self.seen[self._read :]:
-            assert time.monotonic() < ends_at, f"{text!r} was not printed; the output is {self.seen!r}"
-            if not self._take(0.5):
-                raise AssertionError(f"the command ended without {text!r}: {self.seen!r}")
-        end = self.seen.index(text, self._read) + len(text)
-        shown, self._read = self.seen[self._read : end], end
-        return shown
-
-    def press(self, key: str) -> None:
-        os.write(self._file, key.encode())
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self._process_id, number)
-
-    def exit_code(self) -> int:
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while self._take(0.5):
-            assert time.monotonic() < ends_at, f"the command does not end; the output is {self.seen!r}"
-        self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self._process_id, 0)[1])
-        return self._exit_code
-
-    def _take(self, seconds: float) -> bool:
-        """Read more output; return whether the command still runs."""
-        if select.select([self._file], [], [], seconds)[0]:
-            try:
-                data = os.read(self._file, 65_536)
-            except OSError:
-                return False
-            self.seen += data.decode(errors="replace")
-            return bool(data)
-        return True
-
-
 PROMPT = "[q]uit "
 
 
 def test_each_dead_letter_is_decided_by_one_key(shop: ServedShop) -> None:  # SPEC M3
     """Retry, skip, delete and quit; each dead letter is offered once, with a summary."""
     shop.put(5, traceback='  File "/var/task/app.py", line 12, in handler\n    charge(order)\n', message="\x1b[2Jno")
-    terminal = Terminal(shop, "retry")
+    terminal = shop.terminal("retry")
     first = terminal.until(PROMPT)
     for text in (
         "about 5 dead letters in orders-dlq",
@@ -275,7 +115,7 @@ def test_an_edited_body_is_shown_before_it_is_sent(shop: ServedShop) -> None:  #
     editor = shop.folder / "editor"
     editor.write_text('#!/bin/sh\nprintf \'{"id": 77}\' > "$1"\n')
     editor.chmod(0o755)
-    terminal = Terminal(shop, "retry", EDITOR=str(editor), VISUAL="")
+    terminal = shop.terminal("retry", EDITOR=str(editor), VISUAL="")
     assert "[r]etry" not in terminal.until(PROMPT)  # it cannot be decoded yet
     terminal.press("e")
     edited = terminal.until(PROMPT)
@@ -292,7 +132,7 @@ def test_at_the_prompt_the_command_ends_at_once_and_releases_everything(
 ) -> None:  # SPEC M5
     """It ends at Ctrl-C, at the end of the input, and at a signal."""
     shop.put(3)
-    terminal = Terminal(shop, "retry")
+    terminal = shop.terminal("retry")
     terminal.until(PROMPT)
     if how in ("TERM", "HUP"):
         terminal.send_signal(signal.Signals[f"SIG{how}"])
@@ -310,18 +150,18 @@ def test_at_the_prompt_the_command_ends_at_once_and_releases_everything(
 def test_named_dead_letters_are_shown_before_they_are_retried_or_removed(shop: ServedShop) -> None:  # SPEC M3
     """By whole ids or their beginnings: retry asks for each, remove once; --force only shows them."""
     shop.put(12)
-    terminal = Terminal(shop, "retry", "id-10", "id-3")
+    terminal = shop.terminal("retry", "id-10", "id-3")
     assert re.search(r"2 dead letters in orders-dlq.*id-10\S+  in orders-dlq", terminal.until(PROMPT), re.DOTALL)
     terminal.press("r")
     assert re.search(r"id-3\S+  in orders-dlq", terminal.until(PROMPT))
     terminal.press("s")
     assert terminal.exit_code() == 0
     assert shop.bodies("orders") == [10]
-    terminal = Terminal(shop, "remove", "id-3", "id-5")
+    terminal = shop.terminal("remove", "id-3", "id-5")
     assert "id-5  app.CardDeclined: no" in terminal.until("Permanently delete 2 dead letters? [y/N] ")
     terminal.press("y")
     assert terminal.exit_code() == 0
-    terminal = Terminal(shop, "retry", "id-7", "--force")
+    terminal = shop.terminal("retry", "id-7", "--force")
     assert terminal.exit_code() == 0
     assert "id-7  app.CardDeclined: no\r\n" in terminal.seen
     assert shop.bodies("orders") == [10, 7]
@@ -331,12 +171,12 @@ def test_named_dead_letters_are_shown_before_they_are_retried_or_removed(shop: S
 
 def test_an_operation_on_many_dead_letters_asks_once(shop: ServedShop) -> None:  # SPEC M3
     shop.put(3)
-    terminal = Terminal(shop, "remove", "--all")
+    terminal = shop.terminal("remove", "--all")
     assert "Permanently delete all dead letters in orders-dlq (about 3)? [y/N] " in terminal.until("[y/N] ")
     terminal.press("n")
     assert terminal.exit_code() == 0
     assert len(shop.bodies("orders-dlq")) == 3
-    terminal = Terminal(shop, "remove", "--all", "--force")
+    terminal = shop.terminal("remove", "--all", "--force")
     assert terminal.exit_code() == 0
     assert "deleted 3" in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.seen)
     assert shop.bodies("orders-dlq") == []

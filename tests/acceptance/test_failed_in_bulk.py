@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.test_failed import PROMPT, ServedShop, Terminal, rest_of, shop, some_lines
-from tests.processes import PATIENCE_SECONDS
+from tests.acceptance.test_failed import PROMPT
+from tests.command import rest_of, some_lines
+from tests.shop import ServedShop
 
 if TYPE_CHECKING:
-    import subprocess
-
-__all__ = ["shop"]
+    from tests.command import Command
 
 KILLS = int(os.environ.get("TARRY_KILLS", "1"))
 COUNT = 60
@@ -39,7 +38,7 @@ class Killer:
     """Kills a process when it makes its n-th request that changes something, before or after SQS carries it out."""
 
     def __init__(self, shop: ServedShop, number: int, *, is_done: bool) -> None:
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Command | None = None
         sqs: Any = shop.sqs.sqs
         carried_out = type(sqs).called_by
         made = 0
@@ -106,7 +105,7 @@ def test_one_key_decides_for_all_of_a_fingerprint_after_their_number_is_shown(
     """The archive has those that it deletes, and the audit all that was done."""
     shop.put(20)
     shop.put(30, 20, type="app.Timeout", fingerprint="timeout00000")
-    terminal = Terminal(shop, "retry", "--audit", str(tmp_path / "audit.jsonl"))
+    terminal = shop.terminal("retry", "--audit", str(tmp_path / "audit.jsonl"))
     assert "app.CardDeclined" in terminal.until(PROMPT)
     terminal.press("s")  # this one is decided already
     terminal.until(PROMPT)
@@ -140,7 +139,7 @@ def test_a_move_task_is_started_watched_and_cancelled(shop: ServedShop) -> None:
     with shop.started("retry", "--all", "--via", "aws", "--rate", "5/s") as process:
         shop.until(lambda: len(shop.bodies("orders")) >= 3)
         process.kill()
-        process.wait(PATIENCE_SECONDS)
+        process.wait()
     with shop.started("retry", "--all", "--via", "aws") as process:
         shop.until(lambda: "is running; watching it. Ctrl-C cancels it." in shop.guidance())
         process.send_signal(signal.SIGINT)

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.acceptance.test_failed import ServedShop, rest_of, some_lines
-from tests.processes import PATIENCE_SECONDS
+from tests.command import rest_of, some_lines
 from tests.served import served
+from tests.shop import ServedShop
 
 KILLS = int(os.environ.get("KILLS", "2"))
 COUNT, AT_ONCE = 60, 10
@@ -24,7 +24,7 @@ def killed(shop: ServedShop, chance: random.Random, *arguments: str) -> bool:
         some_lines(process, chance.randrange(COUNT))
         time.sleep(chance.random() * 0.02)
         process.kill()
-        return process.wait(PATIENCE_SECONDS) != 0
+        return process.wait() != 0
 
 
 def archived(path: Path) -> list[int]:

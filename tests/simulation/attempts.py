@@ -4,7 +4,6 @@ python -m tests.simulation.attempts --seeds 1000
 """
 
 import argparse
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from tarry import AttemptChange, MemoryAttempts, world
 from tarry.testing.checkers import check
 from tarry.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
 from tarry.testing.recorded_history import RecordedHistory
-from tests.simulation.campaign import SeedResult, play
+from tests.simulation.campaign import SeedResult, be_quiet, play
 from tests.simulation.scenario import draw
 from tests.simulation.workers import judge_each
 
@@ -120,8 +119,8 @@ def may_be_counted(delivery: ObservedDelivery) -> bool:
     return bool(delivery.runs) and (delivery.verdict in (*FAILED, "left", None) or not delivery.ended_well)
 
 
-def judge_alone(seed: int) -> SeedResult:
-    logging.getLogger("tarry").propagate = False
+def judge_quietly(seed: int) -> SeedResult:
+    be_quiet()
     return judge(seed)
 
 
@@ -135,9 +134,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run only this seed")
     options = parser.parse_args()
     if options.seed is not None:
-        print(judge_alone(options.seed).text or "no defect")
+        print(judge_quietly(options.seed).text or "no defect")
         return 0
-    bad = [result.text for result in judge_each(range(options.seeds), judge_alone, lost, 2) if result.text]
+    bad = [result.text for result in judge_each(range(options.seeds), judge_quietly, lost, 2) if result.text]
     print(*bad, f"{options.seeds} seeds, {len(bad)} bad", sep="\n")
     return 1 if bad else 0
 

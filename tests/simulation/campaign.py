@@ -169,7 +169,7 @@ def campaign(seeds: Sequence[int], processes: int = PROCESSES) -> Iterator[SeedR
 
 
 def judge_quietly(seed: int) -> SeedResult:
-    _be_quiet()
+    be_quiet()
     return judge(seed)
 
 
@@ -181,13 +181,13 @@ def lost(seed: int) -> SeedResult:
 
 def digest(seed: int) -> str:
     """Return a fingerprint of the whole history of a seed."""
-    _be_quiet()
+    be_quiet()
     report = play(draw(seed))
     return sha256("\n".join(map(repr, report.events)).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _be_quiet() -> None:
-    """Print no log lines and warnings: the sandbox reads the log."""
+def be_quiet() -> None:
+    """Print no log lines, which the sandbox reads, and no complaints of asyncio: a simulated crash leaves its tasks."""
     logging.getLogger("tarry").propagate = False
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # after the crash of a process

@@ -21,25 +21,31 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tests.loglines import lines
-from tests.simulation.attempts import MOODS, FailingStore, judge_alone
+from tests.simulation.attempts import MOODS, FailingStore, judge
 
 SEEDS = range(24)
 
 
+@pytest.fixture
+def _without_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no log lines of tarry: the sandbox reads them."""
+    monkeypatch.setattr(logging.getLogger("tarry"), "propagate", False)
+
+
+@pytest.mark.usefixtures("_without_log")
 @pytest.mark.filterwarnings("ignore")
 def test_no_seed_miscounts_an_attempt_or_breaks_a_rule_whatever_the_store_does() -> None:  # SPEC O2, O4
     """A thousand seeds: ``python -m tests.simulation.attempts``."""
     assert {FailingStore(seed).mood for seed in SEEDS} == {*MOODS}
-    bad = [result.text for seed in SEEDS if (result := judge_alone(seed)).text]
-    logging.getLogger("tarry").propagate = True
+    bad = [result.text for seed in SEEDS if (result := judge(seed)).text]
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.usefixtures("_without_log")
 def test_a_store_that_counts_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryAttempts, "write", lambda self, changes: None)
     well = [seed for seed in range(40) if FailingStore(seed).mood == "well"]
-    assert any(judge_alone(seed).text for seed in well[:8])
-    logging.getLogger("tarry").propagate = True
+    assert any(judge(seed).text for seed in well[:8])
 
 
 class SlowStore(MemoryAttempts):

@@ -19,7 +19,7 @@ MAX_CALLS_PER_MESSAGE = 520
 MAX_THREADS = 20
 
 
-@pytest.mark.usefixtures("without_loggers")
+@pytest.mark.usefixtures("without_loggers", "without_tracers")
 def test_a_message_costs_few_calls_and_a_failure_no_thread() -> None:
     """One message in ten fails once. The calls of Python functions are counted, which no busy machine changes."""
     measure(MESSAGES, fails_once)  # the first run imports modules, and compiles the checks of requests

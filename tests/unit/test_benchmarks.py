@@ -74,7 +74,7 @@ MARGIN = 1.3
 EAGER = pytest.mark.skipif(sys.version_info < (3, 12), reason="a task takes its first step in a turn of the loop")
 
 
-@pytest.mark.usefixtures("without_loggers")
+@pytest.mark.usefixtures("without_loggers", "without_tracers")
 @pytest.mark.parametrize(
     ("name", "size"),
     [

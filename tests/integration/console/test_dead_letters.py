@@ -15,9 +15,9 @@ import pytest
 from tarry import failed
 from tarry.console.access import WatchedQueue
 from tarry.simulator.sqs import SqsError
-from tests.acceptance.test_failed import ServedShop
 from tests.consoles import Visitor, console_at, visiting
 from tests.served import served
+from tests.shop import ServedShop
 
 PATIENCE_SECONDS = 60.0
 PAGE = "/dead-letters/orders-dlq"

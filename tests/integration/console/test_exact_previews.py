@@ -15,7 +15,6 @@ from tarry import failed
 from tarry.console.access import THREADS, WatchedQueue
 from tarry.failed.groups import as_value
 from tarry.simulator.sqs import SqsError
-from tests.acceptance.test_failed import ServedShop
 from tests.consoles import EndpointAccount, Visitor, console_at, visiting
 from tests.integration.console.test_dead_letters import (
     PAGE,
@@ -28,6 +27,7 @@ from tests.integration.console.test_dead_letters import (
     text_of,
     visited,
 )
+from tests.shop import ServedShop
 from tests.unit.failed.dead_letters import envelope_of
 
 __all__ = ["shop"]

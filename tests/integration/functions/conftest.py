@@ -1,13 +1,19 @@
+from __future__ import annotations
+
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from moto import mock_aws
-from mypy_boto3_sqs import SQSClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from mypy_boto3_sqs import SQSClient
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
 

@@ -1,12 +1,16 @@
 """A queue whose messages are delivered to a handler."""
 
-import json
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from mypy_boto3_sqs import SQSClient
+import json
+from typing import TYPE_CHECKING, Any
 
 from tarry.testing import deliver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_sqs import SQSClient
 
 
 class SourceQueue:

@@ -1,17 +1,22 @@
 """The digest function: one object per batch, and the scans that it leaves out."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from mypy_boto3_s3 import S3Client
 
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from mypy_boto3_s3 import S3Client
 
 
 @pytest.fixture

@@ -1,15 +1,21 @@
 """The ledger function: entries are applied in order, and a rejected entry does not block its account."""
 
-from collections.abc import Callable
-from types import ModuleType
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from mypy_boto3_dynamodb.service_resource import Table
-from mypy_boto3_sqs import SQSClient
 
 from tests.integration.functions.source_queue import SourceQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from mypy_boto3_dynamodb.service_resource import Table
+    from mypy_boto3_sqs import SQSClient
 
 
 def create_table(name: str, key: str) -> Table:

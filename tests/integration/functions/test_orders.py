@@ -1,17 +1,22 @@
 """The orders function: orders that it writes, retries, and declines."""
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from mypy_boto3_dynamodb.service_resource import Table
-from mypy_boto3_sqs import SQSClient
 
 from tarry import Retry
 from tests.integration.functions.source_queue import SourceQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from mypy_boto3_dynamodb.service_resource import Table
+    from mypy_boto3_sqs import SQSClient
 
 
 @pytest.fixture

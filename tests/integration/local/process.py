@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 import uuid
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from tarry.local.aws.client import sqs_client
-from tests.command import TARRY
+from tests.command import start
 from tests.leftovers import MARK, marked
 from tests.network import free_port
 from tests.processes import end
 
 SOON_SECONDS = 120.0
 """The limit of all waits, for a busy machine."""
-COMMAND = [*TARRY, "local"]
 STARTED: list["LocalProcess"] = []
 """The processes that tests have started; also a test that fails must not leave a process behind."""
 
@@ -35,14 +33,8 @@ class LocalProcess:
         """The lines of stdout and stderr, without the time of day."""
         self._mark = uuid.uuid4().hex
         where = ["--endpoint-url", endpoint_url] if endpoint_url else ["--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [*COMMAND, *where, "--env", f"MARK={self._mark}", "--env", f"{MARK}={os.environ[MARK]}", *options],
-            cwd=folder,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        marks = ["--env", f"MARK={self._mark}", "--env", f"{MARK}={os.environ[MARK]}"]
+        self.process = start("local", *where, *marks, *options, folder=folder)
         STARTED.append(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
