@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.delivery import Delivery
 from tarry.failed.requests import LOG, PatientRequests
 from tarry.sqs.lookups import Lookups
