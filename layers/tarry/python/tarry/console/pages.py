@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from tarry.console.access import CONSOLE, Problem, console_of
 from tarry.console.security import CSRF_FIELD, GATE, STATIC, RefusedRequest
+from tarry.failed import BadFilter
 from tarry.tooling.explaining import aws_line, usage_line
 from tarry.tooling.text import coarse, duration, minutes, printable
 
@@ -129,7 +130,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         found = explained(error)
         if found is None:
             _log.exception("a page failed: %s", request.path)
-        return problem(request, found or BUG, 502 if found else 500)
+        status = 400 if isinstance(error, BadFilter) else 502 if found else 500
+        return problem(request, found or BUG, status)
 
 
 def explained(error: Exception) -> str | None:
