@@ -270,10 +270,38 @@ def test_nothing_that_the_console_does_holds_messages_longer_than_keepalive(shop
                 assert (await visitor.get(path)).status == 200
             assert "done 2 removed" in await done(visitor, "/remove/start", {"id": chosen[:2]})
             assert "done 1 retried" in await done(visitor, "/edit/start", {"id": edited, "body": '{"id": 0}'})
-            form = {"where": ["fingerprint = t0"], "canary": "1", "within": "4s"}
+            form = {"where": ["fingerprint = t0"], "canary": "1", "within": "2s"}
             assert "7 would be retried" in await done(visitor, "/retry/dry-run", form)
             assert "done 7 retried" in await done(visitor, "/retry/start", form)
         assert max(asked) == 3
+
+    visited(shop, work)
+
+
+def test_the_groups_and_the_list_take_the_numbers_of_the_overview_once_it_was_read_after_the_scan(
+    shop: ServedShop,
+) -> None:
+    """No request to SQS delays them then."""
+    shop.put(12)
+    looked: list[str] = []
+
+    async def look_ups(visitor: Visitor, path: str) -> int:
+        looked.clear()
+        assert (await visitor.get(path)).status == 200
+        return looked.count("ListDeadLetterSourceQueues")  # the overview makes none
+
+    async def work(visitor: Visitor) -> None:
+        with sqs_answers(shop, lambda operation, _: looked.append(operation)):
+            await done(visitor, "/scan")
+            assert await look_ups(visitor, PAGE) == 1
+            ends_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+            while await look_ups(visitor, PAGE):
+                assert asyncio.get_running_loop().time() < ends_at
+                await asyncio.sleep(0.02)
+            assert await look_ups(visitor, f"{PAGE}/list") == 0
+            assert "The queue has about 12 messages." in text_of((await visitor.get(PAGE)).text)
+            await done(visitor, "/remove/start", {"where": "body.id < 5"})
+            assert "The queue has about 7 messages." in text_of((await visitor.get(PAGE)).text)
 
     visited(shop, work)
 

@@ -179,7 +179,8 @@ def test_a_browser_keeps_static_files_whose_address_has_the_hash_of_their_conten
                 assert (found.status, found.headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
         async with http.get(served.url + addresses[1]) as found:
             assert found.content_type == "text/css"
-            assert all(each.read_text() in await found.text() for each in assets.FOLDER.glob("*.css"))
+            text = await found.text()
+            assert all(each.read_text() in text for each in assets.FOLDER.glob("*.css"))
         for other in (f"{addresses[1]}0", "/static/styles.css"):
             async with http.get(served.url + other) as found:
                 assert (found.status, found.headers["Cache-Control"]) == (200, "no-cache")

@@ -53,7 +53,7 @@ class Condition(Value):
         return re.fullmatch(r"[A-Za-z_]\w*", self.field) is None or self.field in ("body", "attributes", "extra")
 
     def matches(self, about: Mapping[str, Any]) -> bool:
-        """Whether the `document` of a dead letter meets the condition. Raises `BadFilter` if a search takes too long."""
+        """Whether the `document` of a dead letter meets it. Raises `BadFilter` if a search takes too long."""
         from jmespath.exceptions import JMESPathError
 
         try:
