@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry import failed
+from tarry import ConfigurationError, failed
 from tarry.failed import Canary, Limits, Routes
 from tarry.failed.requests import PatientRequests
 from tarry.failed.wording import lost_leases
@@ -85,6 +85,9 @@ def test_a_limit_below_three_seconds_and_parts_of_a_second_is_not_exceeded(
             sandbox.sleep(10)
             assert held(sandbox) == 12
         assert max(asked) == int(longest)
+    for wrong in (0.9, 43_201, float("nan"), True):
+        with pytest.raises(ConfigurationError, match="longest must be from 1 to 43200 seconds"):
+            failed.opened("orders-dlq", longest=wrong).__enter__()
 
 
 def test_a_scan_recognises_dead_letters_whose_leases_are_lost_and_ends(sandbox: Sandbox) -> None:
@@ -132,7 +135,7 @@ def test_a_scan_that_meets_the_same_dead_letters_again_and_again_ends_and_says_s
 def test_a_retry_of_a_group_sends_each_of_it_once_while_other_leases_are_lost(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that wait to be sent are extended before the others."""
+    """Dead letters that wait to be sent are extended before the others."""
     fill(sandbox, 120, groups=3)
     refused = Counter[str]()
 

@@ -54,6 +54,8 @@ class Inspection:
     def __init__(self, queue: DeadLetterQueue, keepalive: float, longest: float, stop: Callable[[], bool]) -> None:
         if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
             raise ConfigurationError(f"keepalive must be from 1 to 14400 seconds, got {keepalive!r}")
+        if isinstance(longest, bool) or not 1 <= longest <= MAX_VISIBILITY_SECONDS:
+            raise ConfigurationError(f"longest must be from 1 to 43200 seconds, got {longest!r}")
         self.queue = queue
         self.most_in_flight = max(MAX_ENTRIES, MAX_IN_FLIGHT - queue.in_flight)
         """The number of dead letters that it receives at most without deleting or releasing some."""
@@ -225,9 +227,7 @@ class Inspection:
 
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
         """Forget deleted dead letters, which need no release."""
-        deleted = [dead_letter.delivery_id for dead_letter in dead_letters]
-        self.leases.forget(deleted)
-        self._forgotten += len(deleted)
+        self._forgotten += self.leases.forget(dead_letter.delivery_id for dead_letter in dead_letters)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
         """Delete dead letters; return the errors by delivery id (None: its lease was lost, so it may be there)."""
@@ -289,7 +289,7 @@ def opened(
 
     Raises:
         UnknownQueue: the queue does not exist.
-        ConfigurationError: ``keepalive`` is out of range.
+        ConfigurationError: ``keepalive`` or ``longest`` is out of range.
         botocore.exceptions.ClientError: SQS refuses a request.
     """
     queue = find(name_or_url) if isinstance(name_or_url, str) else name_or_url

@@ -10,6 +10,7 @@ are visible again, and are received again or reported. Dead letters that wait to
 from __future__ import annotations
 
 import math
+import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,6 +74,7 @@ class Leases:
         self._extending = Lookups(self._single, LOG)
         self._longest = max(1, math.floor(longest))
         self._world = world
+        self._lock = threading.Lock()
         self._held: dict[str, Lease] = {}
         self._chosen: set[str] = set()
         self._ended: set[str] = set()
@@ -95,8 +97,9 @@ class Leases:
 
     def add(self, delivery_id: str, handle: str, until: float) -> None:
         """Record the last receive of a dead letter."""
-        self._ended.discard(delivery_id)
-        self._held[delivery_id] = Lease(handle, until)
+        with self._lock:
+            self._ended.discard(delivery_id)
+            self._held[delivery_id] = Lease(handle, until)
 
     def choose(self, delivery_id: str) -> None:
         """Extend this dead letter before others: it is about to be sent or deleted."""
@@ -111,16 +114,19 @@ class Leases:
             lease = self._held.get(delivery_id)
         return None if lease is None else lease.handle
 
-    def holds(self, delivery_id: str, handle: str) -> bool:
+    def holds(self, delivery_id: str, handle: str | None) -> bool:
         """Whether the lease with this receipt handle has lasted until now."""
         lease = self._held.get(delivery_id)
         return lease is not None and lease.handle == handle and lease.until > self._world.clock.time()
 
-    def forget(self, delivery_ids: Iterable[str]) -> None:
-        """Forget deleted dead letters, which need no release."""
-        for delivery_id in delivery_ids:
-            self._held.pop(delivery_id, None)
-            self._chosen.discard(delivery_id)
+    def forget(self, delivery_ids: Iterable[str]) -> int:
+        """Forget deleted dead letters, which need no release; return how many were held."""
+        held = 0
+        with self._lock:
+            for delivery_id in delivery_ids:
+                held += self._held.pop(delivery_id, None) is not None
+                self._chosen.discard(delivery_id)
+        return held
 
     def release(self, keep: Collection[str] = ()) -> Iterator[str]:
         """Release all dead letters but those in ``keep``, counting the failures.
@@ -155,10 +161,11 @@ class Leases:
         return VisibilityChange(Delivery(record, delivery_id, self._lookups.requests.invocation), seconds)
 
     def _lose(self, delivery_id: str, lease: Lease) -> None:
-        if self._held.get(delivery_id) is lease:
-            self._held.pop(delivery_id, None)
-            self._ended.add(delivery_id)
-            self.lost += 1
+        with self._lock:
+            if self._held.get(delivery_id) is lease:  # not deleted, released or received again in the meantime
+                del self._held[delivery_id]
+                self._ended.add(delivery_id)
+                self.lost += 1
 
     # the thread that extends
 
@@ -217,11 +224,11 @@ class Leases:
         for changed in change_visibility(changes, self._queue, lookups):
             delivery_id = changed.change.delivery.delivery_id
             lease = due[delivery_id]
-            if self._held.get(delivery_id) is not lease:
-                continue  # deleted, released or received again in the meantime
             if changed.error is None:
-                self._held[delivery_id] = Lease(lease.handle, asked_at + changed.change.seconds)
                 extended += 1
+                with self._lock:
+                    if self._held.get(delivery_id) is lease:
+                        self._held[delivery_id] = Lease(lease.handle, asked_at + changed.change.seconds)
             elif changed.is_lost:
                 self._lose(delivery_id, lease)
         return extended
