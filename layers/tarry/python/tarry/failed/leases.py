@@ -195,7 +195,8 @@ class Leases:
         are_more_due = False
         while not closing.wait(0 if are_more_due else self.every / LOOKS):
             try:
-                are_more_due = self._extend(self._due(), self._extending) == EXTENDED_AT_ONCE
+                due = self._due()
+                are_more_due = self._extend(due, self._extending) > 0 and len(due) == EXTENDED_AT_ONCE
             except Exception as error:  # noqa: BLE001 the thread goes on after an error
                 are_more_due = False
                 LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
