@@ -185,8 +185,8 @@ class Inspection:
                 MessageSystemAttributeNames=ALL,
                 MessageAttributeNames=ALL,
             )
-            until = self._requests.asked_at + seconds
-            return [{**each, "until": until} for each in answer.get("Messages", [])]
+            lease = {"since": self._requests.asked_at, "seconds": seconds}
+            return [{**each, "lease": lease} for each in answer.get("Messages", [])]
 
         sizes = [min(MAX_ENTRIES, most - start) for start in range(0, most, MAX_ENTRIES)]
         answers = self.lookups.requests.all([partial(poll, size) for size in sizes])
@@ -203,7 +203,7 @@ class Inspection:
     def _register(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
         """Record the delivery, with its receipt handle; return the dead letter if it is new."""
         dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
-        self.leases.add(dead_letter.delivery_id, received["ReceiptHandle"], received["until"])
+        self.leases.add(dead_letter.delivery_id, received["ReceiptHandle"], **received["lease"])
         self.is_full = self.is_full or len(self.leases) >= self.most_in_flight
         if dead_letter.delivery_id in self._seen:
             return []

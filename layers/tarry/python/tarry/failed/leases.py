@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tarry.world import Event, Thread, World
 
 INTERVALS = 3
-"""A visibility timeout lasts at least this many keepalive intervals; it is extended in the last one."""
+"""A visibility timeout lasts at least this many keepalive intervals, and is extended in the last part of as many."""
 LOOKS = 5
 """How often in an interval it is checked which leases end soon, so that an extension can fail and be repeated."""
 MESSAGES_PER_SECOND = 50
@@ -42,10 +42,16 @@ RELEASED_AT_ONCE = 1_000
 
 
 class Lease(NamedTuple):
-    """The receipt handle of a dead letter, and when its visibility timeout ends (epoch seconds)."""
+    """The receipt handle of a dead letter, and when its visibility timeout is to be extended and ends (epoch seconds)."""
 
     handle: str
+    due_at: float
     until: float
+
+
+def lease_of(handle: str, since: float, seconds: int) -> Lease:
+    """Return a lease of this length. It is due when a third of it is left, for requests that fail."""
+    return Lease(handle, since + seconds * (1 - 1 / INTERVALS), since + seconds)
 
 
 class Leases:
@@ -95,11 +101,11 @@ class Leases:
         seconds = max(self.every * INTERVALS, len(self._held) / MESSAGES_PER_SECOND)
         return min(self._longest, math.ceil(seconds))
 
-    def add(self, delivery_id: str, handle: str, until: float) -> None:
+    def add(self, delivery_id: str, handle: str, since: float, seconds: int) -> None:
         """Record the last receive of a dead letter."""
         with self._lock:
             self._ended.discard(delivery_id)
-            self._held[delivery_id] = Lease(handle, until)
+            self._held[delivery_id] = lease_of(handle, since, seconds)
 
     def choose(self, delivery_id: str) -> None:
         """Extend this dead letter before others: it is about to be sent or deleted."""
@@ -206,7 +212,7 @@ class Leases:
         now, held = self._world.clock.time(), self._held.copy()  # other threads add and remove meanwhile
         ending = []
         for delivery_id, lease in held.items():
-            if lease.until > now + self.every or delivery_id in self._releasing:
+            if lease.due_at > now or delivery_id in self._releasing:
                 continue
             if lease.until > now:
                 ending.append(delivery_id)
@@ -229,7 +235,7 @@ class Leases:
                 extended += 1
                 with self._lock:
                     if self._held.get(delivery_id) is lease:
-                        self._held[delivery_id] = Lease(lease.handle, asked_at + changed.change.seconds)
+                        self._held[delivery_id] = lease_of(lease.handle, asked_at, changed.change.seconds)
             elif changed.is_lost:
                 self._lose(delivery_id, lease)
         return extended
