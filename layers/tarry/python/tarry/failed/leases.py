@@ -42,7 +42,7 @@ RELEASED_AT_ONCE = 1_000
 
 
 class Lease(NamedTuple):
-    """The receipt handle of a dead letter, and when its visibility timeout is to be extended and ends (epoch seconds)."""
+    """The receipt handle of a dead letter, and when its visibility timeout is to be extended, and ends (epoch s)."""
 
     handle: str
     due_at: float
