@@ -252,6 +252,60 @@ def test_bodies_of_1_mib_and_with_100_000_nested_brackets_are_filtered_and_edite
     visited(shop, work)
 
 
+def test_nothing_that_the_console_does_holds_messages_longer_than_keepalive(shop: ServedShop) -> None:
+    """The command would hold 200 in flight for 4 seconds, a second for each 50."""
+    shop.put(190)
+    shop.put(10, first=190, fingerprint="t0")
+    asked: set[float] = set()
+
+    def look(operation: str, parameters: dict[str, Any]) -> None:
+        asked.update(each.get("VisibilityTimeout", 0) for each in parameters.get("Entries", [parameters]))
+
+    async def work(visitor: Visitor) -> None:
+        with sqs_answers(shop, look):
+            assert "200 found" in await done(visitor, "/scan")
+            page = await visitor.get(f"{PAGE}/list?where=fingerprint+%3D+t0")
+            edited, *chosen = delivery_ids(page.text)
+            for path in (f"{PAGE}?by=error", f"/message/{edited}"):
+                assert (await visitor.get(path)).status == 200
+            assert "done 2 removed" in await done(visitor, "/remove/start", {"id": chosen[:2]})
+            assert "done 1 retried" in await done(visitor, "/edit/start", {"id": edited, "body": '{"id": 0}'})
+            form = {"where": ["fingerprint = t0"], "canary": "1", "within": "2s"}
+            assert "7 would be retried" in await done(visitor, "/retry/dry-run", form)
+            assert "done 7 retried" in await done(visitor, "/retry/start", form)
+        assert max(asked) == 3
+
+    visited(shop, work)
+
+
+def test_the_groups_and_the_list_take_the_numbers_of_the_overview_once_it_was_read_after_the_scan(
+    shop: ServedShop,
+) -> None:
+    """No request to SQS delays them then."""
+    shop.put(12)
+    looked: list[str] = []
+
+    async def look_ups(visitor: Visitor, path: str) -> int:
+        looked.clear()
+        assert (await visitor.get(path)).status == 200
+        return looked.count("ListDeadLetterSourceQueues")  # the overview makes none
+
+    async def work(visitor: Visitor) -> None:
+        with sqs_answers(shop, lambda operation, _: looked.append(operation)):
+            await done(visitor, "/scan")
+            assert await look_ups(visitor, PAGE) == 1
+            ends_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+            while await look_ups(visitor, PAGE):
+                assert asyncio.get_running_loop().time() < ends_at
+                await asyncio.sleep(0.02)
+            assert await look_ups(visitor, f"{PAGE}/list") == 0
+            assert "The queue has about 12 messages." in text_of((await visitor.get(PAGE)).text)
+            await done(visitor, "/remove/start", {"where": "body.id < 5"})
+            assert "The queue has about 7 messages." in text_of((await visitor.get(PAGE)).text)
+
+    visited(shop, work)
+
+
 def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
     shop.put(8)
 

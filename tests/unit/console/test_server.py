@@ -1,6 +1,7 @@
 """The server of the console: one-time addresses, sessions, and the requests that it refuses."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tarry.console import server
+from tarry.console import assets, server
 from tarry.console.security import NO_SESSION, READ_ONLY, USED, Gate, needs_write
 from tests.consoles import Visitor, console_at, visiting
 
@@ -161,6 +162,30 @@ def test_every_response_has_the_security_headers_and_no_page_is_kept_by_the_brow
             assert headers["Cache-Control"] == ("no-cache" if path.startswith("/static/") else "no-store")
 
     visited(work)
+
+
+def test_a_browser_keeps_static_files_whose_address_has_the_hash_of_their_content() -> None:
+    """The page with the one-time address loads them already; all style sheets are one file."""
+
+    async def work(served: server.Served, http: aiohttp.ClientSession) -> None:
+        opened = (await fetched(http, served.address()))[1]
+        addresses = re.findall(r"/static/[\w.?=]+", (await fetched(http, served.url))[1])
+        assert [each.partition("?")[0] for each in addresses] == [
+            "/static/icon.svg", "/static/styles.css", "/static/htmx.min.js", "/static/console.js",
+        ]  # fmt: skip
+        assert re.findall(r"/static/[\w.?=]+", opened) == addresses
+        for each in addresses:
+            async with http.get(served.url + each) as found:
+                assert (found.status, found.headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
+        async with http.get(served.url + addresses[1]) as found:
+            assert found.content_type == "text/css"
+            text = await found.text()
+            assert all(each.read_text() in text for each in assets.FOLDER.glob("*.css"))
+        for other in (f"{addresses[1]}0", "/static/styles.css"):
+            async with http.get(served.url + other) as found:
+                assert (found.status, found.headers["Cache-Control"]) == (200, "no-cache")
+
+    served_anew(work)
 
 
 def _add_change(monkeypatch: pytest.MonkeyPatch) -> None:

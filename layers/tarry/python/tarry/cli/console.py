@@ -62,7 +62,7 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
             metavar="SECONDS",
             min=1,
             max=MAX_KEEPALIVE_SECONDS,
-            help="The longest time to hold dead letters if the console is killed; longer with more than 3,000 of them.",
+            help="The longest time for which dead letters stay invisible if the console is killed.",
         ),
     ] = 60.0,
     endpoint_url: EndpointUrl = None,

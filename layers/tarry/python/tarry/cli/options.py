@@ -171,7 +171,7 @@ Keepalive = Annotated[
         metavar="SECONDS",
         min=1,
         max=14400,
-        help="Extend the visibility timeout of inspected dead letters every SECONDS, to three times that.",
+        help="Extend visibility timeouts of inspected dead letters, three times SECONDS or more, in their last third.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
@@ -14,7 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 
 from tarry.console.access import CONSOLE, Problem, console_of
-from tarry.console.security import CSRF_FIELD, GATE, STATIC, RefusedRequest
+from tarry.console.assets import STATIC, address, assets
+from tarry.console.security import CSRF_FIELD, GATE, RefusedRequest
+from tarry.failed import BadFilter
 from tarry.tooling.explaining import aws_line, usage_line
 from tarry.tooling.text import coarse, duration, minutes, printable
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-STATIC_FOLDER = Path(__file__).parent / "static"
 BUG = "tarry failed on this page: it is a bug. The terminal of tarry console has the traceback."
 IN_PLACE_OF_PROBLEMS = {"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"}
 """Headers with which htmx shows an answer at the top of the page."""
@@ -129,7 +128,8 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         found = explained(error)
         if found is None:
             _log.exception("a page failed: %s", request.path)
-        return problem(request, found or BUG, 502 if found else 500)
+        status = 400 if isinstance(error, BadFilter) else 502 if found else 500
+        return problem(request, found or BUG, status)
 
 
 def explained(error: Exception) -> str | None:
@@ -169,7 +169,7 @@ def environment() -> Environment:
         "rate": rate,
         "clock_time": clock_time,
     }
-    found.globals |= {"csrf_field": csrf_field, "static": static, "now": time.time}
+    found.globals |= {"csrf_field": csrf_field, "static": address, "now": time.time}
     return found
 
 
@@ -177,12 +177,6 @@ def environment() -> Environment:
 def csrf_field(context: Context) -> Markup:
     """Return the hidden field that every form with POST has."""
     return Markup('<input type="hidden" name="{}" value="{}">').format(CSRF_FIELD, context.get("csrf", ""))
-
-
-@cache
-def static(name: str) -> str:
-    """Return the path of a static file, which changes with its content: no browser keeps that of an older tarry."""
-    return f"/static/{name}?v={sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]}"
 
 
 def visible_lines(text: str) -> str:
@@ -224,5 +218,6 @@ def ago(epoch_seconds: float) -> str:
 def prepare(app: web.Application) -> None:
     """Compile the templates of the first page before it is asked for."""
     assert CONSOLE in app
+    assets()
     for each in ("layout.html", "fragment.html", "overview/page.html"):
         environment().get_template(each)

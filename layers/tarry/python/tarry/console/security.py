@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from tarry.console.access import Problem, console_of
+from tarry.console.assets import STATIC, early_links
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 TOKEN_PATH = "/open"
-STATIC = "/static/"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 FOREIGN = frozenset({"cross-site", "same-site"})
 """The values of Sec-Fetch-Site for requests of other pages: another port is the same site, but another page."""
@@ -48,7 +48,10 @@ NO_SESSION = (
 OPENED = """\
 <!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>tarry console</title></head>
+<head>
+<meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>tarry console</title>
+{links}
+</head>
 <body><p><a href="/">To the overview</a></p></body>
 </html>
 """
@@ -151,7 +154,7 @@ async def open_session(request: web.Request) -> web.Response:
     session = gate.redeem(request.query.get("token", ""))
     if session is None:
         raise RefusedRequest(401, USED)
-    response = web.Response(text=OPENED, content_type="text/html")
+    response = web.Response(text=OPENED.format(links=early_links()), content_type="text/html")
     response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
     return response
 
@@ -176,7 +179,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the security headers to every response."""
     response.headers.update(HEADERS)
-    response.headers["Cache-Control"] = "no-cache" if request.path.startswith(STATIC) else "no-store"
+    response.headers.setdefault("Cache-Control", "no-cache" if request.path.startswith(STATIC) else "no-store")
 
 
 def needs_write(handler: Handler) -> Handler:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from tarry.console import dead_letters, feed, message, overview, pages, pending, pictures, policy, send
+from tarry.console import assets, dead_letters, feed, message, overview, pages, pending, pictures, policy, send
 from tarry.console.access import CONSOLE, console_of
-from tarry.console.security import GATE, STATIC, TOKEN_PATH, Gate, add_headers, guard, open_session
+from tarry.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard, open_session
 from tarry.simulator.http.server import PortTaken, is_our_fault
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def application(console: Console, gate: Gate) -> web.Application:
     app.on_shutdown.append(_end)
     app.router.add_get(TOKEN_PATH, open_session)
     app.router.add_get("/live", _stream)
-    app.router.add_static(STATIC, pages.STATIC_FOLDER)
-    for each in (overview, dead_letters, message, pending, policy, feed, send, pictures):
+    for each in (assets, overview, dead_letters, message, pending, policy, feed, send, pictures):
         each.routes(app)
     return app
 

@@ -114,6 +114,9 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
     """Watch for ``seconds`` whether messages come back; return the ids of the first that do, or none.
 
     All other dead letters are received and stay in flight. Stops early if the inspection is stopped.
+
+    Raises:
+        ConfigurationError: too many of the others became visible to see whether canaries came back.
     """
     clock = world.current().clock
     ends_at = clock.monotonic() + seconds
@@ -134,4 +137,13 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
             break
         else:
             returned += those_back(inspection.poll(wait=max(1, min(WAIT_SECONDS, int(left)))))
+    if inspection.leases.lost and not returned and not inspection.is_stopped:  # a canary may be behind some of them
+        for found in inspection.in_threads(those_back, MAX_PARALLEL):
+            returned += found
+        if inspection.is_outrun and not returned:
+            raise ConfigurationError(
+                f"whether canaries came back to {inspection.queue} could not be seen: the other dead letters became "
+                "visible again faster than they could be received, so none of them were retried; use a longer "
+                "--keepalive, or --rate with --max-return"
+            )
     return list(dict.fromkeys(returned))

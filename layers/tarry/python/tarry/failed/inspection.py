@@ -51,24 +51,32 @@ MAX_IN_FLIGHT = 100_000
 class Inspection:
     """A dead-letter queue under inspection. Made by `opened`."""
 
-    def __init__(self, queue: DeadLetterQueue, keepalive: float, stop: Callable[[], bool]) -> None:
+    def __init__(self, queue: DeadLetterQueue, keepalive: float, longest: float, stop: Callable[[], bool]) -> None:
         if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
             raise ConfigurationError(f"keepalive must be from 1 to 14400 seconds, got {keepalive!r}")
+        if isinstance(longest, bool) or not 1 <= longest <= MAX_VISIBILITY_SECONDS:
+            raise ConfigurationError(f"longest must be from 1 to 43200 seconds, got {longest!r}")
         self.queue = queue
         self.most_in_flight = max(MAX_ENTRIES, MAX_IN_FLIGHT - queue.in_flight)
         """The number of dead letters that it receives at most without deleting or releasing some."""
         self.is_full = False
         """Whether it has ended because no more messages can be in flight at once."""
+        self.is_outrun = False
+        """Whether it has ended because dead letters became visible again faster than all could be received: the last
+        receives brought as many known ones as there are, and no new one.
+        """
         self.handled = HandledIds()
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self._requests = PatientRequests()
         self.lookups = Lookups(self._requests, LOG)
-        self.leases = Leases(queue.arn, self.lookups, keepalive, world.current())
+        self.leases = Leases(queue.arn, self.lookups, keepalive, longest, world.current())
         self._stop = stop
         self._world = world.current()
         self._seen: set[str] = set()
         self._counted: set[str] = set()
+        self._forgotten = 0
+        self._repeats = 0
 
     def __repr__(self) -> str:
         return f"<Inspection of {self.queue.name}: {self.scanned} scanned>"
@@ -81,7 +89,7 @@ class Inspection:
     @property
     def requests(self) -> int:
         """The number of requests to SQS so far."""
-        return self._requests.made
+        return self._requests.made + self.leases.requests
 
     @property
     def is_stopped(self) -> bool:
@@ -141,9 +149,17 @@ class Inspection:
                     raise error
 
     def poll(self, most: int = MAX_ENTRIES, wait: int | None = None) -> list[DeadLetterMessage]:
-        """Receive new dead letters once, waiting up to ``wait`` seconds for one."""
-        received = self._receive(most, WAIT_SECONDS if wait is None else wait)
-        return [dead_letter for each in received for dead_letter in self._register(each)]
+        """Receive new dead letters, waiting up to ``wait`` seconds for one.
+
+        Known ones, whose visibility timeouts have ended, are in flight again, and others are received.
+        """
+        while True:
+            received = self._receive(most, WAIT_SECONDS if wait is None else wait)
+            found = [dead_letter for each in received for dead_letter in self._register(each)]
+            self._repeats = 0 if found or not received else self._repeats + len(received)
+            self.is_outrun = self._repeats > 0 and self._repeats >= len(self._seen) - self._forgotten
+            if found or not received or self.is_outrun or self.is_full or self.is_stopped:
+                return found
 
     def dead_letters(self) -> Iterator[DeadLetterMessage]:
         """Receive new dead letters one at a time, each when it is asked for.
@@ -158,24 +174,23 @@ class Inspection:
 
     def _receive(self, most: int, wait: int) -> list[dict[str, Any]]:
         seconds, arn = self.leases.seconds(), self.queue.arn
-        asked_at = self._world.clock.time()
 
-        def poll(number: int) -> dict[str, Any]:
-            return self.lookups.requests.call(
+        def poll(number: int) -> list[dict[str, Any]]:
+            answer = self._requests.call(
                 "receive_message",
                 QueueUrl=self.lookups.url(arn),
                 MaxNumberOfMessages=number,
                 VisibilityTimeout=seconds,
-                WaitTimeSeconds=wait,
+                WaitTimeSeconds=min(wait, max(1, int(self.leases.every))),  # the lease may begin at its start
                 MessageSystemAttributeNames=ALL,
                 MessageAttributeNames=ALL,
             )
+            lease = {"since": self._requests.asked_at, "seconds": seconds}
+            return [{**each, "lease": lease} for each in answer.get("Messages", [])]
 
         sizes = [min(MAX_ENTRIES, most - start) for start in range(0, most, MAX_ENTRIES)]
         answers = self.lookups.requests.all([partial(poll, size) for size in sizes])
-        received = [each for answer in answers if isinstance(answer, dict) for each in answer.get("Messages", [])]
-        for each in received:
-            each["until"] = asked_at + seconds
+        received = [each for answer in answers if isinstance(answer, list) for each in answer]
         for answer in answers:
             if isinstance(answer, Exception):
                 if error_code(answer) != "OverLimit":
@@ -188,7 +203,7 @@ class Inspection:
     def _register(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
         """Record the delivery, with its receipt handle; return the dead letter if it is new."""
         dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
-        self.leases.add(dead_letter.delivery_id, received["ReceiptHandle"], received["until"])
+        self.leases.add(dead_letter.delivery_id, received["ReceiptHandle"], **received["lease"])
         self.is_full = self.is_full or len(self.leases) >= self.most_in_flight
         if dead_letter.delivery_id in self._seen:
             return []
@@ -206,12 +221,26 @@ class Inspection:
         record = {**dead_letter.record, "receiptHandle": handle}
         return Delivery(record, dead_letter.delivery_id, self.lookups.requests.invocation)
 
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its lease has lasted until now. If not, SQS may answer a delete without deleting the message."""
+        return self.leases.holds(delivery.delivery_id, delivery.receipt_handle)
+
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
         """Forget deleted dead letters, which need no release."""
-        self.leases.forget(dead_letter.delivery_id for dead_letter in dead_letters)
+        self._forgotten += self.leases.forget(dead_letter.delivery_id for dead_letter in dead_letters)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
-        """Delete dead letters; return the errors by delivery id (None: another consumer has it)."""
+        """Delete dead letters; return the errors by delivery id (None: its lease was lost, so it may be there)."""
+        errors = self._delete(dead_letters)
+        lost = [each for each in dead_letters if each.delivery_id in errors and errors[each.delivery_id] is None]
+        if again := [each for each in lost if self.leases.handle(each.delivery_id)]:  # it was received again
+            for each in again:
+                del errors[each.delivery_id]
+            errors |= self._delete(again)
+        self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in errors)
+        return errors
+
+    def _delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
         errors: dict[str, Exception | None] = {}
         messages = []
         for dead_letter in dead_letters:
@@ -226,8 +255,7 @@ class Inspection:
             if isinstance(answer, Exception):
                 errors |= dict.fromkeys((each.delivery_id for each in chunk), answer)
             else:
-                errors |= answer
-        self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in errors)
+                errors |= answer | {each.delivery_id: None for each in chunk if not self.holds(each)}
         return errors
 
     def release(self, keep: Collection[str] = ()) -> None:
@@ -246,22 +274,26 @@ def opened(
     name_or_url: str | DeadLetterQueue,
     *,
     keepalive: float = KEEPALIVE_SECONDS,
+    longest: float = MAX_VISIBILITY_SECONDS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Inspection]:
     """Open a dead-letter queue for inspection; release all messages when the context ends.
 
     Args:
         name_or_url: The name, URL or ARN of the queue, or the result of `find`.
-        keepalive: The interval in seconds, 1 to 14400, at which visibility timeouts are extended. They last three
-            intervals, longer with thousands in flight; messages stay invisible that long if the process is killed.
+        keepalive: A third of a visibility timeout in seconds, 1 to 14400; each is extended in its last third. They
+            get longer with thousands in flight. Messages stay invisible that long if the process is killed.
+        longest: The longest visibility timeout in seconds, from 1, however many are in flight. Dead letters whose
+            timeouts cannot be extended in time become visible, and are received again.
         stop: Called before each step; if it returns True, the operation ends after the current messages.
 
     Raises:
         UnknownQueue: the queue does not exist.
-        ConfigurationError: ``keepalive`` is out of range.
+        ConfigurationError: ``keepalive`` or ``longest`` is out of range.
         botocore.exceptions.ClientError: SQS refuses a request.
     """
-    inspection = Inspection(name_or_url if not isinstance(name_or_url, str) else find(name_or_url), keepalive, stop)
+    queue = find(name_or_url) if isinstance(name_or_url, str) else name_or_url
+    inspection = Inspection(queue, keepalive, longest, stop)
     inspection.leases.open()
     try:
         yield inspection

@@ -2,18 +2,22 @@
 
 Of each dead letter it keeps the receipt handle, not the body, so the memory of a scan does not grow with the size of
 the messages.
+
+A lease is extended shortly before it ends. With more leases than can be extended in time, some end: those dead letters
+are visible again, and are received again or reported. Dead letters that wait to be sent or deleted are extended first.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.delivery import Delivery
-from tarry.failed.requests import LOG
+from tarry.failed.requests import LOG, PatientRequests
+from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_stale_handle
 from tarry.telemetry.logs import WARNING
 from tarry.visibility.changes import VisibilityChange, change_visibility
@@ -21,98 +25,167 @@ from tarry.visibility.changes import VisibilityChange, change_visibility
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
     from tarry.world import Event, Thread, World
 
 INTERVALS = 3
-"""A visibility timeout lasts this many keepalive intervals, so two extensions may fail."""
+"""A visibility timeout lasts at least this many keepalive intervals, and is extended in the last part of as many."""
+LOOKS = 5
+"""How often in an interval it is checked which leases end soon, so that an extension can fail and be repeated."""
 MESSAGES_PER_SECOND = 50
 """Timeouts get longer with more messages in flight, so that at most this many (five requests) are extended a second."""
+EXTENDED_AT_ONCE = 500
+"""The number of messages that are extended together, in parallel requests, before it is checked again which end first.
+"""
 RELEASED_AT_ONCE = 1_000
 """The number of messages that are released together, in parallel requests."""
 
 
 class Lease(NamedTuple):
-    """The receipt handle of a dead letter, and when its visibility timeout ends (epoch seconds)."""
+    """The receipt handle of a dead letter, and when its visibility timeout is to be extended, and ends (epoch s)."""
 
     handle: str
+    due_at: float
     until: float
 
 
-class Leases:
-    """The dead letters of one queue that are in flight, by delivery id."""
+def lease_of(handle: str, since: float, seconds: int) -> Lease:
+    """Return a lease of this length. It is due when a third of it is left, for requests that fail."""
+    return Lease(handle, since + seconds * (1 - 1 / INTERVALS), since + seconds)
 
-    def __init__(self, queue: QueueArn, lookups: Lookups, keepalive: float, world: World) -> None:
+
+class Leases:
+    """The dead letters of one queue that are in flight, by delivery id.
+
+    Args:
+        queue: The queue.
+        lookups: The requests of the inspection.
+        keepalive: The interval in seconds; a visibility timeout lasts three, longer with thousands in flight.
+        longest: The longest visibility timeout in seconds, however many are in flight.
+        world: The world of the inspection.
+    """
+
+    def __init__(self, queue: QueueArn, lookups: Lookups, keepalive: float, longest: float, world: World) -> None:
         self.not_released = 0
         """The number of dead letters that were not released: they become visible when their visibility timeout ends."""
         self.released = 0
         """The number of dead letters that the last release made visible again."""
+        self.lost = 0
+        """How many leases have ended before they were extended; a dead letter can be received again, and lost again."""
+        self.every = min(keepalive, longest / INTERVALS)
+        """The interval in seconds."""
         self._queue = queue
         self._lookups = lookups
-        self._every = keepalive
+        self._single = PatientRequests(tries=1)  # a throttled extension is repeated at the next look
+        self._extending = Lookups(self._single, LOG)
+        self._longest = max(1, math.floor(longest))
         self._world = world
+        self._lock = threading.Lock()
         self._held: dict[str, Lease] = {}
-        self._ended: Event | None = None
+        self._chosen: set[str] = set()
+        self._ended: set[str] = set()
+        self._releasing: set[str] = set()
+        self._closing: Event | None = None
         self._thread: Thread | None = None
 
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def requests(self) -> int:
+        """The number of requests that extended leases before their ends."""
+        return self._single.made
+
     def seconds(self) -> int:
         """Return the visibility timeout to ask for."""
-        seconds = max(self._every * INTERVALS, len(self._held) / MESSAGES_PER_SECOND)
-        return min(MAX_VISIBILITY_SECONDS, math.ceil(seconds))
+        seconds = max(self.every * INTERVALS, len(self._held) / MESSAGES_PER_SECOND)
+        return min(self._longest, math.ceil(seconds))
 
-    def add(self, delivery_id: str, handle: str, until: float) -> None:
+    def add(self, delivery_id: str, handle: str, since: float, seconds: int) -> None:
         """Record the last receive of a dead letter."""
-        self._held[delivery_id] = Lease(handle, until)
+        with self._lock:
+            self._ended.discard(delivery_id)
+            self._held[delivery_id] = lease_of(handle, since, seconds)
+
+    def choose(self, delivery_id: str) -> None:
+        """Extend this dead letter before others: it is about to be sent or deleted."""
+        self._chosen.add(delivery_id)
 
     def handle(self, delivery_id: str) -> str | None:
         """Return the last receipt handle, extending a lease that ends soon; None if the lease is lost."""
+        self.choose(delivery_id)
         lease = self._held.get(delivery_id)
-        if lease is not None and lease.until - self._world.clock.time() < self._every:
-            self._extend({delivery_id: lease})
+        if lease is not None and lease.until - self._world.clock.time() < self.every:
+            self._extend({delivery_id: lease}, self._lookups)
             lease = self._held.get(delivery_id)
         return None if lease is None else lease.handle
 
-    def forget(self, delivery_ids: Iterable[str]) -> None:
-        """Forget deleted dead letters, which need no release."""
-        for delivery_id in delivery_ids:
-            self._held.pop(delivery_id, None)
+    def holds(self, delivery_id: str, handle: str | None) -> bool:
+        """Whether the lease with this receipt handle has lasted until now."""
+        lease = self._held.get(delivery_id)
+        return lease is not None and lease.handle == handle and lease.until > self._world.clock.time()
+
+    def forget(self, delivery_ids: Iterable[str]) -> int:
+        """Forget deleted dead letters, which need no release; return how many were held."""
+        held = 0
+        with self._lock:
+            for delivery_id in delivery_ids:
+                held += self._held.pop(delivery_id, None) is not None
+                self._chosen.discard(delivery_id)
+        return held
 
     def release(self, keep: Collection[str] = ()) -> Iterator[str]:
-        """Release all dead letters but those in ``keep``, counting the failures; yield the delivery id of each."""
-        with self._not_extending():
-            self.released = 0
-            held = [delivery_id for delivery_id in self._held if delivery_id not in keep]
-            for start in range(0, len(held), RELEASED_AT_ONCE):
-                some = held[start : start + RELEASED_AT_ONCE]
-                changes = [self._change(delivery_id, self._held[delivery_id], 0) for delivery_id in some]
-                for changed in change_visibility(changes, self._queue, self._lookups):
-                    delivery_id = changed.change.delivery.delivery_id
-                    self._held.pop(delivery_id, None)
-                    self.released += changed.error is None
-                    self.not_released += changed.error is not None and not is_stale_handle(changed.error)
-                    yield delivery_id
+        """Release all dead letters but those in ``keep``, counting the failures.
+
+        Yield the delivery id of each, and of those that have become visible themselves.
+        """
+        self.released = 0
+        with self._not_extending():  # an extension that is sent later would undo a release
+            self._releasing = {delivery_id for delivery_id in self._held if delivery_id not in keep}
+        held = list(self._releasing)
+        for start in range(0, len(held), RELEASED_AT_ONCE):
+            now = self._world.clock.time()
+            some = {each: lease for each in held[start : start + RELEASED_AT_ONCE] if (lease := self._held.get(each))}
+            for delivery_id in [each for each, lease in some.items() if lease.until <= now]:
+                del some[delivery_id]  # it is visible already
+                self.forget([delivery_id])
+                yield delivery_id
+            changes = [self._change(delivery_id, lease, 0) for delivery_id, lease in some.items()]
+            for changed in change_visibility(changes, self._queue, self._lookups):
+                delivery_id = changed.change.delivery.delivery_id
+                self.forget([delivery_id])
+                self.released += changed.error is None
+                self.not_released += changed.error is not None and not is_stale_handle(changed.error)
+                yield delivery_id
+        self._releasing = set()
+        for delivery_id in self._ended.copy().difference(keep):
+            self._ended.discard(delivery_id)
+            yield delivery_id
 
     def _change(self, delivery_id: str, lease: Lease, seconds: int) -> VisibilityChange:
         record = {"messageId": delivery_id, "receiptHandle": lease.handle, "eventSourceARN": self._queue.text}
         return VisibilityChange(Delivery(record, delivery_id, self._lookups.requests.invocation), seconds)
 
+    def _lose(self, delivery_id: str, lease: Lease) -> None:
+        with self._lock:
+            if self._held.get(delivery_id) is lease:  # not deleted, released or received again in the meantime
+                del self._held[delivery_id]
+                self._ended.add(delivery_id)
+                self.lost += 1
+
     # the thread that extends
 
     def open(self) -> None:
         """Start to extend the visibility timeouts."""
-        self._ended = self._world.threads.event()
-        self._thread = self._world.threads.start(partial(self._keep_alive, self._ended))
+        self._closing = self._world.threads.event()
+        self._thread = self._world.threads.start(partial(self._keep_alive, self._closing))
 
     def close(self) -> None:
         """Stop extending, and wait for the current request: a later extension would undo a release."""
-        if self._ended is not None and self._thread is not None:
-            self._ended.set()
+        if self._closing is not None and self._thread is not None:
+            self._closing.set()
             self._thread.join()
-        self._ended = self._thread = None
+        self._closing = self._thread = None
 
     @contextmanager
     def _not_extending(self) -> Iterator[None]:
@@ -124,26 +197,45 @@ class Leases:
             if was_open:
                 self.open()
 
-    def _keep_alive(self, ended: Event) -> None:
-        while not ended.wait(self._every):
+    def _keep_alive(self, closing: Event) -> None:
+        are_more_due = False
+        while not closing.wait(0 if are_more_due else self.every / LOOKS):
             try:
-                horizon = self._world.clock.time() + self._every * (INTERVALS - 1)
-                held = self._held.copy()  # other threads add and remove meanwhile
-                self._extend({delivery_id: lease for delivery_id, lease in held.items() if lease.until <= horizon})
+                due = self._due()
+                are_more_due = self._extend(due, self._extending) > 0 and len(due) == EXTENDED_AT_ONCE
             except Exception as error:  # noqa: BLE001 the thread goes on after an error
+                are_more_due = False
                 LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
 
-    def _extend(self, due: dict[str, Lease]) -> None:
-        if not due:
-            return
-        seconds, asked_at = self.seconds(), self._world.clock.time()
-        changes = [self._change(delivery_id, lease, seconds) for delivery_id, lease in due.items()]
-        for changed in change_visibility(changes, self._queue, self._lookups):
+    def _due(self) -> dict[str, Lease]:
+        """Forget leases that have ended; return those to extend next: chosen ones, then those that end first."""
+        now, held = self._world.clock.time(), self._held.copy()  # other threads add and remove meanwhile
+        ending = []
+        for delivery_id, lease in held.items():
+            if lease.due_at > now or delivery_id in self._releasing:
+                continue
+            if lease.until > now:
+                ending.append(delivery_id)
+            else:
+                self._lose(delivery_id, lease)
+        ending.sort(key=lambda each: (each not in self._chosen, held[each].until))
+        return {each: held[each] for each in ending[:EXTENDED_AT_ONCE]}
+
+    def _extend(self, due: dict[str, Lease], lookups: Lookups) -> int:
+        """Extend leases, and forget those that have ended; return how many were extended."""
+        seconds, asked_at, extended = self.seconds(), self._world.clock.time(), 0
+        for delivery_id, lease in due.items():
+            if lease.until <= asked_at:
+                self._lose(delivery_id, lease)
+        changes = [self._change(each, lease, seconds) for each, lease in due.items() if lease.until > asked_at]
+        for changed in change_visibility(changes, self._queue, lookups):
             delivery_id = changed.change.delivery.delivery_id
-            current = self._held.get(delivery_id)
-            if current is not due[delivery_id]:
-                continue  # deleted, released or received again in the meantime
+            lease = due[delivery_id]
             if changed.error is None:
-                self._held[delivery_id] = Lease(current.handle, asked_at + changed.change.seconds)
+                extended += 1
+                with self._lock:
+                    if self._held.get(delivery_id) is lease:
+                        self._held[delivery_id] = lease_of(lease.handle, asked_at, changed.change.seconds)
             elif changed.is_lost:
-                self._held.pop(delivery_id, None)
+                self._lose(delivery_id, lease)
+        return extended

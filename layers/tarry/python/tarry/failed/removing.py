@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
 
-GONE = "another consumer has received or deleted it in the meantime"
+GONE = "its visibility timeout has ended, or another consumer has received or deleted it"
 NO_HANDLE = "tarry-asks-whether-it-may-delete"
 
 

@@ -23,14 +23,22 @@ LOG = Log("tarry.failed", LogOptions())
 class PatientRequests(Requests):
     """Requests that are repeated when throttled, which is safe: a throttled request had no effect."""
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int = TRIES) -> None:
         super().__init__(Invocation(world.current(), None, lambda _: None, LOG))
+        self._tries = tries
         self._lock = threading.Lock()
+        self._last = threading.local()
         self.made = 0
         """The number of requests so far, without those that boto3 itself repeats."""
 
+    @property
+    def asked_at(self) -> float:
+        """When the last request of this thread was sent, in epoch seconds."""
+        sent_at: float = self._last.sent_at
+        return sent_at
+
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        for number in range(1, TRIES):
+        for number in range(1, self._tries):
             try:
                 return self._call(operation, parameters)
             except Exception as error:
@@ -42,6 +50,7 @@ class PatientRequests(Requests):
     def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self.made += 1
+        self._last.sent_at = self.invocation.world.clock.time()
         return super().call(operation, **parameters)
 
 

@@ -142,6 +142,7 @@ def offered(
             inspection.handled.count_repeated(dead_letter)
         elif selection.matches(dead_letter):
             if inspection.handled.claim(dead_letter):
+                inspection.leases.choose(dead_letter.delivery_id)
                 chosen.append(dead_letter)
             else:  # in another thread, just now
                 inspection.handled.count_repeated(dead_letter)

@@ -119,7 +119,7 @@ def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) 
             error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
             return failed(dead_letter, error)
         return failed(dead_letter, f"not sent to {target}: {sent.error}")
-    if sent.not_deleted is not None and (
+    if (sent.not_deleted is not None or not inspection.holds(sent.copy.delivery)) and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
         return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tarry.envelope.attribute import FailureRecord
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.groups import Group
+    from tarry.failed.inspection import Inspection
 
 ATTRIBUTES, EXTRA = "attributes", "extra"
 BRIEF_LENGTH = 200
@@ -23,6 +24,20 @@ DATE_LENGTH = len("2026-11-21 ")
 def count_of(number: int) -> str:
     """Return a number of dead letters as text."""
     return f"{number:,} dead letter{'s'[: number != 1]}"
+
+
+def lost_leases(inspection: Inspection) -> str:
+    """Return sentences about dead letters that did not stay in flight until the end; empty if all did."""
+    times = "once" if inspection.leases.lost == 1 else f"{inspection.leases.lost:,} times"
+    texts = []
+    if inspection.leases.lost:
+        texts.append(
+            f"Visibility timeouts ended before they could be extended ({times}); other consumers could receive these "
+            "dead letters meanwhile."
+        )
+    if inspection.is_outrun:
+        texts.append("They became visible again faster than all could be received, so some may be missing.")
+    return " ".join([*texts, "Use a longer --keepalive."]) if texts else ""
 
 
 def attempts_of(failure: FailureRecord) -> str:

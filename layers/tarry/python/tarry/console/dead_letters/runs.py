@@ -12,7 +12,7 @@ from tarry.failed.archive import new_archive
 from tarry.failed.leases import INTERVALS
 from tarry.failed.result import Result, skipped
 from tarry.failed.selection import by_ids, not_found, selection_fields
-from tarry.failed.wording import count_of
+from tarry.failed.wording import count_of, lost_leases
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.tooling.audit import Audit
 from tarry.tooling.journal import CannotWrite
@@ -66,7 +66,7 @@ def scan(run: JobRun, snapshots: Snapshots) -> None:
     except BaseException:
         snapshots.discard(snapshot)
         raise
-    is_complete = not (job.should_stop() or inspection.is_full or _is_short(inspection))
+    is_complete = not (job.should_stop() or inspection.is_full or inspection.is_outrun or _is_short(inspection))
     snapshot.end(clock.time(), is_complete=is_complete)
     snapshot.groups("fingerprint")
     snapshots.put(snapshot)
@@ -207,8 +207,10 @@ def _opened(run: JobRun) -> Iterator[Inspection]:
         return job.should_stop()
 
     try:
-        keepalive = max(1.0, run.console.keepalive / INTERVALS)
-        with failed.opened(run.queue, keepalive=keepalive, stop=stop) as inspection:
+        longest = run.console.keepalive
+        with failed.opened(
+            run.queue, keepalive=max(1.0, longest / INTERVALS), longest=longest, stop=stop
+        ) as inspection:
             yield inspection
     finally:
         if inspection is not None and inspection.leases.not_released:
@@ -245,6 +247,8 @@ def _note_limits(job: QueueJob, inspection: Inspection) -> None:
         job.note("Too many messages are in flight to receive all; retry or remove some, then run it again.")
     elif _is_short(inspection) and not job.should_stop():
         job.note("FIFO delivers no more of a message group while its first messages are in flight.")
+    if lost := lost_leases(inspection):
+        job.note(lost)
     if repeated := inspection.handled.repeated:
         job.note(f"{repeated:,} were skipped: their ids were handled before (duplicates, or dead-lettered again).")
 

@@ -51,6 +51,11 @@ class Sampler:
         """Return the overview as of the last reading."""
         return self._rows
 
+    def reading(self, address: str) -> QueueReading | None:
+        """Return the last reading of a queue; None if there is none, or the last one failed."""
+        history = self._histories.get(address)
+        return None if history is None or history.problem or history.is_gone else history.last
+
     def look(self) -> None:
         """Read the queues soon: a page shows them now."""
         self._wake.set()

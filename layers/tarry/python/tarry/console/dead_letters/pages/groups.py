@@ -12,7 +12,14 @@ from tarry.console.access import Problem, console_of
 from tarry.console.dead_letters import runs
 from tarry.console.dead_letters.jobs import JOBS
 from tarry.console.dead_letters.pages.jobs import start
-from tarry.console.dead_letters.pages.requested import about, names_of_queues, page_number, queue_of, snapshot_of
+from tarry.console.dead_letters.pages.requested import (
+    about,
+    names_of_queues,
+    page_number,
+    queue_of,
+    scanned_queue_of,
+    snapshot_of,
+)
 from tarry.console.dead_letters.pages.rows import group_row, page_of
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.pages import explained, render
@@ -56,7 +63,7 @@ async def index(request: web.Request) -> web.Response:
 
 async def groups(request: web.Request) -> web.Response:
     """Show the groups of a queue's dead letters."""
-    queue = await queue_of(request)
+    queue = await scanned_queue_of(request)
     by: GroupBy = request.query.get("by", "fingerprint")  # type: ignore[assignment]
     if by not in get_args(GroupBy):
         raise Problem(f"Dead letters cannot be grouped by {by!r}. Group them by {', '.join(GROUPINGS)}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.console.access import console_of
 from tarry.console.dead_letters.choices import Choice, choice_of
 from tarry.console.dead_letters.filters import problem_of, suggestions
-from tarry.console.dead_letters.pages.requested import about, page_number, queue_of, scanned
+from tarry.console.dead_letters.pages.requested import about, page_number, scanned, scanned_queue_of
 from tarry.console.dead_letters.pages.rows import page_of, row_of
 from tarry.console.pages import render
 
@@ -22,7 +22,7 @@ COMPARED_WHILE_TYPING = 5_000
 
 async def listed(request: web.Request) -> web.Response:
     """Show dead letters, filtered, a hundred at a time."""
-    console, queue = console_of(request), await queue_of(request)
+    console, queue = console_of(request), await scanned_queue_of(request)
     snapshot = scanned(request, queue.name)
     problems = _problems(request, shows_bodies=console.shows_bodies)
     typed, problem = next(iter(problems.items()), ("", None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from tarry import failed
@@ -11,6 +12,8 @@ from tarry.console.dead_letters.choices import Choice, choice_of
 from tarry.console.dead_letters.filters import problem_of
 from tarry.console.dead_letters.jobs import JOBS
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
+from tarry.console.overview import SAMPLER
+from tarry.console.overview.sampling import UNSEEN_SECONDS
 from tarry.failed.inspection import MAX_IN_FLIGHT
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tooling.errors import UsageError
@@ -24,21 +27,44 @@ if TYPE_CHECKING:
     from tarry.console.dead_letters.snapshots import Snapshot
     from tarry.failed import DeadLetterQueue
 
+RECENT_SECONDS = UNSEEN_SECONDS + 10
+"""How old a reading may be; SQS's own numbers are those of the last minute."""
 NO_SCAN = "This needs a scan of {queue}: open its page and scan it first."
 SCANNED_AGAIN = "The queue was scanned again since this page was opened"
 
 
 async def queue_of(request: web.Request) -> DeadLetterQueue:
     """Return the dead-letter queue of an address. Raises `Problem` if it is gone, or not one of this console."""
+    try:
+        return await console_of(request).in_thread(failed.find, _address(request))
+    except failed.UnknownQueue as error:
+        raise Problem(f"The dead-letter queue is gone: {error}.", 404) from error
+
+
+async def scanned_queue_of(request: web.Request) -> DeadLetterQueue:
+    """Return the dead-letter queue of an address, without a request to SQS if it was scanned and read lately.
+
+    Its numbers of messages are those of the last reading of the overview, which reads it again now.
+    """
+    address, sampler = _address(request), request.app[SAMPLER]
+    snapshot, reading = snapshot_of(request, request.match_info["queue"]), sampler.reading(address)
+    sampler.look()
+    if snapshot is None or reading is None:
+        return await queue_of(request)
+    jobs = [each for each in request.app[JOBS].all() if each.queue == snapshot.queue.name]
+    changed_at = max((each.ended_at or math.inf for each in jobs), default=0.0)
+    if reading.at < max(changed_at, time.time() - RECENT_SECONDS):
+        return await queue_of(request)
+    return snapshot.queue._changed(about=reading.messages, in_flight=reading.in_flight)
+
+
+def _address(request: web.Request) -> str:
     console, name = console_of(request), request.match_info["queue"]
     address = console.dead_letter_queue(name)
     if address is None:
         names = ", ".join(names_of_queues(console)) or "none"
         raise Problem(f"{name!r} is not a dead-letter queue of this console. Its dead-letter queues: {names}.", 404)
-    try:
-        return await console.in_thread(failed.find, address)
-    except failed.UnknownQueue as error:
-        raise Problem(f"The dead-letter queue is gone: {error}.", 404) from error
+    return address
 
 
 def names_of_queues(console: Console) -> list[str]:

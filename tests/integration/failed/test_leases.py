@@ -1,0 +1,200 @@
+"""Leases that may not be longer than a limit, however many dead letters are in flight, and leases that are lost."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tarry import ConfigurationError, failed
+from tarry.failed import Canary, Limits, Routes
+from tarry.failed.requests import PatientRequests
+from tarry.failed.wording import lost_leases
+from tarry.testing import Sandbox
+from tests.integration.failed.test_retrying import put
+from tests.unit.failed.dead_letters import envelope_of
+
+
+def fill(sandbox: Sandbox, count: int, groups: int = 1) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    for index in range(count):
+        put(sandbox, "{}", envelope_of("{}", f"id-{index}", fingerprint=f"group{index % groups}"))
+
+
+def before_each_request(monkeypatch: pytest.MonkeyPatch, look: Callable[[str, dict[str, Any]], None]) -> None:
+    """Call ``look`` before each request to SQS; what it raises is the answer."""
+    before = PatientRequests._call
+
+    def call(self: PatientRequests, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        look(operation, parameters)
+        return before(self, operation, parameters)
+
+    monkeypatch.setattr(PatientRequests, "_call", call)
+
+
+def timeouts_asked(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Return the visibility timeouts of all further requests, counted as they are made."""
+    asked = Counter[int]()
+
+    def look(operation: str, parameters: dict[str, Any]) -> None:
+        entries = parameters.get("Entries", [parameters])
+        asked.update(each["VisibilityTimeout"] for each in entries if "VisibilityTimeout" in each)
+
+    before_each_request(monkeypatch, look)
+    return asked
+
+
+def held(sandbox: Sandbox) -> int:
+    return sum(each.invisible_seconds > 0 for each in sandbox.messages("orders-dlq"))
+
+
+def there(sandbox: Sandbox, queue: str = "orders-dlq") -> list[str]:
+    return sorted(each.id for each in sandbox.messages(queue))
+
+
+def test_no_request_asks_for_more_than_the_limit_however_many_dead_letters_are_held(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default, timeouts get longer instead, and fewer requests extend them. Throttled extensions are repeated."""
+    fill(sandbox, 1_600)
+    asked = timeouts_asked(monkeypatch)
+    with failed.opened("orders-dlq", longest=30) as inspection:
+        [group] = failed.groups(inspection)
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=40)
+        sandbox.sleep(65)
+        assert (group.count, len(inspection.leases), held(sandbox), inspection.leases.lost) == (1_600, 1_600, 1_600, 0)
+        assert lost_leases(inspection) == ""
+    assert held(sandbox) == 0
+    assert max(asked) == 30
+    assert 1_600 * 2 <= asked[30] <= 1_600 * 5  # received, and extended in the last third of each timeout
+    asked.clear()
+    with failed.opened("orders-dlq") as inspection:
+        failed.groups(inspection)
+    assert max(asked) == 32  # one second for each 50
+
+
+def test_a_limit_below_three_seconds_and_parts_of_a_second_is_not_exceeded(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sandbox, 12)
+    asked = timeouts_asked(monkeypatch)
+    for longest in (1, 1.9, 2.5):
+        with failed.opened("orders-dlq", longest=longest) as inspection:
+            assert sum(group.count for group in failed.groups(inspection)) == 12
+            sandbox.sleep(10)
+            assert held(sandbox) == 12
+        assert max(asked) == int(longest)
+    for wrong in (0.9, 43_201, float("nan"), True):
+        with pytest.raises(ConfigurationError, match="longest must be from 1 to 43200 seconds"):
+            failed.opened("orders-dlq", longest=wrong).__enter__()
+
+
+def test_a_scan_recognises_dead_letters_whose_leases_are_lost_and_ends(sandbox: Sandbox) -> None:
+    fill(sandbox, 300)
+    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+    with failed.opened("orders-dlq", longest=6) as inspection:
+        seen: list[str] = []
+
+        def slowly(dead_letters: list[failed.DeadLetterMessage]) -> list[str]:
+            sandbox.sleep(1)  # of 300, only 60 can be held for 6 seconds
+            return [each.id for each in dead_letters]
+
+        for found in inspection.in_threads(slowly, 1):
+            seen += found
+        assert sorted(seen) == there(sandbox)
+        assert inspection.leases.lost > 200
+        assert lost_leases(inspection).startswith("Visibility timeouts ended before they could be extended (")
+        sandbox.faults.clear()
+    assert held(sandbox) == 0
+
+
+def test_a_scan_that_meets_the_same_dead_letters_again_and_again_ends_and_says_so(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each were visible again at once, the first ones first."""
+    fill(sandbox, 40)
+    with failed.opened("orders-dlq", longest=6) as inspection:
+        receive, first = inspection._receive, list[Any]()
+
+        def first_again(most: int, wait: int) -> Any:
+            if len(first) < 20:
+                first.extend(receive(most, wait))
+                return first[-10:]
+            return first[:10]
+
+        monkeypatch.setattr(inspection, "_receive", first_again)
+        assert sum(len(polled) for polled in inspection.polls()) == 20
+        assert inspection.is_outrun
+        assert lost_leases(inspection) == (
+            "They became visible again faster than all could be received, so some may be missing. "
+            "Use a longer --keepalive."
+        )
+
+
+def test_a_retry_of_a_group_sends_each_of_it_once_while_other_leases_are_lost(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead letters that wait to be sent are extended before the others."""
+    fill(sandbox, 120, groups=3)
+    refused = Counter[str]()
+
+    def others(operation: str, parameters: dict[str, Any]) -> None:
+        if operation == "change_message_visibility_batch" and len(parameters["Entries"]) > 1:
+            refused[operation] += 1
+            raise ClientError({"Error": {"Code": "RequestThrottled", "Message": "slow down"}}, operation)
+
+    before_each_request(monkeypatch, others)
+    with failed.opened("orders-dlq", longest=3) as inspection:
+        results = list(
+            failed.retry(inspection, failed.select(group="group1"), Routes(inspection.queue), limits=Limits(rate=2))
+        )
+        assert inspection.leases.lost
+    assert refused
+    assert Counter(each.outcome for each in results) == {"retried": 40}
+    assert len(there(sandbox, "orders")) == len(set(there(sandbox, "orders"))) == 40
+    assert len(there(sandbox)) == 80
+
+
+@pytest.mark.parametrize("is_received_again", [True, False])
+def test_a_dead_letter_whose_lease_ends_between_send_and_delete_is_deleted_again_or_reported(
+    sandbox: Sandbox, is_received_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQS answers a delete with an old receipt handle as if it had deleted the message."""
+    fill(sandbox, 1)
+    opened: list[failed.Inspection] = []
+
+    def late(operation: str, parameters: dict[str, Any]) -> None:
+        if operation == "send_message_batch":
+            inspection = opened[0]
+            inspection.leases.close()
+            sandbox.sleep(4)
+            if is_received_again:
+                assert inspection.poll() == []  # it is known
+            else:
+                with failed.opened("orders-dlq", longest=3) as other:
+                    assert len(other.poll()) == 1
+
+    before_each_request(monkeypatch, late)
+    with failed.opened("orders-dlq", longest=3) as inspection:
+        opened.append(inspection)
+        [result] = failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue))
+    if is_received_again:
+        assert (result.outcome, there(sandbox)) == ("retried", [])
+    else:
+        assert result.error is not None
+        assert result.error.startswith("sent to orders, but not deleted from orders-dlq (its visibility timeout has")
+    assert there(sandbox, "orders") == ["id-0"]
+
+
+def test_after_canaries_the_others_are_retried_although_their_leases_were_lost(sandbox: Sandbox) -> None:
+    fill(sandbox, 60)
+    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+    with failed.opened("orders-dlq", longest=6) as inspection:
+        canary = Canary(2, 60, lambda left, total: sandbox.faults.clear() if left < 10 else None)
+        results = list(
+            failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue), canary=canary)
+        )
+        assert inspection.leases.lost
+    assert Counter(each.outcome for each in results) == {"retried": 60}
+    assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 60)
