@@ -118,8 +118,10 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
                 _report(run, audit, results)
             except (failed.CanaryReturned, failed.TooManyReturned) as error:
                 audit.came_back = str(error)
-                raise
+                job.returned(f"{error}.")
         _note_limits(job, inspection)
+    if audit.came_back:
+        return
     _note_missing(run, job.counts.total() + inspection.handled.repeated)
 
 
