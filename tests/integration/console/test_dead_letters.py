@@ -138,6 +138,7 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
         assert "tarry failed retry --queue orders-dlq --where 'type = app.Timeout' --where 'body.id >= 34'" in preview
         tried = await done(visitor, "/retry/dry-run", form)
         assert "done 8 would be retried" in tried
+        assert "Retry 8 now" in tried
         assert "8 dead letters would be sent to orders." in tried
         assert (len(shop.bodies("orders")), audit_lines(shop)) == (0, [])
         shop.put(1, first=60, type="app.Timeout", fingerprint="t0", failed_at="2099-01-01T00:00:00Z")  # after the scan
@@ -213,7 +214,7 @@ def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
         page = await visitor.get(f"{PAGE}/edit?id=id-3")
         assert "The message is sent to orders with this body" in text_of(page.text)
         typing = await visitor.post(f"{PAGE}/edit/changes", {"id": "id-3", "body": '{"id": 33}'})
-        assert text_of(typing.text) == '-{"id": 3} +{"id": 33}'
+        assert text_of(typing.text) == '{ - "id": 3 + "id": 33 }'
         wrong = await visitor.post(f"{PAGE}/edit/start", {"id": "id-3", "body": '{"id": 33'})
         assert wrong.status == 400
         assert "the body was JSON, the edited body is not" in text_of(wrong.text)
@@ -223,7 +224,7 @@ def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
         assert "done 1 retried" in await done(visitor, "/edit/start", {"id": "id-3", "body": '{"id":\r\n33}'})
         assert shop.bodies("orders") == [33]
         [sent] = shop.sqs.on_the_loop(lambda: [each.body for each in shop.sqs.sqs.peek("orders")])
-        assert sent == '{"id":\n33}'
+        assert sent == '{"id": 33}'  # on one line, as it was
         assert audit_lines(shop)[0]["outcomes"] == {"retried": 1, "edited": 1}
         assert (await visitor.get(f"{PAGE}/edit?id=id-3")).status == 404
 
@@ -270,8 +271,11 @@ def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
         )
         with sqs_answers(shop, dead_letter_again):
             result = await done(visitor, "/retry/start", form)
-        assert "failed 1 retried" in result
+        assert "stopped: messages came back 1 retried" in result
         assert "1 of 1 canaries came back to orders-dlq: no others were retried" in result
+        assert "Scan orders-dlq to see why it failed this time. Scan s" in result
+        assert "not in the queue any more" not in result
+        assert "came back to orders-dlq since this scan" in text_of((await visitor.get(PAGE)).text)
         assert len(shop.bodies("orders")) == 1
         assert "canaries came back" in audit_lines(shop)[0]["came_back"]
         wrong = await visitor.post(f"{PAGE}/retry/start", {"all": "1", "canary": "x"})
