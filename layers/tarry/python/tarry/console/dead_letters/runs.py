@@ -150,7 +150,7 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
 
 def remove(run: JobRun, selection: Selection) -> None:
     """Delete dead letters, after they were written to an archive."""
-    archive = failed.ArchiveFile(new_archive([run.queue.name]))
+    archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
     try:
         with _audited(run, "failed remove", selection, {}) as audit:
             audit.more["archive"] = str(archive.path)

@@ -139,6 +139,21 @@
     if (box) box.click();
   }
 
+  // A field with suggestions: the first Escape closes them, the second one leaves the field.
+  let isClosed = false;
+
+  function leave(field) {
+    if (field.getAttribute("list") && !isClosed && field.value) {
+      isClosed = true; // the browser closes its list by itself
+      document.querySelector(".chips[aria-label=Suggestions]")?.remove();
+    } else {
+      field.blur();
+    }
+  }
+
+  document.addEventListener("input", () => { isClosed = false; });
+  document.addEventListener("focusin", () => { isClosed = false; });
+
   // keys
 
   const ACTIONS = { j: () => move(1), k: () => move(-1), x: select, g: () => location.assign("/") };
@@ -165,7 +180,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.key === "Escape" && isTyping(document.activeElement)) {
-      document.activeElement.blur();
+      leave(document.activeElement);
       return;
     }
     if (isTyping(event.target) || document.querySelector("dialog[open]")) return;

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tarry.console.access import Problem, console_of
 from tarry.console.dead_letters.audits import read_audit
 from tarry.console.pages import render
-from tarry.tooling.audit import audit_file
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 async def audit(request: web.Request) -> web.Response:
     """Show what was done to queues."""
     console = console_of(request)
-    path = audit_file(console.audit_path)
+    path = console.audit_path
     try:
         found = await console.compute(read_audit, path, shows_bodies=console.shows_bodies)
     except OSError as error:

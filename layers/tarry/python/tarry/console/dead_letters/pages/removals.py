@@ -18,7 +18,6 @@ from tarry.console.dead_letters.pages.requested import (
     until_of,
 )
 from tarry.console.pages import render
-from tarry.tooling.journal import state_folder
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -45,7 +44,7 @@ async def _remove_preview(
         changed=changed,
         problem=problem,
         asks_for_name=_asks_for_name(console, found.choice),
-        folder=str(state_folder() / "removed"),
+        folder=str(console.state / "removed"),
     )
 
 
