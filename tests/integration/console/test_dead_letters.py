@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -180,6 +181,12 @@ def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_t
         assert [each.outcome for each in restored] == ["restored"] * 3
         assert sorted(shop.bodies("orders-dlq")) == list(range(12))
         assert audit_lines(shop)[0]["archive"] == archive[1]
+        audit = await visitor.get("/audit")
+        assert "Removed 3 dead letters, chosen by id" in text_of(audit.text)
+        of_one = await visitor.get(f"/message/{audit_lines(shop)[0]['ids'][0]}")
+        assert "Removed 3 dead letters, chosen by id; this message was among them." in text_of(of_one.text)
+        [anchor] = re.findall(r'href="/audit#(run-[^"]+)"', of_one.text)
+        assert f'id="{unquote(anchor)}"' in audit.text
         gone = await done(visitor, "/remove/start", {"id": chosen})  # their delivery ids are gone
         assert "3 failed" in gone
         assert "not found in orders-dlq" in gone

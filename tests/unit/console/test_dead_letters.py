@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from multidict import MultiDict
 
-from tarry.console.dead_letters.audits import read_audit
+from tarry.console.dead_letters.audits import read_audit, runs_about
 from tarry.console.dead_letters.changes import changes
 from tarry.console.dead_letters.choices import MAX_IDS, Choice, choice_of, command
 from tarry.console.dead_letters.filters import problem_of, suggestions
@@ -394,3 +394,37 @@ def test_the_audit_is_read_from_its_end_and_damaged_lines_are_counted(tmp_path: 
         (("where", "type = a; b = c"),),
     )
     assert (last.more_ids, last.details) == (7, (("all", "true"),))
+    assert first.what == "Retried 2 dead letters where type = a and b = c"
+    assert last.what == "Retried 0 dead letters: all that were found"
+    assert [each.at for each in runs_about(path, ["3", "2"])] == [first.at]
+    assert runs_about(path, ["3"]) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "expected"),
+    [
+        ("failed remove", {"outcomes": {"deleted": 1}, "asked_ids": ["x"]}, "Removed 1 dead letter, chosen by id"),
+        ("failed restore", {"outcomes": {"restored": 12}}, "Restored 12 dead letters"),
+        ("failed retry", {"outcomes": {"retried": 1, "edited": 1}}, "Retried 1 dead letter with an edited body"),
+        (
+            "failed retry",
+            {"outcomes": {"retried": 2}, "all": True, "came_back": "2 of 2 canaries came back"},
+            "Retried 2 dead letters: all that were found; ended because messages came back",
+        ),
+        (
+            "failed remove",
+            {"outcomes": {"deleted": 2}, "stopped": True},
+            "Removed 2 dead letters; stopped before the end",
+        ),
+        ("pause", {"changes": [{"queue": "orders", "function": "shop-orders"}]}, "Paused orders \u2192 shop-orders"),
+        ("failed retry", {"outcomes": "x", "where": 7, "changes": 1}, "Retried 0 dead letters"),
+        ("of another version", {}, "tarry of another version"),
+    ],
+)
+def test_the_audit_says_in_words_what_was_done(
+    command: str, line: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text(json.dumps({"at": "2026-11-21T08:00:00Z", "command": f"tarry {command}", **line}))
+    [run] = read_audit(path).runs
+    assert run.what == expected

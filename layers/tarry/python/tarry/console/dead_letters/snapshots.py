@@ -330,6 +330,10 @@ class Snapshots:
         """Whether `get` returns the dead letter."""
         return self.get(id) is not None
 
+    def ids(self) -> frozenset[str]:
+        """Return the stable ids of all dead letters."""
+        return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
+
     def queue_of(self, id: str) -> str | None:
         """Return the name of the queue of a dead letter."""
         found = self._find(id)
