@@ -112,8 +112,8 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
         groups = await visitor.get(PAGE)
         assert "<script>alert" not in groups.text
         text = text_of(groups.text)
-        assert "30 9f2c61d0a4be app.CardDeclined: no 2026-11-21 08:21 UTC" in text
-        assert r"12 t0 app.Timeout: <script>alert(1)</script>\x1b[31m\u202e" in text
+        assert "30 app.CardDeclined: no fingerprint 9f2c61d0a4be 2026-11-21 08:21 UTC" in text
+        assert r"12 app.Timeout: <script>alert(1)</script>\x1b[31m\u202e fingerprint t0" in text
         for by in ("error", "type", "queue", "reason"):
             assert (await visitor.get(f"{PAGE}?by={by}")).status == 200
         assert (await visitor.get(f"{PAGE}?by=body")).status == 400

@@ -13,11 +13,12 @@ from tarry.console.dead_letters import runs
 from tarry.console.dead_letters.jobs import JOBS
 from tarry.console.dead_letters.pages.jobs import start
 from tarry.console.dead_letters.pages.requested import about, names_of_queues, page_number, queue_of, snapshot_of
-from tarry.console.dead_letters.pages.rows import group_row, page_of
+from tarry.console.dead_letters.pages.rows import causes, group_row, page_of
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.pages import explained, render
 from tarry.failed.groups import GroupBy
 
+MAX_CAUSES = 20
 GROUPINGS: dict[GroupBy, str] = {
     "fingerprint": "fingerprint",
     "error": "error",
@@ -51,7 +52,9 @@ async def index(request: web.Request) -> web.Response:
                 "job": job and job.view(),
             }
         )
-    return render(request, "dead_letters/index.html", rows=rows)
+    scans = [each["snapshot"] for each in rows if each["snapshot"]]
+    found = await console.compute(causes, scans) if len(scans) > 1 else []
+    return render(request, "dead_letters/index.html", rows=rows, causes=found[:MAX_CAUSES], scans=len(scans))
 
 
 async def groups(request: web.Request) -> web.Response:
