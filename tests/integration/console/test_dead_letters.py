@@ -183,7 +183,8 @@ def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_t
         assert audit_lines(shop)[0]["archive"] == archive[1]
         audit = await visitor.get("/audit")
         assert "Removed 3 dead letters, chosen by id" in text_of(audit.text)
-        of_one = await visitor.get(f"/message/{audit_lines(shop)[0]['ids'][0]}")
+        await done(visitor, "/scan")
+        of_one = await visitor.get(f"/message/{chosen[0]}")  # also by its delivery id, which the audit has not
         assert "Removed 3 dead letters, chosen by id; this message was among them." in text_of(of_one.text)
         [anchor] = re.findall(r'href="/audit#(run-[^"]+)"', of_one.text)
         assert f'id="{unquote(anchor)}"' in audit.text

@@ -95,6 +95,7 @@ def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and
     assert ids(found.matching(select(everything=True)).dead_letters) == ["id-2"]
     assert found.groups("type")[0].count == len(found) == 1
     assert found.whole("delivery-1") is None
+    assert found.gone == {"delivery-1": "id-1", "delivery-3": "id-3"}
 
 
 def test_dead_letters_that_come_after_the_scan_are_not_chosen() -> None:

@@ -38,6 +38,8 @@ STATES: dict[State, str] = {
     "stopped": "stopped",
     "failed": "failed",
 }
+WOULD_BE = {"retried": "would be retried", "failed": "would fail", "skipped": "would be skipped"}
+DONE_WORDS = {"deleted": "removed"}
 CAME_BACK = "stopped: messages came back"
 MAX_PROBLEMS = 200
 """The results of a job that its page lists; all are counted."""
@@ -81,6 +83,15 @@ class JobView(NamedTuple):
     began_at: float
     ended_at: float | None
     seconds: float
+
+    @property
+    def results(self) -> list[tuple[str, str, int]]:
+        """The outcomes, in words, and their counts."""
+        return [(name, self.words(name), count) for name, count in self.counts]
+
+    def words(self, outcome: str) -> str:
+        """Return an outcome in words: that of a dry run did not happen."""
+        return (WOULD_BE if self.kind == "dry run" else DONE_WORDS).get(outcome, outcome)
 
     @property
     def retried(self) -> int:

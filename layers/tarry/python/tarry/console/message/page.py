@@ -107,7 +107,8 @@ async def _runs(
     request: web.Request, message_id: str, dead_letter: DeadLetterMessage | None, story: Story | None
 ) -> list[AuditedRun]:
     """Return the runs of the audit that acted on the message, after the scan that has it; none without the file."""
-    console, ids = console_of(request), {message_id, *([story.id] if story else [])}
+    console, gone = console_of(request), request.app[SNAPSHOTS].gone(message_id)
+    ids = {message_id, *([story.id] if story else []), *([gone] if gone else [])}
     since = ""
     if dead_letter is not None:
         ids |= {dead_letter.id, dead_letter.delivery_id}
