@@ -91,9 +91,10 @@ def runs_about(path: Path, ids: Iterable[str], *, shows_bodies: bool = True) -> 
 def _what(found: dict[str, Any]) -> str:
     """Return what a run did, in words."""
     command, outcomes = found["command"], found.get("outcomes") if isinstance(found.get("outcomes"), dict) else {}
-    changes = found.get("changes") if isinstance(found.get("changes"), list) else []
+    changes: Any = found.get("changes")
     if command in ("tarry pause", "tarry resume"):
-        names = [f"{each.get('queue')} \u2192 {each.get('function')}" for each in changes if isinstance(each, dict)]
+        changed = [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+        names = [f"{each.get('queue')} \u2192 {each.get('function')}" for each in changed]
         return f"{'Paused' if command == 'tarry pause' else 'Resumed'} {', '.join(names) or 'no consumer'}"
     if command not in DONE:
         return str(command)

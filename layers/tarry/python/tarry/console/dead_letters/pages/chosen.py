@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tarry.console.access import console_of
 from tarry.console.dead_letters.choices import command
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tarry.failed import DeadLetterQueue
 
 
-class Chosen(NamedTuple):
+@dataclass(frozen=True)
+class Chosen:
     """The dead letters of a scan that a form chooses."""
 
     queue: DeadLetterQueue

@@ -52,9 +52,9 @@ async def index(request: web.Request) -> web.Response:
                 "job": job and job.view(),
             }
         )
-    scans = [each["snapshot"] for each in rows if each["snapshot"]]
-    found = await console.compute(causes, scans) if len(scans) > 1 else []
-    return render(request, "dead_letters/index.html", rows=rows, causes=found[:MAX_CAUSES], scans=len(scans))
+    scans = [found for name in names_of_queues(console) if (found := snapshot_of(request, name))]
+    by_cause = await console.compute(causes, scans) if len(scans) > 1 else []
+    return render(request, "dead_letters/index.html", rows=rows, causes=by_cause[:MAX_CAUSES], scans=len(scans))
 
 
 async def groups(request: web.Request) -> web.Response:

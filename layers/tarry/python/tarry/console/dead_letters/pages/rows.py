@@ -97,7 +97,8 @@ def group_row(group: Group) -> GroupRow:
     )
 
 
-class Cause(NamedTuple):
+@dataclass(frozen=True)
+class Cause:
     """The dead letters of several queues that failed in the same way."""
 
     count: int
