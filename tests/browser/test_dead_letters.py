@@ -117,6 +117,7 @@ def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard
     expect(page.get_by_text(f"1 to 100 of {len(DECLINED):,} dead letters")).to_be_visible()
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_text(f"101 to 200 of {len(DECLINED):,} dead letters")).to_be_visible()
+    page.wait_for_load_state()  # the keys work
 
     page.keyboard.press("/")
     page.keyboard.type("bodi.x = 1")

@@ -18,7 +18,7 @@ INDENT = "  "
 TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 OPENING, CLOSING = frozenset("{["), frozenset("}]")
 LAYOUTS = ((", ", ": "), (",", ":"))
-"""What is between values, and after keys, in JSON on one line: as Python writes it, and as JavaScript does."""
+"""The separators of values, and of keys and values, on one line: as Python writes JSON, and as JavaScript does."""
 
 
 class Formatted(NamedTuple):

@@ -34,7 +34,7 @@ class AuditedRun(NamedTuple):
     at: str
     command: str
     what: str
-    """What was done, in words."""
+    """A sentence about the run, without its point."""
     where: tuple[str, ...]
     """The conditions that chose the dead letters."""
     who: str

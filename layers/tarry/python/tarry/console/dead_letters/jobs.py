@@ -77,7 +77,7 @@ class JobView(NamedTuple):
     notes: tuple[str, ...]
     error: str
     came_back: str
-    """What came back, so that no others were retried; empty if nothing did."""
+    """A sentence about messages that came back, so that no others were retried; empty if none did."""
     again: tuple[tuple[str, str], ...]
     """Of a dry run: the fields of the form that starts the retry itself."""
     began_at: float

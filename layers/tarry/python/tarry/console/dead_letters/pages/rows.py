@@ -52,7 +52,7 @@ class GroupRow:
     count: int
     title: str
     under: str
-    """What is said below the title."""
+    """The text below the title."""
     period: str
     example: str
     query: str
