@@ -211,7 +211,7 @@ def draw_dead_letters(page: Page, url: str) -> None:
     page.goto(f"{url}/dead-letters/orders-dlq/list?where=type+%3D+payments.GatewayTimeout")
     page.locator("tbody a[data-open]").first.click()
     page.get_by_role("img", name="message").wait_for()
-    take(page, "message", 1124)
+    take(page, "message", 1092)
 
 
 def main() -> None:

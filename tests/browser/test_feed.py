@@ -118,6 +118,11 @@ def test_the_feed_follows_a_message_that_was_sent_from_the_form(
     expect(feed.get_by_role("link", name="orders-dlq", exact=True)).to_be_visible()
     assert feed.locator("main img, main script").count() == 0
 
+    feed.goto(f"{console}/send")
+    expect(feed.get_by_label("Queue").locator("option")).to_have_text(["orders"])  # and no dead-letter queue
+    feed.goto(f"{console}/audit")
+    expect(feed.locator("main code").nth(1)).to_have_text(re.compile("/console-[0-9a-f]{16}/audit.jsonl$"))
+
     feed.goto(f"{console}/feed")
     assert local.end(signal.SIGTERM) == 0
     expect(feed.get_by_text("The console does not answer.")).to_be_visible()

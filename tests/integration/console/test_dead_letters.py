@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -111,8 +112,8 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
         groups = await visitor.get(PAGE)
         assert "<script>alert" not in groups.text
         text = text_of(groups.text)
-        assert "30 9f2c61d0a4be app.CardDeclined: no 2026-11-21 08:21 UTC" in text
-        assert r"12 t0 app.Timeout: <script>alert(1)</script>\x1b[31m\u202e" in text
+        assert "30 app.CardDeclined: no fingerprint 9f2c61d0a4be 2026-11-21 08:21 UTC" in text
+        assert r"12 app.Timeout: <script>alert(1)</script>\x1b[31m\u202e fingerprint t0" in text
         for by in ("error", "type", "queue", "reason"):
             assert (await visitor.get(f"{PAGE}?by={by}")).status == 200
         assert (await visitor.get(f"{PAGE}?by=body")).status == 400
@@ -138,6 +139,7 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
         assert "tarry failed retry --queue orders-dlq --where 'type = app.Timeout' --where 'body.id >= 34'" in preview
         tried = await done(visitor, "/retry/dry-run", form)
         assert "done 8 would be retried" in tried
+        assert "Retry 8 now" in tried
         assert "8 dead letters would be sent to orders." in tried
         assert (len(shop.bodies("orders")), audit_lines(shop)) == (0, [])
         shop.put(1, first=60, type="app.Timeout", fingerprint="t0", failed_at="2099-01-01T00:00:00Z")  # after the scan
@@ -179,6 +181,13 @@ def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_t
         assert [each.outcome for each in restored] == ["restored"] * 3
         assert sorted(shop.bodies("orders-dlq")) == list(range(12))
         assert audit_lines(shop)[0]["archive"] == archive[1]
+        audit = await visitor.get("/audit")
+        assert "Removed 3 dead letters, chosen by id" in text_of(audit.text)
+        await done(visitor, "/scan")
+        of_one = await visitor.get(f"/message/{chosen[0]}")  # also by its delivery id, which the audit has not
+        assert "Removed 3 dead letters, chosen by id; this message was among them." in text_of(of_one.text)
+        [anchor] = re.findall(r'href="/audit#(run-[^"]+)"', of_one.text)
+        assert f'id="{unquote(anchor)}"' in audit.text
         gone = await done(visitor, "/remove/start", {"id": chosen})  # their delivery ids are gone
         assert "3 failed" in gone
         assert "not found in orders-dlq" in gone
@@ -213,7 +222,7 @@ def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
         page = await visitor.get(f"{PAGE}/edit?id=id-3")
         assert "The message is sent to orders with this body" in text_of(page.text)
         typing = await visitor.post(f"{PAGE}/edit/changes", {"id": "id-3", "body": '{"id": 33}'})
-        assert text_of(typing.text) == '-{"id": 3} +{"id": 33}'
+        assert text_of(typing.text) == '{ - "id": 3 + "id": 33 }'
         wrong = await visitor.post(f"{PAGE}/edit/start", {"id": "id-3", "body": '{"id": 33'})
         assert wrong.status == 400
         assert "the body was JSON, the edited body is not" in text_of(wrong.text)
@@ -223,7 +232,7 @@ def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
         assert "done 1 retried" in await done(visitor, "/edit/start", {"id": "id-3", "body": '{"id":\r\n33}'})
         assert shop.bodies("orders") == [33]
         [sent] = shop.sqs.on_the_loop(lambda: [each.body for each in shop.sqs.sqs.peek("orders")])
-        assert sent == '{"id":\n33}'
+        assert sent == '{"id": 33}'  # on one line, as it was
         assert audit_lines(shop)[0]["outcomes"] == {"retried": 1, "edited": 1}
         assert (await visitor.get(f"{PAGE}/edit?id=id-3")).status == 404
 
@@ -324,8 +333,11 @@ def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
         )
         with sqs_answers(shop, dead_letter_again):
             result = await done(visitor, "/retry/start", form)
-        assert "failed 1 retried" in result
+        assert "stopped: messages came back 1 retried" in result
         assert "1 of 1 canaries came back to orders-dlq: no others were retried" in result
+        assert "Scan orders-dlq to see why it failed this time. Scan s" in result
+        assert "not in the queue any more" not in result
+        assert "came back to orders-dlq since this scan" in text_of((await visitor.get(PAGE)).text)
         assert len(shop.bodies("orders")) == 1
         assert "canaries came back" in audit_lines(shop)[0]["came_back"]
         wrong = await visitor.post(f"{PAGE}/retry/start", {"all": "1", "canary": "x"})

@@ -143,6 +143,12 @@ def test_the_console_of_tarry_local_needs_its_own_sqs_that_runs_until_it_is_ende
     assert f"--console cannot be combined with {option}" in result.stderr
 
 
+def test_the_port_of_the_console_of_tarry_local_needs_the_console() -> None:
+    result = CliRunner().invoke(app, ["local", "--console-port", "8700"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--console-port needs --console: add it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("library", "arguments", "extras"),
     [

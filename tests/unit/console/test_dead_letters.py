@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from multidict import MultiDict
 
-from tarry.console.dead_letters.audits import read_audit
+from tarry.console.dead_letters.audits import read_audit, runs_about
 from tarry.console.dead_letters.changes import changes
 from tarry.console.dead_letters.choices import MAX_IDS, Choice, choice_of, command
 from tarry.console.dead_letters.filters import problem_of, suggestions
 from tarry.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.console.dead_letters.pages.edits import with_line_ends_of
-from tarry.console.dead_letters.pages.rows import page_of
+from tarry.console.dead_letters.pages.rows import causes, page_of
 from tarry.console.dead_letters.previews import Destination, Hindered, planned
 from tarry.console.dead_letters.settings import parsed
 from tarry.console.dead_letters.snapshots import Snapshot, Snapshots
+from tarry.console.json_layout import editable, restored
 from tarry.errors import TarryError
 from tarry.failed import DeadLetterMessage, DeadLetterQueue, NowhereToGo, Result, select
 from tarry.support.arn import queue_arn
@@ -78,6 +78,16 @@ def test_a_snapshot_lists_groups_and_filters_what_the_scan_found_the_newest_firs
     assert (part.body, part.failure.traceback) == ("", None)  # type: ignore[union-attr]
 
 
+def test_causes_are_counted_over_all_scanned_queues() -> None:
+    orders = snapshot_of(*(dead_letter_of(number) for number in range(3)), dead_letter_of(9, fingerprint="t0"))
+    cards = snapshot_of(*(dead_letter_of(number, name="cards-dlq") for number in range(2)), name="cards-dlq")
+    first, second = causes([cards, orders])
+    assert (first.count, first.title) == (5, "app.CardDeclined: no")
+    query = "where=fingerprint+%3D+9f2c61d0a4be"
+    assert first.queues == (("orders-dlq", 3, query), ("cards-dlq", 2, query))
+    assert (second.count, [name for name, _, _ in second.queues]) == (1, ["orders-dlq"])
+
+
 def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and_its_lists() -> None:
     found = snapshot_of(dead_letter_of(1), dead_letter_of(2), dead_letter_of(3))
     assert len(found.matching(select(everything=True)).dead_letters) == found.groups("type")[0].count == 3
@@ -85,6 +95,7 @@ def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and
     assert ids(found.matching(select(everything=True)).dead_letters) == ["id-2"]
     assert found.groups("type")[0].count == len(found) == 1
     assert found.whole("delivery-1") is None
+    assert found.gone == {"delivery-1": "id-1", "delivery-3": "id-3"}
 
 
 def test_dead_letters_that_come_after_the_scan_are_not_chosen() -> None:
@@ -252,7 +263,32 @@ def test_a_wrong_setting_is_an_error_that_names_it(form: dict[str, str], by_id: 
     ],
 )
 def test_the_line_ends_of_an_edited_body_stay(before: str, typed: str, expected: str) -> None:
-    assert with_line_ends_of(before, typed) == expected
+    assert restored(before, typed) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"a": 1.50, "b": [1, {}], "a": "x, y: \\u00e9"}',
+        '{"a":1.50,"b":[],"c":"{, :}"}',
+        '{"a" : 1}',
+        '{"a":\n1}\r\n',
+        "text, with: {} in it",
+        '"text"',
+        "[" * 100_000 + "]" * 100_000,
+        '{"a": "' + "x" * 300_000 + '"}',
+    ],
+)
+def test_a_body_is_edited_with_one_value_a_line_and_sent_as_it_was_if_it_is_not_edited(body: str) -> None:
+    assert restored(body, "\r\n".join(editable(body).splitlines()) + "\r\n" * body.endswith("\n")) == body
+
+
+def test_an_edited_body_keeps_the_layout_that_it_had() -> None:
+    before = '{"a":1.50,"b":[1,2]}'
+    assert editable(before) == '{\n  "a": 1.50,\n  "b": [\n    1,\n    2\n  ]\n}'
+    assert restored(before, editable(before).replace("2", "3")) == '{"a":1.50,"b":[1,3]}'
+    assert restored('{"a": 1, "b": 2}', '{\r\n "a": 7\r\n}') == '{"a": 7}'
+    assert restored(before, '{\r\n "a": 7,\r\n') == '{\n "a": 7,\n'  # not JSON: refused as it was typed
 
 
 def test_the_changes_of_an_edited_body_are_shown_in_lines_or_of_one_line_in_parts() -> None:
@@ -296,7 +332,7 @@ def test_one_job_runs_on_a_queue_at_a_time_and_a_stopped_one_says_so() -> None:
 
     first = jobs.start("retry", "orders-dlq", "Retry", 1_200, work)
     begun.wait(PATIENCE_SECONDS)
-    with pytest.raises(Busy, match=r"^A retry runs on orders-dlq \(320 of about 1,200\). Wait for its end, or stop it"):
+    with pytest.raises(Busy, match=r"^A retry runs on orders-dlq \(0 of 1,200\). Wait for its end, or stop it"):
         jobs.start("scan", "orders-dlq", "Scan", 1, work)
     other = ended(jobs.start("scan", "other-dlq", "Scan", 1, lambda _: None))
     assert (other.view().state, first.view().state, first.view().state_text) == ("done", "running", "running")
@@ -369,3 +405,37 @@ def test_the_audit_is_read_from_its_end_and_damaged_lines_are_counted(tmp_path: 
         (("where", "type = a; b = c"),),
     )
     assert (last.more_ids, last.details) == (7, (("all", "true"),))
+    assert first.what == "Retried 2 dead letters where type = a and b = c"
+    assert last.what == "Retried 0 dead letters: all that were found"
+    assert [each.at for each in runs_about(path, ["3", "2"])] == [first.at]
+    assert runs_about(path, ["3"]) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "expected"),
+    [
+        ("failed remove", {"outcomes": {"deleted": 1}, "asked_ids": ["x"]}, "Removed 1 dead letter, chosen by id"),
+        ("failed restore", {"outcomes": {"restored": 12}}, "Restored 12 dead letters"),
+        ("failed retry", {"outcomes": {"retried": 1, "edited": 1}}, "Retried 1 dead letter with an edited body"),
+        (
+            "failed retry",
+            {"outcomes": {"retried": 2}, "all": True, "came_back": "2 of 2 canaries came back"},
+            "Retried 2 dead letters: all that were found; ended because messages came back",
+        ),
+        (
+            "failed remove",
+            {"outcomes": {"deleted": 2}, "stopped": True},
+            "Removed 2 dead letters; stopped before the end",
+        ),
+        ("pause", {"changes": [{"queue": "orders", "function": "shop-orders"}]}, "Paused orders \u2192 shop-orders"),
+        ("failed retry", {"outcomes": "x", "where": 7, "changes": 1}, "Retried 0 dead letters"),
+        ("of another version", {}, "tarry of another version"),
+    ],
+)
+def test_the_audit_says_in_words_what_was_done(
+    command: str, line: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text(json.dumps({"at": "2026-11-21T08:00:00Z", "command": f"tarry {command}", **line}))
+    [run] = read_audit(path).runs
+    assert run.what == expected

@@ -57,7 +57,7 @@ def test_the_page_tells_why_a_message_failed_by_its_delivery_id_and_its_stable_i
         "shop-orders (request r-1)",
         "raise CardDeclined(&#34;no&#34;) app.CardDeclined: no",
         "Dead-lettered after 5 attempts in 21 min 40 s.",
-        "2026-11-21 08:09:00.000Z 2 app.GatewayTimeout: no answer 1 min",
+        "2026-11-21 08:09:00.000 2 app.GatewayTimeout: no answer 1 min",
         "tenant String north",
         "{ &#34;order&#34;: 7 }",
     ):

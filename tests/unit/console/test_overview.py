@@ -7,7 +7,9 @@ import pytest
 
 from tarry.console.access import WatchedQueue
 from tarry.console.overview.chart import TimeSpan, chart
+from tarry.console.overview.concerns import SOON, Concern
 from tarry.console.overview.metrics import METRICS, last_hour
+from tarry.console.overview.pauses import paused_functions
 from tarry.console.overview.readings import QueueHistory, QueueReading, Series
 from tarry.console.overview.rows import OverviewRows, rows_of
 
@@ -93,6 +95,42 @@ def test_the_state_that_needs_a_person_is_said_in_words(
     own: QueueHistory, dead: QueueHistory | None, texts: list[str]
 ) -> None:
     assert concerns(own, dead) == texts
+
+
+def test_a_paused_consumer_is_named_with_the_command_that_resumes_it() -> None:
+    """Mappings of other sources, accounts and states are none of its."""
+    mappings = [
+        ("arn:aws:sqs:eu-west-1:123456789012:orders", "Disabled", "shop-orders:live"),
+        ("arn:aws:sqs:eu-west-1:123456789012:orders", "Enabled", "shop-copies"),
+        ("arn:aws:sqs:eu-west-1:210987654321:payments", "Disabled", "shop-payments"),
+        ("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "Disabled", "shop-stream"),
+    ]
+
+    class Lambda:
+        def get_paginator(self, operation: str) -> "Lambda":
+            assert operation == "list_event_source_mappings"
+            return self
+
+        def paginate(self) -> list[dict[str, Any]]:
+            function = "arn:aws:lambda:eu-west-1:123456789012:function:"
+            return [
+                {"EventSourceMappings": [{"EventSourceArn": arn, "State": state, "FunctionArn": function + name}]}
+                for arn, state, name in mappings
+            ]
+
+    paused = paused_functions(Lambda(), "123456789012")
+    assert paused == {"orders": ("shop-orders:live",)}
+    own = history(reading(3))
+    own.paused = paused["orders"]
+    [row] = overview(own).rows
+    assert row.concerns == (
+        Concern(
+            SOON,
+            "shop-orders:live is paused: Lambda delivers no messages of this queue to it.",
+            "tarry resume --queue orders",
+        ),
+    )
+    assert row.paused == ("shop-orders:live",)
 
 
 def test_the_most_urgent_queue_comes_first_then_the_one_with_most_dead_letters() -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from tarry.console.message.recorded import story_of_record
+from tarry.failed.wording import facts_of
 from tests.scanned import moved, recorded
 from tests.unit.failed.dead_letters import NOW
 
@@ -22,6 +23,19 @@ def test_the_record_tells_when_the_message_was_sent_failed_and_dead_lettered() -
     assert story.summary.startswith("Dead-lettered after 5 attempts in 21 min 40 s. First failure 08:03:00 UTC: Gate")
     assert story.notes == ("2 attempts have no entry in the record: retries in place write none.",)
     assert not story.is_whole
+
+
+def test_the_attempts_of_a_message_that_was_sent_back_are_counted_from_then_on_in_its_story() -> None:
+    """The failure record counts all of them, which its facts say."""
+    entries = [(1, "08:00:30"), (2, "08:01:00"), (1, "08:10:00"), (2, "08:11:00"), (3, "08:21:40.112")]
+    history = [{"attempt": number, "at": f"2026-11-21T{at}Z", "error": "app.E: no"} for number, at in entries]
+    dead_letter = recorded("id-1", history=history, attempts=5)
+    story = story_of_record(dead_letter, NOW)
+    assert story is not None
+    assert story.summary.startswith("Dead-lettered after 3 attempts")
+    assert story.notes == ()  # each attempt has an entry
+    facts = dict(facts_of(dead_letter))["dead-lettered"]
+    assert facts.endswith("exhausted, after 5 attempts in all, 3 of them since it was last sent back")
 
 
 def test_without_a_record_or_its_times_there_is_no_story() -> None:

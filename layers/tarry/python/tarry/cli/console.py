@@ -92,7 +92,8 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
     with refusals(aws=True):
         found = _console(where, queue or [])
     found.can_write, found.shows_bodies = write, not no_bodies
-    found.keepalive, found.audit_path = keepalive, audit
+    found.keepalive = keepalive
+    found.audit_path = audit or found.audit_path
     try:
         asyncio.run(_serve(found, port, opens=not no_open))
     except PortTaken as error:

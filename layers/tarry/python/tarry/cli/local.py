@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path  # noqa: TC003 Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -17,13 +18,14 @@ from rich.console import Console
 from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.findings import warn
 from tarry.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.runs.report import RunReport
-    from tarry.local.session import LocalRun
+    from tarry.local.session import Beside, LocalRun
     from tarry.local.show.scene import View
 
 EXAMPLE = """\
@@ -126,6 +128,17 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     with_console: Annotated[
         bool, typer.Option("--console", help="Serve tarry console too: prints its address, which works once.")
     ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="With --console: its port; by default a free one.",
+            show_default=False,
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
     ] = False,
@@ -178,6 +191,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         keep=keep,
         seed=seed,
         with_console=with_console,
+        console_port=console_port,
     )
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
@@ -207,7 +221,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 check_keep(keep)
             plan = make_plan(settings, note)
             warn(findings_at_start(plan.template, plan.all_mappings))
-            report = _play(plan, settings, console) if skip_time else _run(plan, settings, console, with_console)
+            beside = partial(_serve_console, port=console_port or 0) if with_console else None
+            report = _play(plan, settings, console) if skip_time else _run(plan, settings, console, beside)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if report is not None:
@@ -233,7 +248,7 @@ def _print_env(port: int | None) -> None:
         typer.echo(exports_at(str(url)))
 
 
-def _run(plan: RunPlan, settings: RunSettings, console: Console, with_console: bool) -> RunReport | None:
+def _run(plan: RunPlan, settings: RunSettings, console: Console, beside: Beside | None) -> RunReport | None:
     """Run in real time, with a live view."""
     from tarry.local.runs.report import RunReport
     from tarry.local.session import run
@@ -242,18 +257,23 @@ def _run(plan: RunPlan, settings: RunSettings, console: Console, with_console: b
     if settings.event is not None and not plan.samples:
         return RunReport(expected=settings.expected)
     view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
-    if with_console:
-        return run(plan, settings, RecordingView(view), note, _serve_console)
+    if beside is not None:
+        return run(plan, settings, RecordingView(view), note, beside)
     return run(plan, settings, view, note)
 
 
 @asynccontextmanager
-async def _serve_console(running: LocalRun) -> AsyncIterator[None]:
+async def _serve_console(running: LocalRun, *, port: int) -> AsyncIterator[None]:
     """Serve the console of a `tarry local` within the context, and print its address."""
     from tarry.cli.console import on_enter
     from tarry.console.beside import serving_beside
+    from tarry.simulator.http.server import PortTaken
 
-    async with serving_beside(running) as served:
+    async with AsyncExitStack() as stack:
+        try:
+            served = await stack.enter_async_context(serving_beside(running, port))
+        except PortTaken as error:
+            raise UsageError(f"{error}; give the console another port (--console-port N)") from error
 
         def print_address() -> None:
             running.cloud.note(
@@ -296,6 +316,7 @@ def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
     keep: Path | None,
     seed: Path | None,
     with_console: bool,
+    console_port: int | None,
 ) -> None:
     for is_set, name in (
         (queue, "--queue"),
@@ -316,6 +337,8 @@ def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
         raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
     if seed is not None and endpoint_url is not None:
         raise typer.BadParameter("--seed cannot be combined with --endpoint-url: make the calls there yourself")
+    if console_port is not None and not with_console:
+        raise typer.BadParameter("--console-port needs --console: add it")
     if with_console and event is not None:
         raise typer.BadParameter("--console cannot be combined with --event, which ends when its messages have settled")
     if with_console and endpoint_url is not None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from tarry.console.live import Live
+from tarry.tooling.audit import audit_file
 from tarry.tooling.explaining import has_expired
+from tarry.tooling.journal import state_folder
 from tarry.tooling.queues import queue_name
 from tarry.world import World, use
 
@@ -134,7 +136,8 @@ class Console:
         can_write: Whether pages may change something.
         shows_bodies: Whether pages may show bodies and message attributes.
         keepalive: The longest time to hold messages, in seconds.
-        audit_path: The audit file; None for the usual one.
+        audit_path: The audit file; None for that of the state directory.
+        state: The directory of the audit and of archives; None for tarry's state directory.
         attempt_tables: The names of the DynamoDB tables of ``attempts=``.
         stack: The name of the stack, for logs and tables.
         local: The live feed, with `tarry local --console`.
@@ -153,6 +156,7 @@ class Console:
         shows_bodies: bool = True,
         keepalive: float = DEFAULT_KEEPALIVE_SECONDS,
         audit_path: Path | None = None,
+        state: Path | None = None,
         attempt_tables: Sequence[str] = (),
         stack: str | None = None,
         local: LocalFeed | None = None,
@@ -167,7 +171,8 @@ class Console:
         self.can_write = can_write
         self.shows_bodies = shows_bodies
         self.keepalive = keepalive
-        self.audit_path = audit_path
+        self.audit_path = audit_file(audit_path, state)
+        self.state = state or state_folder()
         self.attempt_tables = tuple(attempt_tables)
         self.stack = stack
         self.local = local

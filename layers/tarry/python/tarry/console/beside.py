@@ -13,6 +13,7 @@ from tarry.console.server import serve
 from tarry.failed.pending import KIND, attempts_tables
 from tarry.local.aws.client import client_at
 from tarry.local.background import in_background
+from tarry.local.instances import file_of
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name
 
@@ -46,8 +47,14 @@ class LocalAccount:
 
 
 @asynccontextmanager
-async def serving_beside(run: LocalRun) -> AsyncIterator[Served]:
-    """Serve the console of a running `tarry local` within the context, at a free port.
+async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
+    """Serve the console of a running `tarry local` within the context.
+
+    Its audit and archives are beside the stories of `tarry local`, not with those of queues at AWS.
+
+    Args:
+        run: The running `tarry local`.
+        port: The port; 0 for a free one.
 
     Raises:
         PortTaken: No port can be opened.
@@ -61,10 +68,11 @@ async def serving_beside(run: LocalRun) -> AsyncIterator[Served]:
         found.queues,
         template=template,
         can_write=True,
+        state=file_of(template.path, "console"),
         attempt_tables=_attempts_tables(template),
         local=run,
     )
-    async with serve(console) as served, in_background(publish(console, run)):
+    async with serve(console, port) as served, in_background(publish(console, run)):
         yield served
 
 

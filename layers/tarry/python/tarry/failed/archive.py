@@ -85,11 +85,11 @@ def _check_is_archive(path: Path) -> None:
         return
 
 
-def new_archive(queues: Sequence[str]) -> Path:
-    """Return the path of a new archive in tarry's state directory, named after the time and the queue."""
+def new_archive(queues: Sequence[str], state: Path | None = None) -> Path:
+    """Return the path of a new archive in a state directory (tarry's by default), named after the time and queue."""
     from datetime import UTC, datetime
 
-    folder = state_folder() / "removed"
+    folder = (state or state_folder()) / "removed"
     of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
     path, number = folder / f"{name}.jsonl", 1

@@ -10,6 +10,8 @@ from tarry.tooling.queues import queue_name
 from tarry.tooling.text import printable, without_message_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.envelope.attribute import FailureRecord
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.groups import Group
@@ -94,6 +96,7 @@ def facts_of(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
     else:
         count = failure.attempts
         attempts = "" if count is None else f", after {attempts_of(failure)} attempt{'s'[: count != 1]}"
+        attempts += _since_redrive(dead_letter)
         ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
         facts += [
             ("first failed", failure.first_failed_at),
@@ -109,6 +112,20 @@ def facts_of(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
             (EXTRA, json.dumps(failure.extra) if failure.extra else None),
         ]
     return [(name, str(value)) for name, value in facts if value is not None]
+
+
+def _since_redrive(dead_letter: DeadLetterMessage) -> str:
+    """Return how many of the attempts came after the message was last sent back; empty if it never was."""
+    failure, last = dead_letter.failure, attempt_of(dead_letter.history[-1]) if dead_letter.history else None
+    if failure is None or failure.attempts is None or last is None or last >= failure.attempts:
+        return ""
+    return f" in all, {last} of them since it was last sent back"
+
+
+def attempt_of(entry: Mapping[str, Any]) -> int | None:
+    """Return the number of the attempt that an entry of the history is about; it begins anew with each redrive."""
+    found = entry.get("attempt")
+    return found if type(found) is int and found > 0 else None
 
 
 def insights_query(dead_letter: DeadLetterMessage) -> str:

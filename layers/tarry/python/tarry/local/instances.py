@@ -3,6 +3,7 @@
 Each writes a small file into the runtime or state directory of the user, and removes it when it ends.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -31,6 +32,12 @@ def directory(environment: Mapping[str, str], home: Path) -> Path:
         if (given := environment.get(name)) and Path(given).is_dir():
             return Path(given) / "tarry"
     return home / ".local" / "state" / "tarry"
+
+
+def file_of(template: Path, what: str, suffix: str = "") -> Path:
+    """Return the path of what is kept of the runs of a template: its stories, or the directory of its console."""
+    name = hashlib.sha256(str(template.resolve()).encode()).hexdigest()[:16]
+    return _directory() / f"{what}-{name}{suffix}"
 
 
 @contextmanager

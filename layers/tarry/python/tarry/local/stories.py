@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.local.instances import directory
+from tarry.local.instances import file_of
 from tarry.story.events import Story, moment, story_from
 from tarry.story.from_log import only_one
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 MOST_STORIES = 1_000
 MOST_BYTES = 20_000_000
@@ -120,5 +119,4 @@ def last_run(template: Path) -> Record | None:
 
 
 def _path(template: Path) -> Path:
-    name = hashlib.sha256(str(template.resolve()).encode()).hexdigest()[:16]
-    return directory(os.environ, Path.home()) / f"stories-{name}.jsonl"
+    return file_of(template, "stories", ".jsonl")

@@ -42,9 +42,9 @@ class AuditedAccount(Protocol):
         """Return the ARN of the credentials. Raises the errors of boto3."""
 
 
-def audit_file(path: Path | None = None) -> Path:
-    """Return the file of the audit: the named one, or ``audit.jsonl`` in tarry's state directory."""
-    return path or state_folder() / "audit.jsonl"
+def audit_file(path: Path | None = None, state: Path | None = None) -> Path:
+    """Return the file of the audit: the named one, or ``audit.jsonl`` in a state directory, by default tarry's."""
+    return path or (state or state_folder()) / "audit.jsonl"
 
 
 class Audit:

@@ -77,10 +77,10 @@ LEAST_SECONDS = 1.0
 """The time after which a rate is shown."""
 
 
-def progress_text(done: int, total: int, seconds: float) -> str:
+def progress_text(done: int, total: int, seconds: float, *, is_exact: bool = False) -> str:
     """Return how much is done of how much, at what rate, and how long it takes until the end."""
     total = max(total, done)
-    text = f"{done:,} of about {total:,}"
+    text = f"{done:,} of {'' if is_exact else 'about '}{total:,}"
     if seconds < LEAST_SECONDS or not done:
         return text
     rate = done / seconds

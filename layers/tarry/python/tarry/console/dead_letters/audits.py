@@ -7,15 +7,25 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.console.dead_letters.filters import problem_of
+from tarry.failed.wording import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 READ_BYTES = 4 * 1024 * 1024
 """How much of the end of the file is read: a line with a thousand ids has about 40 kB."""
 MAX_RUNS = 200
 LEFT_OUT = "(a condition on bodies, which this console does not show)"
-NOT_SHOWN_APART = frozenset({"v", "at", "ended_at", "command", "who", "user", "outcomes", "ids", "more_ids", "queues"})
+NOT_SHOWN_APART = frozenset({
+    "v", "at", "ended_at", "command", "who", "user", "outcomes", "ids", "more_ids", "queues", "changes",
+})  # fmt: skip
+DONE = {
+    "tarry failed retry": ("Retried", "retried"),
+    "tarry failed remove": ("Removed", "deleted"),
+    "tarry failed restore": ("Restored", "restored"),
+}
+"""The word for a run of a command, and the outcome that it is about."""
 
 
 class AuditedRun(NamedTuple):
@@ -23,6 +33,10 @@ class AuditedRun(NamedTuple):
 
     at: str
     command: str
+    what: str
+    """A sentence about the run, without its point."""
+    where: tuple[str, ...]
+    """The conditions that chose the dead letters."""
     who: str
     queues: tuple[str, ...]
     outcomes: tuple[tuple[str, int], ...]
@@ -68,6 +82,41 @@ def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
     return AuditPage(tuple(runs), is_cut, damaged)
 
 
+def runs_about(path: Path, ids: Iterable[str], *, shows_bodies: bool = True) -> list[AuditedRun]:
+    """Return the last runs that acted on one of these messages, the newest first. Raises `OSError`."""
+    wanted = frozenset(ids)
+    return [each for each in read_audit(path, shows_bodies=shows_bodies).runs if not wanted.isdisjoint(each.ids)]
+
+
+def _what(found: dict[str, Any]) -> str:
+    """Return what a run did, in words."""
+    command, outcomes = found["command"], found.get("outcomes") if isinstance(found.get("outcomes"), dict) else {}
+    changes: Any = found.get("changes")
+    if command in ("tarry pause", "tarry resume"):
+        changed = [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+        names = [f"{each.get('queue')} \u2192 {each.get('function')}" for each in changed]
+        return f"{'Paused' if command == 'tarry pause' else 'Resumed'} {', '.join(names) or 'no consumer'}"
+    if command not in DONE:
+        return str(command)
+    word, outcome = DONE[command]
+    count = outcomes.get(outcome, 0) if isinstance(outcomes, dict) else 0
+    text = f"{word} {count_of(count) if isinstance(count, int) else 'dead letters'}"
+    if isinstance(outcomes, dict) and outcomes.get("edited"):
+        text += f", {outcomes['edited']} with an edited body" if count != outcomes["edited"] else " with an edited body"
+    where = found.get("where")
+    if found.get("asked_ids"):
+        text += ", chosen by id"
+    elif isinstance(where, list) and where:
+        text += f" where {' and '.join(map(str, where))}"
+    elif found.get("all"):
+        text += ": all that were found"
+    if found.get("came_back"):
+        text += "; ended because messages came back"
+    elif found.get("stopped") or found.get("signal"):
+        text += "; stopped before the end"
+    return text
+
+
 def _run(line: bytes, *, shows_bodies: bool) -> AuditedRun | None:
     try:
         found = json.loads(line)
@@ -85,6 +134,8 @@ def _run(line: bytes, *, shows_bodies: bool) -> AuditedRun | None:
     return AuditedRun(
         at=str(found.get("at", "")),
         command=found["command"],
+        what=_what(found),
+        where=tuple(map(str, found["where"])) if isinstance(found.get("where"), list) else (),
         who=str(found.get("who") or found.get("user") or "unknown"),
         queues=tuple(map(str, queues)) if isinstance(queues, list) else (),
         outcomes=tuple((str(name), int(count)) for name, count in outcomes.items() if isinstance(count, int))

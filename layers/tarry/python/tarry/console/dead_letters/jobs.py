@@ -17,7 +17,7 @@ from tarry.failed.wording import count_of
 from tarry.tooling.text import progress_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tarry.failed import Result
 
@@ -38,6 +38,9 @@ STATES: dict[State, str] = {
     "stopped": "stopped",
     "failed": "failed",
 }
+WOULD_BE = {"retried": "would be retried", "failed": "would fail", "skipped": "would be skipped"}
+DONE_WORDS = {"deleted": "removed"}
+CAME_BACK = "stopped: messages came back"
 MAX_PROBLEMS = 200
 """The results of a job that its page lists; all are counted."""
 MAX_JOBS = 50
@@ -73,9 +76,27 @@ class JobView(NamedTuple):
     more_lines: int
     notes: tuple[str, ...]
     error: str
+    came_back: str
+    """A sentence about messages that came back, so that no others were retried; empty if none did."""
+    again: tuple[tuple[str, str], ...]
+    """Of a dry run: the fields of the form that starts the retry itself."""
     began_at: float
     ended_at: float | None
     seconds: float
+
+    @property
+    def results(self) -> list[tuple[str, str, int]]:
+        """The outcomes, in words, and their counts."""
+        return [(name, self.words(name), count) for name, count in self.counts]
+
+    def words(self, outcome: str) -> str:
+        """Return an outcome in words: that of a dry run did not happen."""
+        return (WOULD_BE if self.kind == "dry run" else DONE_WORDS).get(outcome, outcome)
+
+    @property
+    def retried(self) -> int:
+        """The dead letters that were retried, or that a dry run would retry."""
+        return dict(self.counts).get("retried", 0)
 
     @property
     def is_active(self) -> bool:
@@ -86,11 +107,14 @@ class JobView(NamedTuple):
 class QueueJob:
     """A job. Its thread reports to it; pages read its `view`. All methods can be called from any thread."""
 
-    def __init__(self, number: int, kind: Kind, queue: str, title: str, total: int) -> None:
+    def __init__(
+        self, number: int, kind: Kind, queue: str, title: str, total: int, again: Iterable[tuple[str, str]] = ()
+    ) -> None:
         self.number = number
         self.kind: Kind = kind
         self.queue = queue
         self.title = title
+        self.again = tuple(again)
         self.changed: Callable[[QueueJob], None] = lambda _: None
         """Called when it has changed: often at an end of a step, seldom in between."""
         self.counts: Counter[str] = Counter()
@@ -107,6 +131,7 @@ class QueueJob:
         self._listed = 0
         self._notes: list[str] = []
         self._error = ""
+        self._came_back = ""
         self._is_stopping = threading.Event()
         self._lock = threading.Lock()
         self._published_at = 0.0
@@ -121,7 +146,7 @@ class QueueJob:
             return "stopping" if self._is_stopping.is_set() else "running"
         if self._error:
             return "failed"
-        return "stopped" if self._is_stopping.is_set() else "done"
+        return "stopped" if self._is_stopping.is_set() or self._came_back else "done"
 
     @property
     def is_active(self) -> bool:
@@ -141,26 +166,41 @@ class QueueJob:
         with self._lock:
             state = self.state
             seconds = (self._ended or time.monotonic()) - self._began
+            done, total = (self._done, self._total) if self.kind == "scan" else (self._handled, self.expected)
             return JobView(
                 self.number,
                 self.kind,
                 self.queue,
                 self.title,
                 state,
-                STATES[state],
-                progress_text(self._done, self._total, seconds) if self.is_active and not self._phase else "",
-                self._done,
-                max(self._total, self._done, 1),
+                CAME_BACK if self._came_back and state == "stopped" else STATES[state],
+                self._progress(seconds) if self.is_active and not self._phase else "",
+                done,
+                max(total, done, 1),
                 self._phase if self.is_active else "",
                 tuple((name, count) for name, count in self.counts.items() if count),
                 tuple(self._lines),
                 self._listed - len(self._lines),
                 tuple(self._notes),
                 self._error,
+                self._came_back,
+                self.again,
                 self.began_at,
                 self.ended_at,
                 seconds,
             )
+
+    @property
+    def _handled(self) -> int:
+        return self.counts.total()
+
+    def _progress(self, seconds: float) -> str:
+        """Return the progress as text: of a scan, in a queue that SQS counts approximately; otherwise exactly."""
+        if self.kind == "scan":
+            return progress_text(self._done, self._total, seconds)
+        text = progress_text(self._handled, self.expected, seconds, is_exact=True)
+        looks_through_others = self._total > self.expected and self._done > self._handled
+        return text + (f"; received {self._done:,} of about {self._total:,} in the queue" * looks_through_others)
 
     def announces(self, state: State) -> bool:
         """Whether this state is another one than at the last call."""
@@ -199,6 +239,11 @@ class QueueJob:
         with self._lock:
             self._notes.append(text)
 
+    def returned(self, text: str) -> None:
+        """Report that messages came back, so that no others are retried."""
+        with self._lock:
+            self._came_back = text
+
     def end(self, error: str = "") -> None:
         """End it, with the text of an error if it failed."""
         with self._lock:
@@ -233,8 +278,17 @@ class QueueJobs:
         self._is_closed = False
         self._lock = threading.Lock()
 
-    def start(self, kind: Kind, queue: str, title: str, total: int, work: Callable[[QueueJob], None]) -> QueueJob:
-        """Start a job in a thread of its own.
+    def start(
+        self,
+        kind: Kind,
+        queue: str,
+        title: str,
+        total: int,
+        work: Callable[[QueueJob], None],
+        *,
+        again: Iterable[tuple[str, str]] = (),
+    ) -> QueueJob:
+        """Start a job in a thread of its own. ``again``: of a dry run, the form that starts the retry itself.
 
         Raises:
             Busy: a job runs on this queue.
@@ -243,7 +297,7 @@ class QueueJobs:
             if (active := self.active(queue)) is not None:
                 raise Busy(active)
             self._last += 1
-            job = QueueJob(self._last, kind, queue, title, total)
+            job = QueueJob(self._last, kind, queue, title, total, again)
             job.changed = self.changed
             self._jobs[job.number] = job
             for number in [each.number for each in self._jobs.values() if not each.is_active][: -MAX_JOBS or None]:
@@ -258,6 +312,11 @@ class QueueJobs:
     def active(self, queue: str) -> QueueJob | None:
         """Return the job that runs on a queue."""
         return next((each for each in self._jobs.values() if each.queue == queue and each.is_active), None)
+
+    def returned_since(self, queue: str, at: float) -> JobView | None:
+        """Return the last job on a queue that ended after a time because messages came back; None without one."""
+        views = (each.view() for each in self.all() if each.queue == queue)
+        return next((each for each in views if each.came_back and (each.ended_at or 0) > at), None)
 
     def get(self, number: int) -> QueueJob | None:
         """Return a job by its number."""

@@ -118,8 +118,10 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
                 _report(run, audit, results)
             except (failed.CanaryReturned, failed.TooManyReturned) as error:
                 audit.came_back = str(error)
-                raise
+                job.returned(f"{error}.")
         _note_limits(job, inspection)
+    if audit.came_back:
+        return
     _note_missing(run, job.counts.total() + inspection.handled.repeated)
 
 
@@ -148,7 +150,7 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
 
 def remove(run: JobRun, selection: Selection) -> None:
     """Delete dead letters, after they were written to an archive."""
-    archive = failed.ArchiveFile(new_archive([run.queue.name]))
+    archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
     try:
         with _audited(run, "failed remove", selection, {}) as audit:
             audit.more["archive"] = str(archive.path)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_PACKED_BYTES = 256 * 1024 * 1024
 """The memory for whole dead letters, compressed, of all snapshots together."""
+MAX_GONE = 200_000
+"""The most dead letters to remember that have left a queue."""
 KEPT_SELECTIONS = 8
 """The selections of a snapshot whose dead letters are kept, for the pages of a list."""
 LARGE_BYTES = 32 * 1024
@@ -71,6 +73,8 @@ class Snapshot:
         self.dropped = 0
         """The number of dead letters whose body, attributes and traceback are not in memory."""
         self._memory = memory
+        self.gone: dict[str, str] = {}
+        """The stable ids of those that have left the queue since the scan or an earlier one, by their delivery ids."""
         self._parts: dict[str, DeadLetterMessage] = {}
         self._packed: dict[str, bytes] = {}
         self._large: set[str] = set()
@@ -111,7 +115,9 @@ class Snapshot:
         """Remove dead letters that are no longer in the queue."""
         with self._lock:
             for each in delivery_ids:
-                self._parts.pop(each, None)
+                part = self._parts.pop(each, None)
+                if part is not None and len(self.gone) < MAX_GONE:
+                    self.gone[each] = part.id
                 self._memory.give(len(self._packed.pop(each, b"")))
             self._matching, self._groups = {}, {}
 
@@ -306,6 +312,7 @@ class Snapshots:
         before = self._by_queue.pop(snapshot.queue.name, None)
         self._by_queue[snapshot.queue.name] = snapshot
         if before is not None:
+            snapshot.gone = before.gone
             self._memory.leave(before)
 
     def discard(self, snapshot: Snapshot) -> None:
@@ -329,6 +336,14 @@ class Snapshots:
     def has_body(self, id: str) -> bool:
         """Whether `get` returns the dead letter."""
         return self.get(id) is not None
+
+    def gone(self, delivery_id: str) -> str | None:
+        """Return the stable id of a dead letter that has left its queue since it was scanned; None for any other."""
+        return next((found for each in self._by_queue.values() if (found := each.gone.get(delivery_id))), None)
+
+    def ids(self) -> frozenset[str]:
+        """Return the stable ids of all dead letters."""
+        return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
 
     def queue_of(self, id: str) -> str | None:
         """Return the name of the queue of a dead letter."""

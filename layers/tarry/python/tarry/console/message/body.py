@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tarry.console.json_layout import formatted
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -17,12 +17,6 @@ FIRST_LINES, FIRST_CHARACTERS = 300, 20_000
 """The part of a body that is shown before the reader asks for all of it."""
 BLOCK_LINES, BLOCK_CHARACTERS = 300, 20_000
 """The text of one block of a page: a browser draws only the blocks that are visible."""
-GROWTH = 8
-"""How many times longer than the body the formatted text may be: each line of nested JSON is indented."""
-LEAST_ROOM = 100_000
-INDENT = "  "
-TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
-OPENING, CLOSING = frozenset("{["), frozenset("}]")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n\t]")
 
 
@@ -53,20 +47,20 @@ def body_view(body: str, view: str = FORMATTED, *, all_of_it: bool = False) -> B
         view: ``formatted``, if it is JSON, or ``raw``.
         all_of_it: Without this, return only the first part of a long body.
     """
-    is_json, formatted, note = _formatted(body, None if all_of_it else FIRST_CHARACTERS)
-    is_formatted = view == FORMATTED and formatted is not None
-    text = formatted if is_formatted and formatted is not None else body
+    found = formatted(body, None if all_of_it else FIRST_CHARACTERS)
+    note = found.why_not
+    text = found.text if view == FORMATTED and found.text is not None else body
     first = text if all_of_it else _first(text)
     shown = visible_lines(first)
     if not note and len(shown) != len(first):
         note = "Control characters and marks of direction are shown as escapes, such as \\u202e."
     return BodyView(
-        FORMATTED if is_formatted else RAW,
+        FORMATTED if text is found.text else RAW,
         tuple(_blocks(shown)),
         len(body),
         len(body.encode("utf-8", "surrogatepass")),
         is_cut=len(first) < len(text),
-        is_json=is_json,
+        is_json=found.is_json,
         note=note,
     )
 
@@ -74,52 +68,6 @@ def body_view(body: str, view: str = FORMATTED, *, all_of_it: bool = False) -> B
 def visible_lines(text: str) -> str:
     """Return a text with its lines and tabs; control characters and marks of direction are escaped."""
     return printable(text, keep="\n\t") if _UNPRINTABLE.search(text) else text
-
-
-def _formatted(body: str, most: int | None) -> tuple[bool, str | None, str]:
-    """Return whether a body is JSON, its text with one value a line if there is one, and why there is none.
-
-    Numbers, escapes and repeated keys stay as they are in the body.
-
-    Args:
-        body: The body.
-        most: Return only a little more than this number of characters.
-    """
-    if body.lstrip()[:1] not in OPENING:
-        return False, None, ""
-    try:
-        json.loads(body, parse_int=str, parse_float=str, parse_constant=str)
-    except RecursionError:
-        return False, None, "The brackets are nested too deeply to format the body."
-    except ValueError:
-        return False, None, ""
-    parts: list[str] = []
-    length, room = 0, max(LEAST_ROOM, GROWTH * len(body))
-    for part in _parts(body):
-        parts.append(part)
-        length += len(part)
-        if length > room:
-            return True, None, "The JSON is nested too deeply to format it."
-        if most is not None and length > most:
-            break
-    return True, "".join(parts), ""
-
-
-def _parts(body: str) -> Iterator[str]:
-    """Yield the tokens of valid JSON, with the line breaks and indents between them."""
-    depth, before = 0, ""
-    for found in TOKEN.finditer(body):
-        token = found[0]
-        if token in CLOSING:
-            depth -= 1
-            if before not in OPENING:
-                yield f"\n{INDENT * depth}"
-        elif before in OPENING or before == ",":
-            yield f"\n{INDENT * depth}"
-        yield ": " if token == ":" else token
-        if token in OPENING:
-            depth += 1
-        before = token
 
 
 def _first(text: str) -> str:

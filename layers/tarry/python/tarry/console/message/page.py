@@ -12,10 +12,12 @@ from aiohttp import web
 from tarry import failed
 from tarry.console import pages
 from tarry.console.access import Problem, console_of
+from tarry.console.dead_letters.audits import runs_about
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.message.body import FORMATTED, RAW, BodyView, body_view
 from tarry.console.message.stories import known_story, rows_of, searched
 from tarry.console.pictures import picture_of_story
+from tarry.envelope.attribute import timestamp
 from tarry.failed.dead_letters import plain
 from tarry.failed.wording import ATTRIBUTES, EXTRA, brief, facts_of, has_history, traceback_of
 from tarry.local.dead_letter_tests import test_file
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tarry.console.access import Console
+    from tarry.console.dead_letters.audits import AuditedRun
     from tarry.failed import DeadLetterMessage
     from tarry.story.events import Story
 
@@ -65,8 +68,11 @@ async def _page(request: web.Request) -> web.Response:
     console, message_id = console_of(request), request.match_info["id"]
     dead_letter, is_whole = await _dead_letter(request, message_id)
     story = await known_story(console, dead_letter.id if dead_letter else message_id, dead_letter)
+    runs = await _runs(request, message_id, dead_letter, story)
     if dead_letter is None and story is None:
-        return pages.render(request, "message/unknown.html", status=404, id=message_id, path=path_of(message_id))
+        return pages.render(
+            request, "message/unknown.html", status=404, id=message_id, path=path_of(message_id), runs=runs
+        )
     text = _body_of(console, dead_letter if is_whole else None, message_id)
     return pages.render(
         request,
@@ -74,6 +80,7 @@ async def _page(request: web.Request) -> web.Response:
         id=dead_letter.id if dead_letter else story.id if story else message_id,
         path=path_of(dead_letter.delivery_id if dead_letter else message_id),
         dead_letter=dead_letter,
+        runs=runs,
         is_whole=is_whole,
         why=brief(dead_letter) if dead_letter else "",
         facts=_facts(dead_letter, shows_bodies=console.shows_bodies) if dead_letter else [],
@@ -94,6 +101,24 @@ async def _dead_letter(request: web.Request, message_id: str) -> tuple[DeadLette
     if whole is not None:
         return whole, True
     return await console.compute(snapshots.part, message_id), False
+
+
+async def _runs(
+    request: web.Request, message_id: str, dead_letter: DeadLetterMessage | None, story: Story | None
+) -> list[AuditedRun]:
+    """Return the runs of the audit that acted on the message, after the scan that has it; none without the file."""
+    console, gone = console_of(request), request.app[SNAPSHOTS].gone(message_id)
+    ids = {message_id, *([story.id] if story else []), *([gone] if gone else [])}
+    since = ""
+    if dead_letter is not None:
+        ids |= {dead_letter.id, dead_letter.delivery_id}
+        snapshot = request.app[SNAPSHOTS].of(dead_letter.queue)
+        since = "" if snapshot is None else timestamp(snapshot.began_at)
+    try:
+        found = await console.compute(runs_about, console.audit_path, ids, shows_bodies=console.shows_bodies)
+    except OSError:
+        return []
+    return [each for each in found if each.at >= since]
 
 
 def _facts(dead_letter: DeadLetterMessage, *, shows_bodies: bool) -> list[tuple[str, str]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tarry.failed.wording import origin_name
+from tarry.envelope.attribute import HISTORY_LENGTH
+from tarry.failed.wording import attempt_of, origin_name
 from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tarry.failed import DeadLetterMessage
 
@@ -46,7 +47,7 @@ def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
             at,
             State.WAITING_RETRY,
             queue=queue,
-            attempt=_count(entry),
+            attempt=attempt_of(entry),
             delay=float(delay) if isinstance(delay, int | float) else None,
             error=str(entry.get("error") or ""),
         )
@@ -56,7 +57,7 @@ def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
             State.DEAD_LETTERED,
             queue=queue,
             sent_to=dead_letter.queue,
-            attempt=failure.attempts,
+            attempt=_last_attempt(dead_letter),
             reason=failure.reason or "",
             error=": ".join(filter(None, (failure.type, failure.message))),
             function=failure.function or "",
@@ -67,16 +68,21 @@ def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
 
 def _notes(dead_letter: DeadLetterMessage) -> Iterator[str]:
     failure = dead_letter.failure
-    known = {_count(entry) for entry in dead_letter.history} - {None}
-    missing = 0 if failure is None or failure.attempts is None else failure.attempts - max(1, len(known))
+    known = [attempt_of(entry) for entry in dead_letter.history]
+    entries = sum(each is not None and each != before for each, before in zip(known, [None, *known], strict=False))
+    missing = 0 if failure is None or failure.attempts is None else failure.attempts - max(1, entries)
     if missing > 0:
         have = "has" if missing == 1 else "have"
-        yield f"{missing:,} attempt{'s'[: missing != 1]} {have} no entry in the record: retries in place write none."
+        why = "retries in place write none" + f", and it keeps {HISTORY_LENGTH}" * (len(known) >= HISTORY_LENGTH)
+        yield f"{missing:,} attempt{'s'[: missing != 1]} {have} no entry in the record: {why}."
 
 
-def _count(entry: Mapping[str, Any]) -> int | None:
-    found = entry.get("attempt")
-    return found if type(found) is int and found > 0 else None
+def _last_attempt(dead_letter: DeadLetterMessage) -> int | None:
+    """Return the number of the last attempt, which begins anew with each redrive as those of the history do."""
+    failure, last = dead_letter.failure, dead_letter.history[-1] if dead_letter.history else {}
+    is_of_failure = failure is not None and _seconds(last.get("at")) == _seconds(failure.failed_at)
+    own = attempt_of(last) if is_of_failure else None
+    return own if own is not None or failure is None else failure.attempts
 
 
 def _seconds(moment: object) -> float | None:

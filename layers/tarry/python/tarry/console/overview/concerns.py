@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.console.overview.readings import HOUR_SECONDS, Series, recent
@@ -26,10 +27,12 @@ class Concern(NamedTuple):
 
     level: int
     text: str
+    command: str = ""
+    """A command that helps."""
 
 
-def of_queue(history: QueueHistory, now: float) -> Iterator[Concern]:
-    """Yield the concerns about a queue."""
+def of_queue(history: QueueHistory, now: float, name: str) -> Iterator[Concern]:
+    """Yield the concerns about a queue with this name."""
     last = history.last
     if history.is_gone:
         yield Concern(URGENT, "The queue does not exist.")
@@ -38,6 +41,10 @@ def of_queue(history: QueueHistory, now: float) -> Iterator[Concern]:
         yield Concern(URGENT, f"It cannot be read: {history.problem}")
     if last is None:
         return
+    if history.paused:
+        names, are = " and ".join(history.paused), "are" if len(history.paused) > 1 else "is"
+        text = f"{names} {are} paused: Lambda delivers no messages of this queue to {'them' if are == 'are' else 'it'}."
+        yield Concern(SOON, text, shlex.join(["tarry", "resume", "--queue", name]))
     yield from _expiry(history, last, now)
     yield from _backlog(history, last, now)
     if last.in_flight >= IN_FLIGHT_SHARE * IN_FLIGHT_LIMIT:

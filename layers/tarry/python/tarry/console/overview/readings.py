@@ -82,6 +82,8 @@ class QueueHistory:
     """Why the last reading failed; empty if it did not."""
     is_gone: bool = False
     """Whether the queue does not exist."""
+    paused: tuple[str, ...] = ()
+    """The functions that consume it and are paused."""
 
     @property
     def last(self) -> QueueReading | None:

@@ -43,6 +43,8 @@ class OverviewRow:
     dead_letters: QueueReading | None
     dead_letter_chart: Chart | None
     concerns: tuple[Concern, ...]
+    paused: tuple[str, ...] = ()
+    """The functions that are paused."""
 
     @property
     def level(self) -> int:
@@ -109,7 +111,7 @@ def _row(watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: Tim
     now = span.end
     own, dead = (histories.get(each or "", QueueHistory()) for each in (watched.address, watched.dead_letters))
     arrived, left, ready = own.arrived(now), own.left(now), own.ready(now)
-    found = [*concerns.of_queue(own, now), *concerns.of_dead_letters(dead, now)]
+    found = [*concerns.of_queue(own, now, watched.name or ""), *concerns.of_dead_letters(dead, now)]
     return OverviewRow(
         name=watched.name or watched.dead_letter_queue or "",
         queue=watched.name,
@@ -124,4 +126,5 @@ def _row(watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: Tim
         dead_letters=dead.last,
         dead_letter_chart=chart("Dead letters", ("", dead.ready(now)), span=span),
         concerns=tuple(sorted(found, key=lambda each: -each.level)),
+        paused=own.paused,
     )

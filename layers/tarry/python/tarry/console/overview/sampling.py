@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.console import pages
 from tarry.console.overview.metrics import last_hour
+from tarry.console.overview.pauses import paused_functions
 from tarry.console.overview.readings import QueueHistory, QueueReading, read_queue
 from tarry.console.overview.rows import OverviewRows, rows_of
 from tarry.tooling.queues import queue_name
@@ -92,7 +93,7 @@ class Sampler:
         await asyncio.gather(*(self._read_one(each, served) for each in self._histories))
         if self._console.account.is_aws and time.time() - self._metrics_at >= METRIC_SECONDS:
             self._metrics_at = time.time()
-            await self._read_metrics()
+            await asyncio.gather(self._read_metrics(), self._read_pauses())
 
     async def _read_one(self, address: str, served: Mapping[str, Mapping[str, Any]]) -> None:
         history = self._histories[address]
@@ -121,6 +122,16 @@ class Sampler:
         for address, history in self._histories.items():
             history.metrics = found.get(queue_name(address), {})
 
+    async def _read_pauses(self) -> None:
+        try:
+            found = await self._console.in_thread(self._pauses)
+        except Exception as error:
+            if pages.explained(error) is None:
+                raise
+            return  # without the permission, it is not known
+        for address, history in self._histories.items():
+            history.paused = found.get(queue_name(address), ())
+
     # in a thread
 
     def _reading(self, address: str, served: Mapping[str, Any] | None) -> QueueReading | None:
@@ -133,6 +144,9 @@ class Sampler:
 
     def _metrics(self, names: list[str]) -> dict[str, Any]:
         return last_hour(names, self._console.client("cloudwatch"), time.time())
+
+    def _pauses(self) -> Mapping[str, tuple[str, ...]]:
+        return paused_functions(self._console.client("lambda"), self._console.place.account)
 
     # pages
 

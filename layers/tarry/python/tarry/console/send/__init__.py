@@ -17,7 +17,6 @@ from tarry.console.send.form import SAMPLES_FOLDER, SYNTAX, MessageForm, at_queu
 from tarry.errors import TarryError
 from tarry.local.aws.sending import send
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +38,9 @@ def routes(app: web.Application) -> None:
 
 
 def addresses_of(console: Console) -> dict[str, str]:
-    """Return the addresses of the queues of a console by name, dead-letter queues last."""
-    sources = [each.address for each in console.queues if each.address]
-    return {queue_name(each): each for each in [*sources, *console.dead_letter_queues]}
+    """Return the addresses of the queues that a message can be sent to, by name: none of a dead-letter queue."""
+    dead = {each.dead_letter_queue for each in console.queues}
+    return {each.name: each.address for each in console.queues if each.name and each.address and each.name not in dead}
 
 
 async def _page(request: web.Request) -> web.Response:
@@ -59,6 +58,8 @@ async def _send(request: web.Request) -> web.Response:
     given = await request.post()
     form = MessageForm.of(given)
     if form.queue not in addresses:
+        if console_of(request).dead_letter_queue(form.queue) is not None:
+            raise Problem(f"{form.queue} is a dead-letter queue: this form sends no messages to one.", 400)
         raise Problem(f"This console has no queue {form.queue!r:.100}.", 404)
     try:
         message_id = await _sent_once(request, str(given.get("once", "")), addresses[form.queue], form)

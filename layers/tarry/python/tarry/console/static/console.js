@@ -91,7 +91,7 @@
   function focusPlace(part, place) {
     if (place === null) return;
     const row = place.row && rowNamed(part, place.row);
-    const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) || 
+    const found = (place.id && part.querySelector("#" + CSS.escape(place.id))) ||
       (place.href && (row || part).querySelector(`[href="${CSS.escape(place.href)}"]`)) || (row && target(row));
     if (found) focusOn(found);
   }
@@ -139,6 +139,57 @@
     if (box) box.click();
   }
 
+  // A field with suggestions below it: arrows choose one, Enter takes it; Escape closes them, a second one leaves the field.
+
+  const SUGGESTED = '[role="option"]';
+
+  function suggestions(field) {
+    const list = document.getElementById(field.getAttribute("aria-controls") ?? "");
+    return list ? [...list.querySelectorAll(SUGGESTED)] : [];
+  }
+
+  function suggest(field, by) {
+    const all = suggestions(field);
+    if (!all.length) return false;
+    const at = all.findIndex((each) => each.getAttribute("aria-selected") === "true") + by;
+    const next = all[at < 0 ? all.length - 1 : at % all.length];
+    for (const each of all) each.setAttribute("aria-selected", String(each === next));
+    field.setAttribute("aria-activedescendant", next.id);
+    next.scrollIntoView({ block: "nearest" });
+    return true;
+  }
+
+  function closeSuggestions(field) {
+    for (const each of suggestions(field)) each.remove();
+    field.removeAttribute("aria-activedescendant");
+    field.setAttribute("aria-expanded", "false");
+  }
+
+  function take(field, option) {
+    field.value = option.dataset.text;
+    if (option.dataset.complete !== undefined) {
+      field.form.requestSubmit();
+    } else {
+      field.focus();
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  }
+
+  function pressInSuggestions(event, field) {
+    const chosen = suggestions(field).find((each) => each.getAttribute("aria-selected") === "true");
+    if (event.key === "Escape" && suggestions(field).length) {
+      closeSuggestions(field);
+    } else if (event.key === "Enter" && chosen) {
+      take(field, chosen);
+    } else if (event.key !== "ArrowDown" && event.key !== "ArrowUp") {
+      return false;
+    } else if (!suggest(field, event.key === "ArrowDown" ? 1 : -1)) {
+      return false;
+    }
+    event.preventDefault();
+    return true;
+  }
+
   // keys
 
   const ACTIONS = { j: () => move(1), k: () => move(-1), x: select, g: () => location.assign("/") };
@@ -164,6 +215,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.target.matches('[role="combobox"]') && pressInSuggestions(event, event.target)) return;
     if (event.key === "Escape" && isTyping(document.activeElement)) {
       document.activeElement.blur();
       return;
@@ -190,6 +242,8 @@
   document.addEventListener("click", (event) => {
     const opener = event.target.closest("[data-opens]");
     if (opener) document.getElementById(opener.dataset.opens)?.showModal();
+    const option = event.target.closest(SUGGESTED);
+    if (option) take(document.querySelector(`[aria-controls="${option.parentElement.id}"]`), option);
     const copier = event.target.closest("[data-copies], [data-copies-from]");
     if (copier) copy(copier);
   });
@@ -236,7 +290,14 @@
   });
 
   document.addEventListener("visibilitychange", listen);
-  document.addEventListener("htmx:afterSettle", () => { addTokens(document); listen(); });
+  document.addEventListener("htmx:afterSettle", () => {
+    addTokens(document);
+    listen();
+    for (const field of document.querySelectorAll('[role="combobox"]')) {
+      field.setAttribute("aria-expanded", String(suggestions(field).length > 0));
+      field.removeAttribute("aria-activedescendant");
+    }
+  });
   document.addEventListener("htmx:beforeRequest", () => { document.getElementById("problem")?.replaceChildren(); });
   document.addEventListener("htmx:sendError", () => setOffline(true));
   window.addEventListener("pagehide", () => { stream?.close(); stream = null; streamed = ""; });

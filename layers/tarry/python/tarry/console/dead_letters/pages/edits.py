@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from tarry import failed
 from tarry.console.access import Problem, console_of
 from tarry.console.dead_letters import runs
-from tarry.console.dead_letters.changes import changes
+from tarry.console.dead_letters.changes import Changes, changes
 from tarry.console.dead_letters.pages.jobs import see, start
 from tarry.console.dead_letters.pages.requested import about, queue_of, scanned, sentence, snapshot_of
+from tarry.console.json_layout import editable, restored
 from tarry.console.pages import render
 from tarry.failed.wording import brief
 
@@ -37,7 +38,7 @@ async def _edit_page(request: web.Request, given: str, body: str | None = None, 
         **about(request, queue),
         dead_letter=dead_letter,
         error=brief(dead_letter),
-        body=dead_letter.body if body is None else body,
+        body=await console.compute(editable, dead_letter.body if body is None else body),
         problem=problem,
         target=await console.in_thread(_target, console, queue, dead_letter),
     )
@@ -73,14 +74,19 @@ async def check_edit(request: web.Request) -> web.Response:
     """Say what an edit that is being typed changes, or why it cannot be sent."""
     console, form = console_of(request), await request.post()
     dead_letter = await _whole(request, request.match_info["queue"], str(form.get("id", "")))
-    body = with_line_ends_of(dead_letter.body, str(form.get("body", "")))
+    body = await console.compute(restored, dead_letter.body, str(form.get("body", "")))
     problem = ""
     try:
         failed.edit(dead_letter, body, console.world.clock.time())
     except failed.CannotEdit as error:
         problem = sentence(error)
-    found = await console.compute(changes, dead_letter.body, body)
+    found = await console.compute(_changes, dead_letter.body, body)
     return render(request, "dead_letters/changes.html", problem=problem, changes=found)
+
+
+def _changes(before: str, after: str) -> Changes:
+    """Return the changes of a body as it is edited: with one value a line."""
+    return changes(editable(before), editable(after))
 
 
 async def start_edit(request: web.Request) -> web.StreamResponse:
@@ -89,7 +95,7 @@ async def start_edit(request: web.Request) -> web.StreamResponse:
     queue = await queue_of(request)
     given = str(form.get("id", ""))
     dead_letter = await _whole(request, queue.name, given)
-    body = with_line_ends_of(dead_letter.body, str(form.get("body", "")))
+    body = await console.compute(restored, dead_letter.body, str(form.get("body", "")))
     try:
         edited = failed.edit(dead_letter, body, console.world.clock.time())
     except failed.CannotEdit as error:
@@ -108,11 +114,3 @@ async def start_edit(request: web.Request) -> web.StreamResponse:
         ),
     )
     raise see(request, job)
-
-
-def with_line_ends_of(before: str, typed: str) -> str:
-    """Return a text from a form, whose line ends are CR LF, with the line ends of the text that was edited."""
-    typed = typed.replace("\r\n", "\n").replace("\r", "\n")
-    if typed == before.replace("\r\n", "\n").replace("\r", "\n"):
-        return before
-    return typed.replace("\n", "\r\n") if "\r\n" in before else typed

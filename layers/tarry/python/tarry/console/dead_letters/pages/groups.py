@@ -20,11 +20,12 @@ from tarry.console.dead_letters.pages.requested import (
     scanned_queue_of,
     snapshot_of,
 )
-from tarry.console.dead_letters.pages.rows import group_row, page_of
+from tarry.console.dead_letters.pages.rows import causes, group_row, page_of
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.pages import explained, render
 from tarry.failed.groups import GroupBy
 
+MAX_CAUSES = 20
 GROUPINGS: dict[GroupBy, str] = {
     "fingerprint": "fingerprint",
     "error": "error",
@@ -58,7 +59,9 @@ async def index(request: web.Request) -> web.Response:
                 "job": job and job.view(),
             }
         )
-    return render(request, "dead_letters/index.html", rows=rows)
+    scans = [found for name in names_of_queues(console) if (found := snapshot_of(request, name))]
+    by_cause = await console.compute(causes, scans) if len(scans) > 1 else []
+    return render(request, "dead_letters/index.html", rows=rows, causes=by_cause[:MAX_CAUSES], scans=len(scans))
 
 
 async def groups(request: web.Request) -> web.Response:

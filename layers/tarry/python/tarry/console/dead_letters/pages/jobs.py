@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tarry.console.dead_letters.jobs import QueueJob
 
 
-def start(request: web.Request, *args: Any) -> QueueJob:
+def start(request: web.Request, *args: Any, **more: Any) -> QueueJob:
     """Start a job. Raises `Problem` if one runs on the queue."""
     kind, queue, *rest = args
     try:
-        return request.app[JOBS].start(kind, queue.name, *rest)
+        return request.app[JOBS].start(kind, queue.name, *rest, **more)
     except Busy as error:
         raise JobRuns(error) from error
 
@@ -81,7 +81,8 @@ def _job(request: web.Request) -> QueueJob:
 def publish(console: Console, job: QueueJob) -> None:
     """Show the state of a job on all pages that are open."""
     view = job.view()
-    console.live.publish(f"job-{job.number}", fragment("dead_letters/progress.html", job=view))
+    progress = fragment("dead_letters/progress.html", job=view, can_write=console.can_write)
+    console.live.publish(f"job-{job.number}", progress)
     if job.announces(view.state):  # a screen reader reads this: only what is new
         console.live.publish(f"job-{job.number}-said", escape(f"{view.title}: {view.state_text}"))
         if view.kind == "scan" and not view.is_active and not view.error:

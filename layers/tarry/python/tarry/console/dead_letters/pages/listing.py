@@ -67,15 +67,12 @@ async def condition(request: web.Request) -> web.Response:
         is_slow = any(each.operator == "~" or (each.needs_body and is_large) for each in conditions)
     if problem is None and typed.strip() and not is_slow:
         count = len((await console.compute(snapshot.matching, choice.selection())).dead_letters)
-    others = choice.without(typed.strip())
     return render(
         request,
         "dead_letters/condition.html",
-        queue_name=name,
-        typed=typed,
         problem=problem and str(problem),
         count=count,
         is_slow=is_slow,
         total=len(snapshot),
-        suggestions=[(each, others._replace(where=(*others.where, each.text)).query) for each in found],
+        suggestions=found,
     )

@@ -6,28 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.console.access import console_of
 from tarry.console.dead_letters import runs
-from tarry.console.dead_letters.choices import Choice, command
+from tarry.console.dead_letters.pages.chosen import chosen_of, status_of
 from tarry.console.dead_letters.pages.jobs import see, start
 from tarry.console.dead_letters.pages.requested import (
     SCANNED_AGAIN,
-    about,
     chosen,
     form_of,
     is_older,
-    place_options,
     queue_of,
     scanned,
     until_of,
 )
-from tarry.console.dead_letters.pages.rows import SHOWN_IDS, row_of
 from tarry.console.pages import render
-from tarry.tooling.journal import state_folder
 
 if TYPE_CHECKING:
     from aiohttp import web
     from multidict import MultiMapping
 
     from tarry.console.access import Console
+    from tarry.console.dead_letters.choices import Choice
 
 
 async def remove(request: web.Request) -> web.Response:
@@ -38,27 +35,16 @@ async def remove(request: web.Request) -> web.Response:
 async def _remove_preview(
     request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
 ) -> web.Response:
-    console, queue = console_of(request), await queue_of(request)
-    snapshot = scanned(request, queue.name)
-    choice = chosen(form, shows_bodies=console.shows_bodies)
-    until = until_of(form, snapshot, choice)
-    matching = await console.compute(snapshot.matching, choice.selection(until))
+    console, found = console_of(request), await chosen_of(request, form)
     return render(
         request,
         "dead_letters/remove.html",
-        status=400 if problem else 409 if changed else 200,
+        status=status_of(problem, changed),
+        **found.values(request, "remove"),
         changed=changed,
-        **about(request, queue),
-        choice=choice,
-        until=until,
-        words=choice.words(len(matching.dead_letters), queue.name),
-        count=len(matching.dead_letters),
-        not_compared=matching.not_compared,
-        asks_for_name=_asks_for_name(console, choice),
-        folder=str(state_folder() / "removed"),
         problem=problem,
-        command=command("remove", queue.name, [*choice.options(until), *place_options(console)]),
-        examples=[row_of(each) for each in matching.dead_letters[:SHOWN_IDS]],
+        asks_for_name=_asks_for_name(console, found.choice),
+        folder=str(console.state / "removed"),
     )
 
 

@@ -126,9 +126,11 @@ def sentence(error: Exception) -> str:
 def about(request: web.Request, queue: DeadLetterQueue) -> dict[str, Any]:
     """Return what the pages of a queue have in common."""
     job = request.app[JOBS].active(queue.name)
+    snapshot = snapshot_of(request, queue.name)
     return {
         "queue": queue,
-        "snapshot": snapshot_of(request, queue.name),
+        "snapshot": snapshot,
+        "returned": snapshot and request.app[JOBS].returned_since(queue.name, snapshot.began_at),
         "job": job and job.view(),
         "requests": 2 * math.ceil(queue.about / MAX_ENTRIES) + 2,
         "most": MAX_IN_FLIGHT,

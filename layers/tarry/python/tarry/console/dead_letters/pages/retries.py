@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 from tarry import failed
 from tarry.console.access import console_of
 from tarry.console.dead_letters import runs
-from tarry.console.dead_letters.choices import command
+from tarry.console.dead_letters.pages.chosen import chosen_of, status_of
 from tarry.console.dead_letters.pages.jobs import see, start
 from tarry.console.dead_letters.pages.requested import (
     SCANNED_AGAIN,
-    about,
     chosen,
     form_of,
     is_older,
-    place_options,
     queue_of,
     scanned,
     sentence,
     until_of,
 )
-from tarry.console.dead_letters.pages.rows import SHOWN_IDS, row_of
 from tarry.console.dead_letters.previews import planned
-from tarry.console.dead_letters.settings import RetryForm, parsed
+from tarry.console.dead_letters.settings import NAMES, RetryForm, parsed
 from tarry.console.pages import is_fragment, render
 from tarry.errors import TarryError
 from tarry.failed.canary import check_can_watch
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
     from tarry.console.dead_letters.jobs import QueueJob
     from tarry.failed import DeadLetterMessage, DeadLetterQueue
 
+FIELDS = (*NAMES, "id", "where", "all", "scan", "until", "previewed")
+"""The fields that choose dead letters and settings. A dry run keeps them for the retry itself."""
 OTHER_SETTINGS = "The settings were changed since this preview was shown"
 
 
@@ -48,40 +47,26 @@ async def retry(request: web.Request) -> web.Response:
 async def _retry_preview(
     request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
 ) -> web.Response:
-    console, queue = console_of(request), await queue_of(request)
-    snapshot = scanned(request, queue.name)
-    choice = chosen(form, shows_bodies=console.shows_bodies)
-    settings = RetryForm()
+    console, found = console_of(request), await chosen_of(request, form)
+    by_id, dead_letters = bool(found.choice.ids), found.matching.dead_letters
+    settings, plan = RetryForm(), None
     try:
-        settings = parsed(form, by_id=bool(choice.ids))
+        settings = parsed(form, by_id=by_id)
+        if not problem:
+            plan = await console.in_thread(_plan, console, found.queue, dead_letters, settings, by_id)
     except (UsageError, TarryError) as error:
         problem = problem or sentence(error)
-    until = until_of(form, snapshot, choice)
-    matching = await console.compute(snapshot.matching, choice.selection(until))
-    plan = None
-    if not problem:
-        try:
-            plan = await console.in_thread(_plan, console, queue, matching.dead_letters, settings, bool(choice.ids))
-        except TarryError as error:
-            problem = sentence(error)
     return render(
         request,
         "dead_letters/retry.html",
-        status=(400 if problem else 409 if changed else 200) if not is_fragment(request) else 200,
+        status=200 if is_fragment(request) else status_of(problem, changed),
+        **found.values(request, "retry", settings.options),
         changed=changed,
-        **about(request, queue),
-        choice=choice,
-        until=until,
-        words=choice.words(len(matching.dead_letters), queue.name),
-        count=len(matching.dead_letters),
-        not_compared=matching.not_compared,
+        problem=problem,
         plan=plan,
         settings=settings,
-        form={name: str(form.get(name, "")) for name in ("canary", "within", "rate", "max_return", "to")},
-        problem=problem,
-        command=command("retry", queue.name, [*choice.options(until), *settings.options, *place_options(console)]),
-        examples=[row_of(each) for each in matching.dead_letters[:SHOWN_IDS]],
-        in_doubt=min(settings.in_doubt, len(matching.dead_letters)),
+        form={name: str(form.get(name, "")) for name in NAMES},
+        in_doubt=min(settings.in_doubt, found.count),
     )
 
 
@@ -134,4 +119,6 @@ async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamRespo
             runs.retry(run, selection, settings)
 
     title = f"Dry run of a retry of {words}" if is_dry else f"Retry of {words}"
-    raise see(request, start(request, "dry run" if is_dry else "retry", queue, title, count, work))
+    again = [(name, text) for name, text in form.items() if is_dry and name in FIELDS and isinstance(text, str)]
+    kind = "dry run" if is_dry else "retry"
+    raise see(request, start(request, kind, queue, title, count, work, again=again))

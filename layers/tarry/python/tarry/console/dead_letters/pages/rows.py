@@ -12,8 +12,9 @@ from tarry.failed.wording import attempts_of, brief, brief_failure, origin_name,
 from tarry.tooling.text import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from tarry.console.dead_letters.snapshots import Snapshot
     from tarry.failed import DeadLetterMessage, Group
 
 T = TypeVar("T")
@@ -49,8 +50,9 @@ class GroupRow:
     """A group in the table of groups."""
 
     count: int
-    value: str
-    error: str
+    title: str
+    under: str
+    """The text below the title."""
     period: str
     example: str
     query: str
@@ -80,15 +82,43 @@ def row_of(dead_letter: DeadLetterMessage) -> ListRow:
 def group_row(group: Group) -> GroupRow:
     """Return a group as a row."""
     error = brief_failure(group.failure)
-    value = group.value or "(none)"
+    value = shortened(group.value or "(none)", 200)
+    if group.by == "fingerprint":  # an error tells a person more
+        title, under = error, f"fingerprint {value}" if group.value else ""
+    else:
+        title, under = value, "" if group.by == "error" or error == value else error
     return GroupRow(
         group.count,
-        shortened(value, 200),
-        "" if group.by == "error" or error == value else error,
+        title,
+        under,
         period(group),
         group.example,
         choice_of_group(group).query,
     )
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The dead letters of several queues that failed in the same way."""
+
+    count: int
+    title: str
+    queues: tuple[tuple[str, int, str], ...]
+    """The name of each queue, its count, and the query of these dead letters in its list; the largest first."""
+
+
+def causes(snapshots: Iterable[Snapshot]) -> list[Cause]:
+    """Return the groups by fingerprint over several queues, the largest first."""
+    found: dict[str | None, list[tuple[str, Group]]] = {}
+    for snapshot in snapshots:
+        for group in snapshot.groups("fingerprint"):
+            found.setdefault(group.value, []).append((snapshot.queue.name, group))
+    rows = []
+    for groups in found.values():
+        groups.sort(key=lambda each: -each[1].count)
+        queues = tuple((name, group.count, choice_of_group(group).query) for name, group in groups)
+        rows.append(Cause(sum(count for _, count, _ in queues), group_row(groups[0][1]).title, queues))
+    return sorted(rows, key=lambda each: -each.count)
 
 
 def choice_of_group(group: Group) -> Choice:
