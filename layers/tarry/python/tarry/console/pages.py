@@ -14,7 +14,6 @@ from markupsafe import Markup
 from tarry.console.access import CONSOLE, Problem, console_of
 from tarry.console.assets import STATIC, address, assets
 from tarry.console.security import CSRF_FIELD, GATE, RefusedRequest
-from tarry.failed import BadFilter
 from tarry.tooling.explaining import aws_line, usage_line
 from tarry.tooling.text import coarse, duration, minutes, printable
 
@@ -128,8 +127,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         found = explained(error)
         if found is None:
             _log.exception("a page failed: %s", request.path)
-        status = 400 if isinstance(error, BadFilter) else 502 if found else 500
-        return problem(request, found or BUG, status)
+        return problem(request, found or BUG, 502 if found else 500)
 
 
 def explained(error: Exception) -> str | None:

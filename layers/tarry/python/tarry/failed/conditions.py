@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.dead_letters import plain
@@ -18,7 +17,7 @@ from tarry.support.value import Value
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tarry.failed.dead_letters import DeadLetterMessage
 
@@ -27,8 +26,6 @@ FIELDS = (
     "extra",
 )  # fmt: skip
 OPERATORS = ("!=", "<=", ">=", "==", "=", "<", ">", "~")
-SEARCH_SECONDS = 1.0
-"""The longest CPU time for which one text is searched for a regular expression."""
 OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 
 
@@ -40,12 +37,12 @@ class Condition(Value):
     operator: str
     value: Any
     _path: Any
-    _search: Callable[[str], Any] | None
+    _pattern: re.Pattern[str] | None
 
     def __init__(
-        self, text: str, field: str, operator: str, value: Any, path: Any, search: Callable[[str], Any] | None
+        self, text: str, field: str, operator: str, value: Any, path: Any, pattern: re.Pattern[str] | None
     ) -> None:
-        self._freeze(text=text, field=field, operator=operator, value=value, _path=path, _search=search)
+        self._freeze(text=text, field=field, operator=operator, value=value, _path=path, _pattern=pattern)
 
     @property
     def needs_body(self) -> bool:
@@ -53,7 +50,7 @@ class Condition(Value):
         return re.fullmatch(r"[A-Za-z_]\w*", self.field) is None or self.field in ("body", "attributes", "extra")
 
     def matches(self, about: Mapping[str, Any]) -> bool:
-        """Whether the `document` of a dead letter meets it. Raises `BadFilter` if a search takes too long."""
+        """Whether the `document` of a dead letter meets the condition."""
         from jmespath.exceptions import JMESPathError
 
         try:
@@ -64,23 +61,11 @@ class Condition(Value):
             return self.operator == "=" and self.value is None
         if self.field == "origin" and not str(self.value).startswith("arn:"):
             found = queue_name(str(found))
-        if self._search is not None:
-            return self._finds(found if isinstance(found, str) else json.dumps(found))
+        if self._pattern is not None:
+            return self._pattern.search(found if isinstance(found, str) else json.dumps(found)) is not None
         if self.operator in ("=", "!="):
             return _equal(found, self.value) == (self.operator == "=")
         return _ordered(self.operator, found, self.value)
-
-    def _finds(self, text: str) -> bool:
-        assert self._search is not None
-        try:
-            return self._search(text) is not None
-        except TimeoutError:
-            raise BadFilter(
-                self.text,
-                len(self.text.rstrip()) - len(self.value) + 1,
-                f"the regular expression took more than {SEARCH_SECONDS:g} s on one dead letter; write it without "
-                "a repeat of a repeat, such as (a+)+",
-            ) from None
 
 
 def condition(text: str) -> Condition:
@@ -110,25 +95,11 @@ def condition(text: str) -> Condition:
     value = text[start + len(operator) :].strip()
     if operator != "~":
         return Condition(text, field, operator.replace("==", "="), _value(value), path, None)
-    return Condition(text, field, operator, value, path, _searching(text, start + 1, value))
-
-
-def _searching(text: str, start: int, value: str) -> Callable[[str], Any]:
-    """Return the search for a regular expression, which raises `TimeoutError` if it takes too long.
-
-    A search by `re` cannot be stopped, and stops all threads. Where regex is not installed, as in functions/redrive,
-    the timeout of the function ends it.
-    """
     try:
-        pattern = re.compile(value)
+        return Condition(text, field, operator, value, path, re.compile(value))
     except re.error as error:
-        column = len(text) - len(text[start:].lstrip()) + (error.pos or 0) + 1
+        column = len(text) - len(text[start + 1 :].lstrip()) + (error.pos or 0) + 1
         raise BadFilter(text, column, f"{value!r} is not a valid regular expression: {error.msg}") from error
-    try:
-        import regex
-    except ModuleNotFoundError:
-        return pattern.search
-    return partial(regex.compile(value).search, timeout=SEARCH_SECONDS, concurrent=True)
 
 
 def matches(dead_letter: DeadLetterMessage, conditions: Iterable[Condition]) -> bool:

@@ -30,7 +30,7 @@ class AmbiguousId(TarryError):
 
 
 class BadFilter(TarryError):
-    """A condition cannot be parsed, or takes too long. ``column`` is the position of the error, from 1."""
+    """A condition cannot be parsed. ``column`` is the position of the error, from 1."""
 
     def __init__(self, text: str, column: int, why: str) -> None:
         self.column = column
