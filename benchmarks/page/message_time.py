@@ -38,9 +38,9 @@ BEHIND = {
         "takes most of the time."
     ),
     "with metrics": (
-        "tarry writes three values for each message, and reads the clock twice for the handler's time. The handler with "
-        "Powertools' metrics writes one value for the batch, the number of messages; for the same values by both, see "
-        "*with metrics of each message*."
+        "tarry writes three values for each message, and reads the clock twice for the handler's time. The handler "
+        "with Powertools' metrics writes one value for the batch, the number of messages; for the same values by "
+        "both, see *with metrics of each message*."
     ),
     "with exact attempts": "tarry keeps a record of each failed message; the others cannot count attempts exactly.",
 }
