@@ -81,9 +81,11 @@ class LocalProcess:
         return re.findall(rf"^ *{message_id[:8]} \S+  (.*)$", self.text, re.MULTILINE)
 
     def end(self, number: int) -> int:
-        """End the process with a signal; return its exit code."""
+        """End the process with a signal, and read the rest of its output; return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(SOON_SECONDS)
+        code = self.process.wait(SOON_SECONDS)
+        self._reader.join(10)  # longer only if it has left a process behind
+        return code
 
     def left(self) -> list[str]:
         """Return the commands of its processes that still run."""
