@@ -54,6 +54,10 @@ class History:
 
     def record(self, what: str, **fields: Any) -> None:
         """Add an event at the current time."""
+        self.add(what, fields)
+
+    def add(self, what: str, fields: dict[str, Any]) -> None:
+        """Add an event as `record` does, with a dict for its fields: for the events that each message has."""
         if self.by is not None:
             fields["by"] = self.by
         if self.invocation is not None:

@@ -81,6 +81,8 @@ class Lineage:
 
     def _sender(self, event: HistoryEvent) -> tuple[str, Mapping[str, str]] | None:
         """Return the function and the batch of the invocation that sent a message; None for any other sender."""
+        if not self._batches:
+            return None
         names: Iterable[str] = (event.fields.get("invocation", ""), event.fields.get("by", ""))
         return next((self._batches[each] for each in names if each in self._batches), None)
 

@@ -27,7 +27,7 @@ class Timer:
 
     __slots__ = ("_scheduler", "action", "kills", "when")
 
-    def __init__(self, when: float, action: Action, scheduler: "Scheduler", *, kills: bool) -> None:
+    def __init__(self, when: float, action: Action, scheduler: "Scheduler", kills: bool) -> None:
         self.when = when
         self.action: Action | None = action
         self.kills = kills
@@ -68,8 +68,9 @@ class Scheduler:
         ``kills``: it kills a process and then does more, so it runs in the thread of `run`: actors cannot end in the
         middle of an action that one of them runs.
         """
-        when = max(when, self.now)
-        timer = Timer(when, action, self, kills=kills)
+        if when < self.now:
+            when = self.now
+        timer = Timer(when, action, self, kills)
         self._added += 1
         heappush(self._heap, (when, self._added, timer))
         return timer
@@ -149,7 +150,8 @@ class Scheduler:
     def _step(self) -> None:
         when, _, timer = heappop(self._heap)
         action, timer.action = timer.action, None
-        self.now = max(self.now, when)
+        if when > self.now:
+            self.now = when
         if action is not None:
             action()
         if self.failure is not None:
