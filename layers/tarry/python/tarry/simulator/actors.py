@@ -279,15 +279,37 @@ class Actors:
         Raises:
             Killed: The process of the current actor was killed.
         """
-        if process is None:
-            current = self.current()
-            if current is not None and current.process.killed:
-                raise Killed
-            process = current.process if current is not None else Process(self)
-        actor = Actor(self, work, process)
-        self._alive[actor] = None
+        actor = self._made(work, self._current_process() if process is None else process)
         self.scheduler.after(0, actor.begin)
         return actor
+
+    def start_unless(self, event: VirtualEvent, seconds: float, work: Work) -> None:
+        """Start an actor in ``seconds``, unless the event is set by then; until then, it takes no thread.
+
+        Raises:
+            Killed: The process of the current actor was killed.
+        """
+        process, context = self._current_process(), copy_context()
+
+        def begin() -> None:
+            if not process.killed:
+                context.run(self._made, work, process).begin()
+
+        event.prevent(self.scheduler.after(seconds, begin))
+
+    def _made(self, work: Work, process: Process) -> Actor:
+        actor = Actor(self, work, process)
+        self._alive[actor] = None
+        return actor
+
+    def _current_process(self) -> Process:
+        """Return the process of the current actor; a new one outside of actors. Raises `Killed` if it was killed."""
+        current = self.current()
+        if current is None:
+            return Process(self)
+        if current.process.killed:
+            raise Killed
+        return current.process
 
     def current(self) -> Actor | None:
         """Return the actor whose code calls this; None outside of actors.
