@@ -37,7 +37,8 @@ def delays_are_kept(history: RecordedHistory) -> Found:
     """
     for copy in history.copies.values():
         for delivery in copy.deliveries:
-            yield from _check_delay(delivery, history)
+            if delivery.sends or delivery.was_reported:
+                yield from _check_delay(delivery, history)
         for delivery, following in pairwise(copy.deliveries):
             changes = [
                 event for event in delivery.visibility_changes if event.at <= following.at
@@ -50,8 +51,6 @@ def delays_are_kept(history: RecordedHistory) -> Found:
 
 def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
     """Check the delay of one delivery, in place or by a copy that waits instead of the message."""
-    if not (delivery.sends or delivery.was_reported):
-        return
     copy, run = delivery.copy, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
