@@ -84,6 +84,9 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
             except BaseException as error:
                 watching.end(error)
                 raise
+            if result is None:
+                watching.end(None)
+                return None
             if is_awaitable(result):
                 return watching.await_result(result)
             watching.returned(result)
@@ -120,8 +123,8 @@ class _Watch:
         self._history = history = handler.history
         self._number = history.recorded
         self._subject = subject
-        messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
-        self._deliveries = [delivery_of(message) for message in messages]
+        self._is_batch = isinstance(subject, Batch)
+        self._deliveries = [delivery_of(each) for each in subject] if self._is_batch else [delivery_of(subject)]
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         listen_to_verdicts(self._deliveries, self)
         run_messages = {
@@ -135,7 +138,7 @@ class _Watch:
             "function": handler.consumer.name,
             "request_id": self._request_id,
             "messages": run_messages,
-            "is_batch": isinstance(subject, Batch),
+            "is_batch": self._is_batch,
         }
         history.add("run_started", fields)
 
@@ -183,7 +186,7 @@ class _Watch:
 
     def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
         """Return the verdicts on the messages of the call, by delivery id."""
-        if not isinstance(self._subject, Message):
+        if self._is_batch:
             verdicts = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
             return {intern(each.delivery.delivery_id): self._given(each) for each in verdicts}
         [delivery] = self._deliveries
