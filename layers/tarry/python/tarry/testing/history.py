@@ -64,6 +64,12 @@ class HistoryFacts:
         """Note the facts of the next event."""
         self._take.get(event.what, self._goes_on)(event)
 
+    def take_all(self, events: Iterable[HistoryEvent]) -> None:
+        """Note the facts of events, as `take` does."""
+        handlers, other = self._take, self._goes_on
+        for event in events:
+            handlers.get(event.what, other)(event)
+
     def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
         return [self.copies[each] for each in delivery_ids if each in self.copies]
 

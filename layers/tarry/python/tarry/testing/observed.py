@@ -123,7 +123,7 @@ class _Watch:
         self._history = history = handler.history
         self._number = history.recorded
         self._subject = subject
-        self._is_batch = isinstance(subject, Batch)
+        self._is_batch = not isinstance(subject, Message)
         self._deliveries = [delivery_of(each) for each in subject] if self._is_batch else [delivery_of(subject)]
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         listen_to_verdicts(self._deliveries, self)

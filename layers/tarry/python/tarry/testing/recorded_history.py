@@ -31,8 +31,7 @@ class RecordedHistory(HistoryFacts):
         super().__init__()
         self.events = list(events)
         self.settled = settled
-        for event in self.events:
-            self.take(event)
+        self.take_all(self.events)
         for invocation in self.invocations.values():
             _note_other_copies(invocation)
         self._senders: dict[str, _Sender] = {}
