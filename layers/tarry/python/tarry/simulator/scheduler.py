@@ -68,8 +68,7 @@ class Scheduler:
         ``kills``: it kills a process and then does more, so it runs in the thread of `run`: actors cannot end in the
         middle of an action that one of them runs.
         """
-        if when < self.now:
-            when = self.now
+        when = max(when, self.now)
         timer = Timer(when, action, self, kills)
         self._added += 1
         heappush(self._heap, (when, self._added, timer))
@@ -150,8 +149,7 @@ class Scheduler:
     def _step(self) -> None:
         when, _, timer = heappop(self._heap)
         action, timer.action = timer.action, None
-        if when > self.now:
-            self.now = when
+        self.now = max(self.now, when)
         if action is not None:
             action()
         if self.failure is not None:

@@ -299,8 +299,12 @@ class SimulatedQueue(ABC):
             return
         if self._store.delete(message):
             self._context.changed(self)
-        fields = {"queue": self.name, "delivery_id": message.delivery_id, "receipt_handle": handle}
-        fields["receive_count"] = receipt.receive_count
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receipt_handle": handle,
+            "receive_count": receipt.receive_count,
+        }
         self._context.history.add("deleted", fields)
 
     def purge(self) -> None:
