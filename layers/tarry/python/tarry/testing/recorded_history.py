@@ -117,11 +117,11 @@ class RecordedHistory(HistoryFacts):
 
 
 def _note_other_copies(invocation: ObservedInvocation) -> None:
+    if len({delivery.copy.id for delivery in invocation.deliveries.values()}) == len(invocation.deliveries):
+        return
     by_id: dict[str, list[ObservedDelivery]] = {}
     for delivery in invocation.deliveries.values():
         by_id.setdefault(delivery.copy.id, []).append(delivery)
-    if len(by_id) == len(invocation.deliveries):
-        return
     for other_copies in by_id.values():
         for delivery in other_copies:
             delivery.other_copies = [each for each in other_copies if each is not delivery]

@@ -195,9 +195,10 @@ def _due(copy: MessageCopy) -> float:
 def no_message_runs_before_it_is_due(history: RecordedHistory) -> Found:
     """A message that was sent with a long delay does not run before the delay is over."""
     for delivery in history.deliveries():
-        due = float((delivery.copy.record or {}).get("due", 0))
-        if delivery.copy.sent_to.endswith(".fifo"):
+        record = delivery.copy.record
+        if record is None or delivery.copy.sent_to.endswith(".fifo"):
             continue
+        due = float(record.get("due", 0))
         for run in delivery.runs:
             if run.began.at < due - MOMENT:
                 text = f"ran {due - run.began.at:.3f} s before it was due"
