@@ -1,7 +1,7 @@
 """The scheduler of a simulation: a heap of timed actions.
 
 In virtual time, the clock jumps from action to action. In real time (`tarry.simulator.asyncio_scheduler`), the
-scheduler waits for each action. The model code runs on the scheduler's thread only, so it needs no locks.
+scheduler waits for each action. The model code runs in one thread at a time, so it needs no locks.
 """
 
 import math
