@@ -45,6 +45,7 @@ class HistoryFacts:
         self._take: dict[str, Callable[[HistoryEvent], None]] = {
             "sent": self._sent,
             "received": self._received,
+            "deleted": self._went_on,
             "invoked": self._invoked,
             "run_started": self._ran,
             "verdict": self._gave_verdict,
@@ -128,9 +129,13 @@ class HistoryFacts:
         if invocation is not None:
             self._of_invocation(invocation, event)
         if invocation is None or event.what == "garbled":
-            copy = self.copies.get(fields.get("delivery_id", ""))
-            if copy is not None:
-                self._of_copy(copy, event)
+            self._went_on(event)
+
+    def _went_on(self, event: HistoryEvent) -> None:
+        """Note an event of a copy."""
+        copy = self.copies.get(event.fields.get("delivery_id", ""))
+        if copy is not None:
+            self._of_copy(copy, event)
 
     def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
         copy.take(event)

@@ -36,8 +36,10 @@ class RecordedHistory(HistoryFacts):
             _note_other_copies(invocation)
         self._senders: dict[str, _Sender] = {}
         for copy in self.copies.values():
-            if (sender := self._sender(copy.sent)) is not None:
+            if copy.sender is not None and (sender := self._sender(copy.sent)) is not None:
                 sender.trace(copy)
+            if copy.came_from is None and copy.redriven_from is None:
+                continue
             origin, before = copy.came_from, copy.before
             if (origin is not None and origin.other_copies) or (before is not None and before.has_unclear_origin):
                 copy.has_unclear_origin = True
