@@ -49,8 +49,6 @@ class MessageStore:
         self._by_visibility = self._in_flight, self._delayed, self._duplicates
         self._quiet_until = math.inf
         """No message becomes visible before then."""
-        self._oldest_sent_at = math.inf
-        """No message was sent before then: retention counts from there."""
 
     # inspection
 
@@ -80,7 +78,7 @@ class MessageStore:
     def add(self, message: StoredMessage) -> None:
         self.messages[message.position] = message
         self.next_position = message.position + 1
-        self._retain(message)
+        self._retained.put(message, message.sent_at)
         self._order.add(message)
         if message.visible_at > self._now():
             self._put_invisible(message, self._delayed, message.visible_at)
@@ -122,8 +120,8 @@ class MessageStore:
 
     def catch_up(self, retention_seconds: int) -> Iterable[StoreChange]:
         """Apply in order what has become due; return the messages that have expired or reappeared."""
-        now = self._now()
-        if now < self._quiet_until and now < self._oldest_sent_at + retention_seconds:
+        now, oldest = self._now(), self._retained.first()
+        if now < self._quiet_until and (oldest is None or now < oldest[0] + retention_seconds):
             return ()
         return self._apply_until(now, retention_seconds)
 
@@ -141,14 +139,9 @@ class MessageStore:
                     self._restore(message, visible_at)
                     yield StoreChange("reappeared", message, visible_at)
             else:
-                self._oldest_sent_at = math.inf if oldest is None else oldest[0]
                 if now >= self._quiet_until:
                     self._quiet_until = math.inf if visible_at is None else visible_at
                 return
-
-    def _retain(self, message: StoredMessage) -> None:
-        self._retained.put(message, message.sent_at)
-        self._oldest_sent_at = min(self._oldest_sent_at, message.sent_at)
 
     def _put_invisible(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
         heap.put(message, until)
@@ -181,6 +174,6 @@ class MessageStore:
     def _restore(self, message: StoredMessage, at: float) -> None:
         message.visible_at, message.next_is_duplicate, message.has_reappeared = at, True, True
         self.messages[message.position] = message
-        self._retain(message)
+        self._retained.put(message, message.sent_at)
         self._order.add(message)
         self._order.on_visible(message)
