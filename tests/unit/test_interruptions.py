@@ -259,3 +259,13 @@ def test_cancelling_stops_the_timer_if_the_signal_was_taken_back_meanwhile() -> 
     interruption.renew()
     interruption.cancel()
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_thread_that_starts_unless_an_event_is_set_does_its_work_only_without_the_event() -> None:
+    threads, ran, worked = RealThreads(), [], threading.Event()
+    is_set = threads.event()
+    is_set.set()
+    threads.start_unless(is_set, 0.001, lambda: ran.append("never"))
+    threads.start_unless(threads.event(), 0.001, worked.set)
+    assert worked.wait(LONG)
+    assert ran == []

@@ -20,3 +20,12 @@ def test_a_history_that_keeps_no_events_still_notifies_its_listeners() -> None:
     history.listen(received.append)
     history.record("sent", queue="orders")
     assert ([event.what for event in received], history.events) == (["sent"], [])
+
+
+def test_a_listener_may_get_the_events_of_some_names_only() -> None:
+    history = History(lambda: 5.0)
+    received: list[HistoryEvent] = []
+    history.listen(received.append, "deleted", "moved")
+    for what in ("sent", "deleted", "received", "moved"):
+        history.record(what)
+    assert [event.what for event in received] == ["deleted", "moved"]

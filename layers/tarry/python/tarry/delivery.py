@@ -180,6 +180,8 @@ class Delivery:
 
     @property
     def _counting(self) -> dict[str, Any]:
+        if self.envelope is None and not self.source.is_fifo and not self.is_untraced:
+            return {}
         due = self.due
         first_received_at = None if due is None else self.first_received_at
         return {

@@ -94,6 +94,9 @@ class Threads(Protocol):
             RuntimeError: The process cannot start more threads.
         """
 
+    def start_unless(self, event: Event, seconds: float, work: Callable[[], None]) -> None:
+        """Run ``work`` as `start` does, but only after ``seconds``, and not if the event is set by then."""
+
     def event(self) -> Event:
         """Make an event that threads can wait for."""
 
@@ -151,6 +154,13 @@ class RealThreads:
         thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
         thread.start()
         return thread
+
+    def start_unless(self, event: Event, seconds: float, work: Callable[[], None]) -> None:
+        def wait_and_work() -> None:
+            if not event.wait(seconds):
+                work()
+
+        self.start(wait_and_work)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         import asyncio

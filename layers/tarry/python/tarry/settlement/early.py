@@ -55,7 +55,7 @@ class EarlyWaits:
             self._some.set()
         if starts:
             try:
-                self._invocation.world.threads.start(self._work)
+                self._invocation.world.threads.start_unless(self._over, EARLY_SECONDS, self._work)
             except RuntimeError:  # the process may have no more threads: the delays are set after the batch
                 self._is_over = True
 
@@ -86,9 +86,6 @@ class EarlyWaits:
 
     def _work(self) -> None:
         while True:
-            self._some.wait()
-            if self._over.wait(EARLY_SECONDS):
-                return
             with self._lock:
                 if self._is_over:
                     return
@@ -106,3 +103,6 @@ class EarlyWaits:
             finally:
                 self._under_way = []
                 self._idle.set()
+            self._some.wait()
+            if self._over.wait(EARLY_SECONDS):
+                return

@@ -34,6 +34,7 @@ class History:
         self.keeps = keep
         """Whether the events are kept."""
         self._listeners: list[Callable[[HistoryEvent], None]] = []
+        self._listeners_to: dict[str, list[Callable[[HistoryEvent], None]]] = {}
         self.events: list[HistoryEvent] = []
         """Empty with ``keep=False``."""
         self.recorded = 0
@@ -45,15 +46,22 @@ class History:
         """The request id of the invocation that makes the current request over HTTP, if known; recorded with each
         event."""
 
-    def listen(self, callback: Callable[[HistoryEvent], None]) -> None:
-        """Call ``callback`` with each event while it is recorded.
+    def listen(self, callback: Callable[[HistoryEvent], None], *what: str) -> None:
+        """Call ``callback`` with each event while it is recorded, or with the events of these names only.
 
         The callback must be quick and must not change the simulation; it can schedule an action to do that later.
         """
-        self._listeners.append(callback)
+        if not what:
+            self._listeners.append(callback)
+        for name in what:
+            self._listeners_to.setdefault(name, []).append(callback)
 
     def record(self, what: str, **fields: Any) -> None:
         """Add an event at the current time."""
+        self.add(what, fields)
+
+    def add(self, what: str, fields: dict[str, Any]) -> None:
+        """Add an event as `record` does, with a dict for its fields: for the events that each message has."""
         if self.by is not None:
             fields["by"] = self.by
         if self.invocation is not None:
@@ -64,3 +72,6 @@ class History:
             self.events.append(event)
         for notify in self._listeners:
             notify(event)
+        if what in self._listeners_to:
+            for notify in self._listeners_to[what]:
+                notify(event)

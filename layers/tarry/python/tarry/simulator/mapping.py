@@ -263,18 +263,18 @@ class EventSourceMapping:
     def _ended(self, batch: GatheredBatch, result: InvocationResult) -> None:
         if result.kind == "throttled":
             return self._throttled(batch)
-        now, running = self._scheduler.now, len(self._running)
-        failed, why = self._failed(batch, result)
-        ignored = self._ignored(batch, result)
-        each = batch_error(result.value, batch.ids) if result.kind == "error" else None
+        now, running, ids = self._scheduler.now, len(self._running), batch.ids
+        failed, why = self._failed(ids, result)
+        ignored = self._ignored(ids, result)
+        each = batch_error(result.value, ids) if result.kind == "error" else None
         self._history.record(
             "answered",
             function=self.settings.function,
             queue=self._name,
             request_id=result.request_id,
             kind=result.kind,
-            failed=[message_id for message_id in batch.ids if message_id in failed],
-            ignored=[message_id for message_id in batch.ids if message_id in ignored],
+            failed=[message_id for message_id in ids if message_id in failed],
+            ignored=[message_id for message_id in ids if message_id in ignored],
             why=why if each is None else each.summary,
             **({} if each is None else {"errors": each.by_id}),
         )
@@ -286,9 +286,8 @@ class EventSourceMapping:
         self._launch()
         self._poll()
 
-    def _failed(self, batch: GatheredBatch, result: InvocationResult) -> tuple[frozenset[str], str]:
+    def _failed(self, ids: list[str], result: InvocationResult) -> tuple[frozenset[str], str]:
         """Return the ids of the failed messages, and the reason if the whole batch failed."""
-        ids = batch.ids
         if result.kind != "returned":
             return frozenset(ids), result.text
         if not self.settings.reports_failures:
@@ -298,11 +297,11 @@ class EventSourceMapping:
         except WholeBatchFailed as error:
             return frozenset(ids), str(error)
 
-    def _ignored(self, batch: GatheredBatch, result: InvocationResult) -> frozenset[str]:
+    def _ignored(self, ids: list[str], result: InvocationResult) -> frozenset[str]:
         """Return the ids of messages that are reported as failed, but deleted for want of `ReportBatchItemFailures`."""
         if result.kind != "returned" or self.settings.reports_failures:
             return frozenset()
-        return ids_named(result.value, batch.ids)
+        return ids_named(result.value, ids)
 
     def _throttled(self, batch: GatheredBatch) -> None:
         """Retry the invocation with growing pauses; drop the batch when its messages become visible again."""

@@ -42,7 +42,8 @@ class Lineage:
         """For each message that a function sent, by delivery id: the number of invocations of each function."""
         self._batches: dict[str, tuple[str, Mapping[str, str]]] = {}
         """For each running invocation, by request id: its function, and the bodies of its batch by delivery id."""
-        history.listen(self._on_event)
+        history.listen(self._on_sent, "sent")
+        history.listen(self._on_gone, "deleted", "expired", "purged", "moved")
 
     def begin(self, request_id: str, function: str, event: Any) -> None:
         """Remember an invocation that begins, with the messages of its event."""
@@ -69,18 +70,21 @@ class Lineage:
         )
         return True
 
-    def _on_event(self, event: HistoryEvent) -> None:
-        if event.what == "sent" and (batch := self._sender(event)) is not None:
+    def _on_sent(self, event: HistoryEvent) -> None:
+        if (batch := self._sender(event)) is not None:
             function, bodies = batch
             parents = [each for each, body in bodies.items() if body == event.fields["body"]] or bodies
             chains = [self._invocations.get(each, {}) for each in parents]
             chain = {name: max(each.get(name, 0) for each in chains) for each in chains for name in each}
             self._invocations[event.fields["delivery_id"]] = {**chain, function: chain.get(function, 0) + 1}
-        elif event.what in ("deleted", "expired", "purged", "moved"):
-            self._invocations.pop(event.fields["delivery_id"], None)
+
+    def _on_gone(self, event: HistoryEvent) -> None:
+        self._invocations.pop(event.fields["delivery_id"], None)
 
     def _sender(self, event: HistoryEvent) -> tuple[str, Mapping[str, str]] | None:
         """Return the function and the batch of the invocation that sent a message; None for any other sender."""
+        if not self._batches:
+            return None
         names: Iterable[str] = (event.fields.get("invocation", ""), event.fields.get("by", ""))
         return next((self._batches[each] for each in names if each in self._batches), None)
 

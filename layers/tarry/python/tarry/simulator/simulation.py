@@ -18,7 +18,7 @@ from tarry.simulator.virtual_event import VirtualEvent
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
-    from tarry.world import Fire
+    from tarry.world import Event, Fire
 
 _PATCHED: list[tuple[Any, str]] = [
     (time, "sleep"),
@@ -116,6 +116,10 @@ class SimulatedThreads:
 
     def start(self, work: Callable[[], None]) -> Actor:
         return self._actors.start(work)
+
+    def start_unless(self, event: "Event", seconds: float, work: Callable[[], None]) -> None:
+        assert isinstance(event, VirtualEvent)
+        self._actors.start_unless(event, seconds, work)
 
     def event(self) -> VirtualEvent:
         return VirtualEvent(self._actors)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tarry.simulator.actors import Actor, Actors
+    from tarry.simulator.scheduler import Timer
 
 
 class PendingWait:
@@ -26,6 +27,7 @@ class VirtualEvent:
         self._actors = actors
         self._set = False
         self._pending: list[PendingWait] = []
+        self._timers: list[Timer] = []
 
     def is_set(self) -> bool:
         return self._set
@@ -33,10 +35,19 @@ class VirtualEvent:
     def set(self) -> None:
         self._actors.current()  # raises for a thread that is not an actor
         self._set = True
+        while self._timers:
+            self._timers.pop().cancel()
         pending, self._pending = self._pending, []
         for wait in pending:
             wait.occurred = True
             self._actors.scheduler.after(0, partial(wait.actor.process.resume, wait))
+
+    def prevent(self, timer: Timer) -> None:
+        """Cancel a timer when the event is set, or now if it is set."""
+        if self._set:
+            timer.cancel()
+        else:
+            self._timers.append(timer)
 
     def clear(self) -> None:
         self._set = False

@@ -48,6 +48,8 @@ def requests_of(entries: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 def message_size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
     """Return the size in bytes as SQS counts it: the body, and the names, types and values of the attributes."""
+    if not attributes:
+        return utf8_length(body)
     return utf8_length(body) + sum(
         utf8_length(name) + utf8_length(attribute["DataType"]) + _value_length(attribute)
         for name, attribute in attributes.items()

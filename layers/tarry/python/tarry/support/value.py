@@ -32,7 +32,8 @@ class Value:
     def __init__(self, *values: Any, **fields: Any) -> None:
         names, given = self._names, self.__dict__
         if len(values) == len(names) and not fields:
-            given.update(zip(names, values, strict=True))
+            for name, value in zip(names, values, strict=True):  # faster than `update`
+                given[name] = value
             return
         given.update(zip(names, values, strict=False))
         given.update(fields)

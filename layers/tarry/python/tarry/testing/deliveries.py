@@ -21,6 +21,7 @@ DONE = frozenset({"ack", "discard"})
 """Verdicts after which a message is finished."""
 FAILED = frozenset({"fail", "retry", "reject"})
 GONE = ("deleted", "expired", "purged")
+LEFT = (*GONE, "moved")
 TRANSFERS = frozenset({"carried", "failure", "hops"})
 """Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
 
@@ -252,6 +253,7 @@ class MessageCopy:
                 self.deliveries.append(delivery)
                 self._by_count.setdefault(delivery.count, delivery)
                 self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
+                return
             case "visibility_changed":
                 self.changes.append(event)
                 self.changes_by_handle.setdefault((fields.get("receipt_handle"), fields.get("by")), []).append(event)
@@ -262,7 +264,7 @@ class MessageCopy:
                 self.end = None
         if self.end is None and (event.what in GONE or "new_delivery_id" in fields):
             self.end = event
-        if self.left_at is None and event.what in (*GONE, "moved"):
+        if self.left_at is None and event.what in LEFT:
             self.left_at = float(fields.get("expired_at", event.at))
 
     def shorten(self, most: int) -> list[ObservedInvocation]:

@@ -233,6 +233,8 @@ class FaultyPort(SqsPort):
 
     def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         answer = super()._answer(operation, parameters)
+        if not self._faults.are_left:
+            return answer
         if operation == "ReceiveMessage":
             for message in answer.get("Messages", ()):
                 self._deliver_again_if_struck(message["ReceiptHandle"])

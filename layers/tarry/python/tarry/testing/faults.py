@@ -123,6 +123,11 @@ class Faults:
         )
         return fault
 
+    @property
+    def are_left(self) -> bool:
+        """Whether any fault was added, and not cleared."""
+        return bool(self._left)
+
     def clear(self) -> None:
         """Remove all faults."""
         self._left.clear()

@@ -45,6 +45,7 @@ class HistoryFacts:
         self._take: dict[str, Callable[[HistoryEvent], None]] = {
             "sent": self._sent,
             "received": self._received,
+            "deleted": self._went_on,
             "invoked": self._invoked,
             "run_started": self._ran,
             "verdict": self._gave_verdict,
@@ -63,6 +64,12 @@ class HistoryFacts:
     def take(self, event: HistoryEvent) -> None:
         """Note the facts of the next event."""
         self._take.get(event.what, self._goes_on)(event)
+
+    def take_all(self, events: Iterable[HistoryEvent]) -> None:
+        """Note the facts of events, as `take` does."""
+        handlers, other = self._take, self._goes_on
+        for event in events:
+            handlers.get(event.what, other)(event)
 
     def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
         return [self.copies[each] for each in delivery_ids if each in self.copies]
@@ -122,9 +129,13 @@ class HistoryFacts:
         if invocation is not None:
             self._of_invocation(invocation, event)
         if invocation is None or event.what == "garbled":
-            copy = self.copies.get(fields.get("delivery_id", ""))
-            if copy is not None:
-                self._of_copy(copy, event)
+            self._went_on(event)
+
+    def _went_on(self, event: HistoryEvent) -> None:
+        """Note an event of a copy."""
+        copy = self.copies.get(event.fields.get("delivery_id", ""))
+        if copy is not None:
+            self._of_copy(copy, event)
 
     def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
         copy.take(event)

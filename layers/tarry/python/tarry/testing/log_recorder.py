@@ -33,7 +33,8 @@ class _LogRecorder(logging.Handler):
             return
         who = {} if call is None else {"request_id": call.request_id}
         what = "transition_logged" if fields.get("state") and fields.get("delivery_id") else "problem"
-        self._history.record(what, **{name: fields[name] for name in FIELDS if fields.get(name) is not None}, **who)
+        shown = {name: value for name in FIELDS if (value := fields.get(name)) is not None}
+        self._history.add(what, shown | who)
 
 
 class _KilledProcessFilter(logging.Filter):

@@ -84,6 +84,9 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
             except BaseException as error:
                 watching.end(error)
                 raise
+            if result is None:
+                watching.end(None)
+                return None
             if is_awaitable(result):
                 return watching.await_result(result)
             watching.returned(result)
@@ -120,23 +123,24 @@ class _Watch:
         self._history = history = handler.history
         self._number = history.recorded
         self._subject = subject
-        messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
-        self._deliveries = [delivery_of(message) for message in messages]
+        self._is_batch = not isinstance(subject, Message)
+        self._deliveries = [delivery_of(each) for each in subject] if self._is_batch else [delivery_of(subject)]
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         listen_to_verdicts(self._deliveries, self)
-        history.record(
-            "run_started",
-            run=self._number,
-            function=handler.consumer.name,
-            request_id=self._request_id,
-            messages={
-                intern(each.delivery_id): RunMessage(
-                    intern(each.id), each.receive_count, each.attempt, _is_exact(each), handler.terms(each)
-                )
-                for each in self._deliveries
-            },
-            is_batch=isinstance(subject, Batch),
-        )
+        run_messages = {
+            intern(each.delivery_id): RunMessage(
+                intern(each.id), each.receive_count, each.attempt, _is_exact(each), handler.terms(each)
+            )
+            for each in self._deliveries
+        }
+        fields = {
+            "run": self._number,
+            "function": handler.consumer.name,
+            "request_id": self._request_id,
+            "messages": run_messages,
+            "is_batch": self._is_batch,
+        }
+        history.add("run_started", fields)
 
     def now(self) -> float:
         return self._history.now()
@@ -176,17 +180,19 @@ class _Watch:
         """Record the end of the call, unless its process was killed."""
         if raised is not None and is_a(raised, (Killed, GeneratorExit)):
             return
-        if isinstance(self._subject, Message):
-            verdicts = [_verdict(self._deliveries[0], self._deliveries[0].verdict, raised)]
-        else:
-            verdicts = list(_verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict))
-        self._history.record(
-            "run_ended",
-            run=self._number,
-            request_id=self._request_id,
-            how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",
-            verdicts={intern(each.delivery.delivery_id): self._given(each) for each in verdicts},
-        )
+        how = "returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}"
+        fields = {"run": self._number, "request_id": self._request_id, "how": how, "verdicts": self._verdicts(raised)}
+        self._history.add("run_ended", fields)
+
+    def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
+        """Return the verdicts on the messages of the call, by delivery id."""
+        if self._is_batch:
+            verdicts = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
+            return {intern(each.delivery.delivery_id): self._given(each) for each in verdicts}
+        [delivery] = self._deliveries
+        is_ack = raised is None and delivery.verdict is None
+        given = ACK if is_ack else self._given(_verdict(delivery, delivery.verdict, raised))
+        return {intern(delivery.delivery_id): given}
 
     def _given(self, verdict: _Verdict) -> RunVerdict:
         """Return a verdict as the history has it."""

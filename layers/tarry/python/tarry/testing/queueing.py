@@ -62,7 +62,8 @@ class Queues:
         if not self.parts.keep(MESSAGES, self._sends):
             return outgoing.stable_id or world.new_id()
         try:
-            answer = self._sqs.call("SendMessage", {"QueueUrl": self._sqs.url(name), **outgoing.parameters})
+            # `pack` has checked what `call` would check.
+            answer = self._sqs.answer("SendMessage", {"QueueUrl": self._sqs.url(name), **outgoing.parameters})
         except SqsError as error:
             raise ValueError(f"SQS refuses the message to {name!r}: {error.message}") from error
         return outgoing.stable_id or str(answer["MessageId"])

@@ -31,14 +31,15 @@ class RecordedHistory(HistoryFacts):
         super().__init__()
         self.events = list(events)
         self.settled = settled
-        for event in self.events:
-            self.take(event)
+        self.take_all(self.events)
         for invocation in self.invocations.values():
             _note_other_copies(invocation)
         self._senders: dict[str, _Sender] = {}
         for copy in self.copies.values():
-            if (sender := self._sender(copy.sent)) is not None:
+            if copy.sender is not None and (sender := self._sender(copy.sent)) is not None:
                 sender.trace(copy)
+            if copy.came_from is None and copy.redriven_from is None:
+                continue
             origin, before = copy.came_from, copy.before
             if (origin is not None and origin.other_copies) or (before is not None and before.has_unclear_origin):
                 copy.has_unclear_origin = True
@@ -118,11 +119,11 @@ class RecordedHistory(HistoryFacts):
 
 
 def _note_other_copies(invocation: ObservedInvocation) -> None:
+    if len({delivery.copy.id for delivery in invocation.deliveries.values()}) == len(invocation.deliveries):
+        return
     by_id: dict[str, list[ObservedDelivery]] = {}
     for delivery in invocation.deliveries.values():
         by_id.setdefault(delivery.copy.id, []).append(delivery)
-    if len(by_id) == len(invocation.deliveries):
-        return
     for other_copies in by_id.values():
         for delivery in other_copies:
             delivery.other_copies = [each for each in other_copies if each is not delivery]

@@ -36,7 +36,8 @@ def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
     attributes: Attributes = entry.get("MessageAttributes") or {}
     if not body:
         raise missing("MessageBody")
-    _check_attributes(attributes)
+    if attributes:
+        _check_attributes(attributes)
     if message_size(body, attributes) > maximum_bytes:
         text = f"One or more parameters are invalid. Reason: Message must be shorter than {maximum_bytes} bytes."
         raise SqsError("InvalidParameterValue", text)
@@ -45,7 +46,8 @@ def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
     except ValueError:
         raise SqsError("InvalidMessageContents", _CHARACTERS) from None
     for parameter in ("MessageGroupId", "MessageDeduplicationId"):
-        check_id(parameter, entry.get(parameter))
+        if parameter in entry:
+            check_id(parameter, entry[parameter])
     delay = entry.get("DelaySeconds")
     if delay is not None and not 0 <= delay <= MAX_DELAY_SECONDS:
         raise invalid(delay, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {MAX_DELAY_SECONDS}.")

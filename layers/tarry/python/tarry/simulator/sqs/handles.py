@@ -20,8 +20,9 @@ class Receipt(NamedTuple):
     """The message's id, for the history: the message may be deleted by now."""
 
 
-def handle_of(receipt: Receipt) -> str:
-    return b2a_base64("receipt:{}:{}:{}:{}".format(*receipt).encode(), newline=False).decode()
+def handle_of(queue: int, position: int, receive_count: int, delivery_id: str) -> str:
+    """Return the receipt handle with the contents of a `Receipt`."""
+    return b2a_base64(f"receipt:{queue}:{position}:{receive_count}:{delivery_id}".encode(), newline=False).decode()
 
 
 def read_handle(handle: str, queue: int) -> Receipt:

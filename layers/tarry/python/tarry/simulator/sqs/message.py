@@ -54,19 +54,24 @@ class StoredMessage:
 
     def system_attributes(self) -> dict[str, str]:
         """Return all system attributes that apply."""
-        first_received_at = self.first_received_at
         attributes = {
             "SenderId": SENDER_ID,
             "SentTimestamp": _milliseconds(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
-            "ApproximateFirstReceiveTimestamp": None if first_received_at is None else _milliseconds(first_received_at),
-            "SequenceNumber": self.sequence_number,
-            "MessageGroupId": self.group,
-            "MessageDeduplicationId": self.deduplication_id,
-            "AWSTraceHeader": self.trace_header,
-            "DeadLetterQueueSourceArn": self.dead_letter_source,
         }
-        return {name: value for name, value in attributes.items() if value is not None}
+        if self.first_received_at is not None:
+            attributes["ApproximateFirstReceiveTimestamp"] = _milliseconds(self.first_received_at)
+        if self.sequence_number is not None:
+            attributes["SequenceNumber"] = self.sequence_number
+        if self.group is not None:
+            attributes["MessageGroupId"] = self.group
+        if self.deduplication_id is not None:
+            attributes["MessageDeduplicationId"] = self.deduplication_id
+        if self.trace_header is not None:
+            attributes["AWSTraceHeader"] = self.trace_header
+        if self.dead_letter_source is not None:
+            attributes["DeadLetterQueueSourceArn"] = self.dead_letter_source
+        return attributes
 
     def as_received(self, receipt_handle: str, asked: RequestedAttributes) -> dict[str, Any]:
         """Return the message as in the answer to a ReceiveMessage, with the requested attributes."""

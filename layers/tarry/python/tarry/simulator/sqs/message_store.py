@@ -64,6 +64,8 @@ class MessageStore:
 
     def next_visible_at(self) -> float | None:
         """Return when the next message in flight, delayed message or duplicate becomes visible."""
+        if self._quiet_until == math.inf:
+            return None
         first = self._next_heap()
         return None if first is None else first[0]
 

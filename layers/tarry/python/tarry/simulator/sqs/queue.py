@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.simulator.sqs import contents
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid
-from tarry.simulator.sqs.handles import Receipt, handle_of, read_handle
+from tarry.simulator.sqs.handles import handle_of, read_handle
 from tarry.simulator.sqs.message import StoredMessage
 from tarry.simulator.sqs.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tarry.simulator.sqs.handles import Receipt
     from tarry.simulator.sqs.message_store import Depth
     from tarry.simulator.sqs.order import ReceiveOrder
     from tarry.simulator.sqs.queue_context import QueueContext
@@ -135,17 +136,18 @@ class SimulatedQueue(ABC):
         return message
 
     def _record_sent(self, message: StoredMessage, origin: str) -> None:
-        self._record(
-            "sent",
-            message,
-            origin=origin,
-            body=message.body,
-            attributes=message.attributes,
-            group=message.group,
-            trace_header=message.trace_header,
-            deduplication_id=message.deduplication_id,
-            visible_at=message.visible_at,
-        )
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "origin": origin,
+            "body": message.body,
+            "attributes": message.attributes,
+            "group": message.group,
+            "trace_header": message.trace_header,
+            "deduplication_id": message.deduplication_id,
+            "visible_at": message.visible_at,
+        }
+        self._context.history.add("sent", fields)
 
     def _place(self, message: StoredMessage) -> None:
         self._store.add(message)
@@ -209,23 +211,24 @@ class SimulatedQueue(ABC):
 
     def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
         now = self._context.now()
-        extra = {"duplicate": True} if message.next_is_duplicate else {}
-        message.next_is_duplicate = False
+        is_duplicate, message.next_is_duplicate = message.next_is_duplicate, False
         message.receive_count += 1
         message.received_at = now
         if message.first_received_at is None:
             message.first_received_at = now
-        handle = handle_of(Receipt(self.number, message.position, message.receive_count, message.delivery_id))
+        handle = handle_of(self.number, message.position, message.receive_count, message.delivery_id)
         self._set_visible_at(message, now + visibility_seconds)
-        self._record(
-            "received",
-            message,
-            receive_count=message.receive_count,
-            receipt_handle=handle,
-            visible_until=message.visible_at,
-            group=message.group,
-            **extra,
-        )
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receive_count": message.receive_count,
+            "receipt_handle": handle,
+            "visible_until": message.visible_at,
+            "group": message.group,
+        }
+        if is_duplicate:
+            fields["duplicate"] = True
+        self._context.history.add("received", fields)
         return handle
 
     def _set_visible_at(self, message: StoredMessage, at: float) -> None:
@@ -296,7 +299,13 @@ class SimulatedQueue(ABC):
             return
         if self._store.delete(message):
             self._context.changed(self)
-        self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receipt_handle": handle,
+            "receive_count": receipt.receive_count,
+        }
+        self._context.history.add("deleted", fields)
 
     def purge(self) -> None:
         """Delete all messages.

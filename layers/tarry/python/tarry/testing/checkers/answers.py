@@ -66,41 +66,73 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
         if not invocation.ended_well or invocation.answered is None:
             continue
         made = Counter(request.fields["operation"] for request in invocation.requests)
-        for operation, most in _budget(invocation, history).items():
-            if made[operation] > most:
+        for operation, most_of in BUDGET.items():
+            if made[operation] and made[operation] > (most := most_of(invocation, history)):
                 text = f"{made[operation]} {operation}, of at most {most}, for a batch of {len(invocation.batch)}"
                 yield Violation("requests keep their budget", request_id, text, invocation.answered.at)
 
 
-def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[str, int]:
-    sent, failed = len(invocation.sent), len(invocation.failed)
-    beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
-    is_fifo = any(copy.is_fifo for copy in invocation.copies)
-    retried = len(invocation.refusals)
-    before, keepalives = _delivered_before(invocation), _keepalives(invocation)
+def _most_sends(invocation: ObservedInvocation, history: RecordedHistory) -> int:
+    return _sends(invocation) + len(invocation.refusals)
+
+
+def _most_deletes(invocation: ObservedInvocation, history: RecordedHistory) -> int:
+    before = _delivered_before(invocation)
+    # Once more before and after the message for which an attempt store failed.
+    of_store = 2 if _is_fifo(invocation) and history.uses_attempt_store and before else 0
+    return _sends(invocation) + _early_deletes(invocation, before) + _keepalives(invocation) + of_store
+
+
+def _most_changes(invocation: ObservedInvocation, history: RecordedHistory) -> int:
+    """The most changes of visibility.
+
+    In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive; short
+    waits, one request a second (C11).
+    """
+    failed, batch = len(invocation.failed), len(invocation.batch)
+    before, keepalives, is_fifo = _delivered_before(invocation), _keepalives(invocation), _is_fifo(invocation)
+    return (
+        math.ceil(failed / 10)
+        + (failed > 0)
+        + sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
+        + _sends(invocation)
+        + math.ceil((batch if is_fifo else before if before > 1 else 0) / 10)
+        + keepalives * math.ceil(batch / 10)
+        + min(failed, _early_requests(invocation))
+        + _extensions(invocation)
+    )
+
+
+def _most_look_ups(invocation: ObservedInvocation, history: RecordedHistory) -> int:
+    return 0 if _is_clean(invocation) and not _keepalives(invocation) else 2 * len(history.queues)
+
+
+BUDGET = {
+    "SendMessageBatch": _most_sends,
+    "DeleteMessageBatch": _most_deletes,
+    "ChangeMessageVisibilityBatch": _most_changes,
+    "GetQueueAttributes": _most_look_ups,
+}
+"""The most requests of an invocation, by operation."""
+
+
+def _sends(invocation: ObservedInvocation) -> int:
+    """The requests for the copies that were sent, without retries."""
+    sent = len(invocation.sent)
+    if not sent or _is_fifo(invocation):
+        return sent
     routes = len({event.fields["queue"] for event in invocation.sent})
     fallbacks = any(_is_fallback(event) for each in invocation.deliveries.values() for event in each.log_lines)
-    early = 0 if is_fifo else math.ceil(_seconds(invocation))
-    sends = sent if is_fifo else (routes + fallbacks) * math.ceil(sent / 10) + min(sent, early)
-    return {
-        "SendMessageBatch": sends + retried,
-        # Once more before and after the message for which an attempt store failed.
-        "DeleteMessageBatch": sends
-        + _early_deletes(invocation, before)
-        + keepalives
-        + (2 if is_fifo and history.uses_attempt_store and before else 0),
-        # In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive;
-        # short waits, one request a second (C11).
-        "ChangeMessageVisibilityBatch": math.ceil(failed / 10)
-        + (failed > 0)
-        + beyond
-        + sends
-        + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
-        + keepalives * math.ceil(len(invocation.batch) / 10)
-        + min(failed, early)
-        + _extensions(invocation, history),
-        "GetQueueAttributes": 0 if _is_clean(invocation, history) and not keepalives else 2 * len(history.queues),
-    }
+    return (routes + fallbacks) * math.ceil(sent / 10) + min(sent, _early_requests(invocation))
+
+
+def _early_requests(invocation: ObservedInvocation) -> int:
+    """The most requests for short waits while the batch ran: one a second, and none on FIFO."""
+    return 0 if _is_fifo(invocation) else math.ceil(_seconds(invocation))
+
+
+def _is_fifo(invocation: ObservedInvocation) -> bool:
+    return any(copy.is_fifo for copy in invocation.copies)
 
 
 def _delivered_before(invocation: ObservedInvocation) -> int:
@@ -123,7 +155,7 @@ def _keepalives(invocation: ObservedInvocation) -> int:
     return 0 if every is None else int(_seconds(invocation) / every)
 
 
-def _extensions(invocation: ObservedInvocation, history: RecordedHistory) -> int:
+def _extensions(invocation: ObservedInvocation) -> int:
     """The number of times that handlers extended the message they were working on (SPEC I6)."""
     times = set()
     for delivery in invocation.deliveries.values():
@@ -145,11 +177,10 @@ def _is_fallback(event: HistoryEvent) -> bool:
     return "not_sent" in fields and ("sent_to" in fields or "dead_letter_queue" in fields)
 
 
-def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
+def _is_clean(invocation: ObservedInvocation) -> bool:
     """Whether all messages were fresh and succeeded; one that failed and was dropped did not succeed."""
-    receives = invocation.handler_called.fields["receives"] if invocation.handler_called else []
+    if invocation.failed or invocation.sent or _delivered_before(invocation):
+        return False
     failed_once = any(run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.messages)
     failed_once |= any("error" in event.fields for each in invocation.deliveries.values() for event in each.log_lines)
-    return (
-        not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
-    )
+    return not failed_once

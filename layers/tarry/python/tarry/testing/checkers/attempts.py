@@ -38,7 +38,7 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
                     expected = str(most) if least == most else f"{least} to {most}"
                     text = f"its run has the attempt {attempt}, not {expected}"
                     yield violation("attempts are counted", copy, text, run.began.at)
-            failed += _has_failed(delivery)
+            failed += copy.is_fifo and _has_failed(delivery)
 
 
 def _has_failed(delivery: ObservedDelivery) -> bool:

@@ -37,7 +37,8 @@ def delays_are_kept(history: RecordedHistory) -> Found:
     """
     for copy in history.copies.values():
         for delivery in copy.deliveries:
-            yield from _check_delay(delivery, history)
+            if delivery.sends or delivery.was_reported:
+                yield from _check_delay(delivery, history)
         for delivery, following in pairwise(copy.deliveries):
             changes = [
                 event for event in delivery.visibility_changes if event.at <= following.at
@@ -50,8 +51,6 @@ def delays_are_kept(history: RecordedHistory) -> Found:
 
 def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
     """Check the delay of one delivery, in place or by a copy that waits instead of the message."""
-    if not (delivery.sends or delivery.was_reported):
-        return
     copy, run = delivery.copy, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
@@ -196,9 +195,10 @@ def _due(copy: MessageCopy) -> float:
 def no_message_runs_before_it_is_due(history: RecordedHistory) -> Found:
     """A message that was sent with a long delay does not run before the delay is over."""
     for delivery in history.deliveries():
-        due = float((delivery.copy.record or {}).get("due", 0))
-        if delivery.copy.sent_to.endswith(".fifo"):
+        record = delivery.copy.record
+        if record is None or delivery.copy.sent_to.endswith(".fifo"):
             continue
+        due = float(record.get("due", 0))
         for run in delivery.runs:
             if run.began.at < due - MOMENT:
                 text = f"ran {due - run.began.at:.3f} s before it was due"
