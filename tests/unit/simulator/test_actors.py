@@ -1,10 +1,8 @@
 """Actors: threads that run one at a time, in virtual time, in a reproducible order."""
 
-import signal
 import sys
 import threading
 import time
-from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -18,7 +16,6 @@ from tarry.simulator.errors import Blocked, ForeignThread, WaitsForEver
 from tarry.simulator.process import Killed, Process
 from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
-from tarry.simulator.virtual_event import VirtualEvent
 
 
 def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:
@@ -531,52 +528,10 @@ def test_handing_over_control_is_fast(simulation: Simulation) -> None:
     assert (time.process_time() - began) / (2 * 2 * steps) < 0.001, "it is about 0.00002"
 
 
-# leaders
+# errors, kills, and actors that start later
 
 
-def test_the_thread_of_a_waiting_actor_runs_the_actions_and_resumes_its_actor_without_another_thread(
-    simulation: Simulation,
-) -> None:
-    """To wake a thread takes longer than most actions. The context of the actor is not that of the actions."""
-    variable: ContextVar[str] = ContextVar("variable", default="of the run")
-    ran: list[tuple[str, int, str]] = []
-
-    def note(name: str) -> None:
-        ran.append((name, threading.get_ident(), variable.get()))
-
-    def work() -> None:
-        variable.set("of the actor")
-        note("actor")
-        simulation.clock.sleep(10)
-        note("actor")
-
-    simulation.scheduler.after(5, lambda: note("action"))
-    actor = simulation.actors.start(work)
-    simulation.scheduler.run()
-    names = [("actor", "of the actor"), ("action", "of the run"), ("actor", "of the actor")]
-    assert ran == [(name, actor.ident, value) for name, value in names]
-
-
-def test_leaders_hand_control_back_to_the_one_that_goes_on(simulation: Simulation) -> None:
-    """Each actor leads at its first wait, above those before it. They go on from the bottom, then from the middle."""
-    went_on: list[tuple[str, float, bool]] = []
-
-    def work(name: str, event: VirtualEvent) -> None:
-        while event.wait() and len(went_on) < 6:
-            event.clear()
-            running = simulation.actors.running
-            went_on.append((name, simulation.clock.monotonic(), running is not None and running.ident == get_ident()))
-
-    events = {name: simulation.threads.event() for name in "abc"}
-    for name, event in events.items():
-        simulation.threads.start(partial(work, name, event))
-    for at, name in enumerate("abcbac", 1):
-        simulation.scheduler.after(at, events[name].set)
-    simulation.scheduler.run()
-    assert went_on == [(name, at, True) for at, name in enumerate("abcbac", 1)]
-
-
-def test_an_error_of_an_action_is_raised_by_the_run_whatever_thread_runs_it(simulation: Simulation) -> None:
+def test_an_error_of_an_action_is_raised_by_the_run(simulation: Simulation) -> None:
     woken: list[str] = []
 
     def work(name: str) -> None:
@@ -608,40 +563,9 @@ def test_a_killed_actor_ends_before_the_rest_of_an_action_that_kills(simulation:
         actor.process.kill()
         happened.append("killed")
 
-    simulation.scheduler.after(10, kill, kills=True)
+    simulation.scheduler.after(10, kill)
     simulation.scheduler.run()
     assert happened == ["unwound", "killed"]
-
-
-def test_an_actor_that_blocks_while_another_one_leads_ends_the_run() -> None:
-    simulation = Simulation(patience_seconds=0.1)
-    other = simulation.threads.start(lambda: simulation.clock.sleep(100))
-    simulation.scheduler.after(5, lambda: simulation.threads.start(blocked_forever))
-    with pytest.raises(Blocked, match="in blocked_forever"):
-        simulation.scheduler.run()
-    assert other.is_alive()
-    simulation.scheduler.run()
-    assert not other.is_alive()
-    simulation.close()
-
-
-def test_an_interrupt_from_the_keyboard_ends_the_run_while_an_actor_leads(simulation: Simulation) -> None:
-    """It arrives in the thread that called `run`, which waits; a later run goes on."""
-    main, noticed = get_ident(), threading.Event()
-    actor = simulation.threads.start(lambda: simulation.clock.sleep(100))
-    simulation.scheduler.after(5, lambda: signal.pthread_kill(main, signal.SIGINT))
-    for second in range(6, 60):
-        simulation.scheduler.after(second, lambda: noticed.wait(0.05))
-    with pytest.raises(KeyboardInterrupt):
-        simulation.scheduler.run()
-    noticed.set()
-    assert simulation.clock.monotonic() < 100
-    assert actor.is_alive()
-    simulation.scheduler.run()
-    assert not actor.is_alive()
-
-
-# actors that start later
 
 
 def test_an_actor_that_starts_unless_an_event_is_set_has_no_thread_until_then(simulation: Simulation) -> None:

@@ -2,10 +2,6 @@
 
 An actor runs until it waits (for a time or a `VirtualEvent`) or ends; then it hands control back to the scheduler,
 which resumes it in one of its actions. So a run does not depend on how the operating system schedules threads.
-
-To pass control to another thread takes longer than most actions. So an actor that waits leads: its own thread runs the
-scheduler's actions, until one of them lets this actor go on. If one resumes another actor, that one leads at its next
-wait. So there is a chain of leaders, each of which waits for the next one to hand control back.
 """
 
 import math
@@ -72,7 +68,7 @@ class Actor:
         """Resume the actor if it is still in this wait."""
         if self._wait is wait:
             self._wait = None
-            self._go_on()
+            self._hand_over(self._go.release)
 
     def unwind(self) -> None:
         """Resume the actor so that it ends; its process was killed."""
@@ -80,42 +76,28 @@ class Actor:
             self._end()
         elif self.is_alive():
             self._wait = None
-            self._go_on()
+            self._hand_over(self._go.release)
 
     def interrupt(self, error: BaseException) -> None:
         """Resume the actor with an exception in its wait."""
         if self._wait is not None and not self.process.frozen:
             self._wait, self._error = None, error
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Let the actor run until it hands control back; a leader goes on after the current action."""
-        if self in self._actors.leaders:
-            self._actors.going_on.append(self)
-        else:
             self._hand_over(self._go.release)
 
     def _hand_over(self, go: Work) -> None:
-        actors, scheduler = self._actors, self._actors.scheduler
+        actors = self._actors
         actors.running = self
-        actors.turns += 1
         try:
-            with nullcontext() if actors.leaders else actors.around, self.process.around():
+            with actors.around, self.process.around():
                 go()
-                seen, worked = (scheduler.now, actors.turns), math.inf
+                seen, worked = actors.scheduler.now, math.inf
                 while not self._back.acquire(timeout=actors.patience_seconds):
                     is_runnable, used = usage(self.native_id)
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
-                    progress = scheduler.now, actors.turns
-                    if actors.running is self and seen == progress and not is_starved and not actors.is_excused():
+                    if seen == actors.scheduler.now and not is_starved and not actors.is_excused():
                         self._check_progress()
-                    seen, worked = progress, used
-        except BaseException as error:
-            if actors.running is not self:  # it leads: it hands control back after the current action
-                scheduler.fail(error)
-                if self._back.acquire(timeout=actors.patience_seconds):
-                    return
-            # The actor did not hand control back: give up on its thread.
+                    seen, worked = actors.scheduler.now, used
+        except BaseException:  # the actor did not hand control back: give up on its thread
             actors.running = None
             actors.abandoned.add(self.ident)
             self._end()
@@ -136,38 +118,12 @@ class Actor:
         """Hand control to the scheduler until it resumes this wait."""
         self.check()
         self._wait = wait
-        if self._may_lead():
-            self._actors.scheduler.context.copy().run(self._lead)
-        if self._wait is not None:
-            self._back.release()
-            self._go.acquire()
+        self._back.release()
+        self._go.acquire()
         self.check()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-
-    def _may_lead(self) -> bool:
-        """Return whether this thread may run actions: not with the environment, or the exception, of the actor."""
-        is_bare = self.process.around is nullcontext and sys.exception() is None
-        return is_bare and self._actors.scheduler.failure is None
-
-    def _lead(self) -> None:
-        """Run the scheduler's actions in this thread until a leader goes on, or the run has to stop."""
-        actors, scheduler = self._actors, self._actors.scheduler
-        led_before, scheduler.thread = scheduler.thread, self.ident
-        actors.leaders.append(self)
-        actors.running = None
-        try:
-            while not actors.going_on and scheduler.advance() is None:
-                pass
-        except BaseException as error:  # noqa: BLE001 raised by `Scheduler.run`
-            scheduler.fail(error)
-        actors.leaders.pop()
-        scheduler.thread = led_before
-        if self._wait is None:
-            actors.going_on.remove(self)
-            actors.running = self
-            actors.turns += 1
 
     def check(self) -> None:
         """Raise `Killed` if the process was killed."""
@@ -252,12 +208,6 @@ class Actors:
         self.patience_seconds = patience_seconds
         self.running: Actor | None = None
         """The actor that runs; None while the scheduler itself runs."""
-        self.leaders: list[Actor] = []
-        """The waiting actors whose threads run actions, in turn for the scheduler's own thread; the last one does."""
-        self.going_on: list[Actor] = []
-        """The leaders that were resumed by the current action."""
-        self.turns = 0
-        """The number of times that an actor began to run or went on."""
         self.around: AbstractContextManager[object] = nullcontext()
         """A context manager that is entered while an actor runs."""
         self.is_excused: Callable[[], bool] = lambda: False

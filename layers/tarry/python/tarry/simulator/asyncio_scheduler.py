@@ -38,8 +38,8 @@ class AsyncioScheduler(Scheduler):
     def now(self, now: float) -> None:
         self._now = now
 
-    def at(self, when: float, action: Action, *, kills: bool = False) -> Timer:
-        timer = super().at(when, action, kills=kills)
+    def at(self, when: float, action: Action) -> Timer:
+        timer = super().at(when, action)
         if timer.when < self._armed_for:
             self._arm()
         return timer

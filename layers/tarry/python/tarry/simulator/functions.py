@@ -199,7 +199,7 @@ class Environment:
         start = settings.cold_start_seconds if is_cold else 0.0
         free_start = 0.0 if self._has_died else start
         call.deadline = self._scheduler.now + free_start + settings.timeout_seconds
-        call.timer = self._scheduler.at(call.deadline, partial(self._time_out, call), kills=True)
+        call.timer = self._scheduler.at(call.deadline, partial(self._time_out, call))
         self._scheduler.after(start, partial(self._begin, call, is_cold))
 
     def crash(self, why: str) -> None:

@@ -1,14 +1,13 @@
 """The scheduler of a simulation: a heap of timed actions.
 
 In virtual time, the clock jumps from action to action. In real time (`tarry.simulator.asyncio_scheduler`), the
-scheduler waits for each action. The model code runs in one thread at a time, so it needs no locks.
+scheduler waits for each action. The model code runs on the scheduler's thread only, so it needs no locks.
 """
 
 import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
@@ -19,18 +18,17 @@ START = 1_800_000_000.0
 MIN_CANCELLED_TO_SWEEP = 1_000
 """The number of cancelled timers in the heap up to which they are not removed."""
 
-StopReason = Literal["idle", "until", "limit", "kills"]
+StopReason = Literal["idle", "until", "limit"]
 
 
 class Timer:
     """A scheduled action."""
 
-    __slots__ = ("_scheduler", "action", "kills", "when")
+    __slots__ = ("_scheduler", "action", "when")
 
-    def __init__(self, when: float, action: Action, scheduler: "Scheduler", kills: bool) -> None:
+    def __init__(self, when: float, action: Action, scheduler: "Scheduler") -> None:
         self.when = when
         self.action: Action | None = action
-        self.kills = kills
         self._scheduler = scheduler
 
     def cancel(self) -> None:
@@ -48,35 +46,27 @@ class Scheduler:
         """The time in seconds since the epoch, UTC. It never goes back, and only the scheduler sets it."""
         self.running = False
         self.thread: int | None = None
-        """The id of the thread that runs actions; None while the scheduler does not run."""
-        self._own_thread: int | None = None
+        """The id of the thread in `run`; None while the scheduler does not run."""
         self.around: Callable[[], AbstractContextManager[object]] = nullcontext
         """Makes the context manager that is entered during `run`."""
-        self.context = Context()
-        """The context variables of the caller of `run`, for actions that another thread runs."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._added = 0
         self._cancelled = 0
         self._limit = now
         self._until: Callable[[], bool] | None = None
-        self.failure: BaseException | None = None
-        """The error with which `run` ends after the current action."""
+        self._failure: BaseException | None = None
 
-    def at(self, when: float, action: Action, *, kills: bool = False) -> Timer:
-        """Schedule an action; a time that has passed means now. Actions of the same time run first in, first out.
-
-        ``kills``: it kills a process and then does more, so it runs in the thread of `run`: actors cannot end in the
-        middle of an action that one of them runs.
-        """
+    def at(self, when: float, action: Action) -> Timer:
+        """Schedule an action; a time that has passed means now. Actions of the same time run first in, first out."""
         when = max(when, self.now)
-        timer = Timer(when, action, self, kills)
+        timer = Timer(when, action, self)
         self._added += 1
         heappush(self._heap, (when, self._added, timer))
         return timer
 
-    def after(self, seconds: float, action: Action, *, kills: bool = False) -> Timer:
-        """Schedule an action in ``seconds``: see `at`."""
-        return self.at(self.now + seconds, action, kills=kills)
+    def after(self, seconds: float, action: Action) -> Timer:
+        """Schedule an action in ``seconds``."""
+        return self.at(self.now + seconds, action)
 
     def next_at(self) -> float:
         """Return the time of the next action; infinity if none is left."""
@@ -103,10 +93,15 @@ class Scheduler:
         condition, stop_at = (until, math.inf) if callable(until) else (None, math.inf if until is None else until)
         self._until, self._limit = condition, min(limit, stop_at)
         with self._exclusively():
-            while (stopped := self.advance()) is None:
-                pass
-        if stopped != "limit":
-            return stopped
+            while True:
+                if condition is not None and condition():
+                    return "until"
+                when = self.next_at()
+                if when > self._limit:
+                    break
+                if when == math.inf:
+                    return "idle"
+                self._step()
         if stop_at <= limit:
             self.now = max(self.now, stop_at)
             return "until"
@@ -114,24 +109,6 @@ class Scheduler:
             self.now = max(self.now, limit)
             return "limit"
         return "idle"
-
-    def advance(self) -> StopReason | None:
-        """Run the next action, or return why `run` has to stop; ``"kills"``: only the thread of `run` may run it.
-
-        Raises:
-            BaseException: As `run` does.
-        """
-        if self._until is not None and self._until():
-            return "until"
-        when = self.next_at()
-        if when > self._limit:
-            return "limit"
-        if when == math.inf:
-            return "idle"
-        if self._heap[0][2].kills and self.thread != self._own_thread:
-            return "kills"
-        self._step()
-        return None
 
     def skip_to(self, when: float) -> bool:
         """Advance the time within an action, unless another action is due before then; return whether it did."""
@@ -144,7 +121,7 @@ class Scheduler:
 
     def fail(self, error: BaseException) -> None:
         """Make `run` raise an error as soon as the current action ends. The first error wins."""
-        self.failure = self.failure or error
+        self._failure = self._failure or error
 
     def _step(self) -> None:
         when, _, timer = heappop(self._heap)
@@ -152,8 +129,8 @@ class Scheduler:
         self.now = max(self.now, when)
         if action is not None:
             action()
-        if self.failure is not None:
-            failure, self.failure = self.failure, None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
             raise failure
 
     @contextmanager
@@ -161,10 +138,8 @@ class Scheduler:
         if self.running:
             raise RuntimeError("the scheduler is running already: an action cannot call run")
         self.running, self.thread = True, threading.get_ident()
-        self._own_thread = self.thread
         try:
             with self.around():
-                self.context = copy_context()
                 yield
         finally:
             self.running, self.thread = False, None

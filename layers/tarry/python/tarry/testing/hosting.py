@@ -191,8 +191,7 @@ class Hosting:
         if fault is not None and call is not None:
             match fault.kind:
                 case "crash":
-                    crash = partial(self._crash, fault, call, queue)
-                    self._simulation.scheduler.after(fault.seconds, crash, kills=True)
+                    self._simulation.scheduler.after(fault.seconds, partial(self._crash, fault, call, queue))
                 case "timeout":
                     self._simulation.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
                 case "slow_cpu":
