@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from botocore.exceptions import ClientError
 
 from tarry import ConfigurationError, failed
 from tarry.failed import Canary, Limits, Routes
+from tarry.failed.archive import ArchiveFile
 from tarry.failed.requests import PatientRequests
+from tarry.failed.restoring import restore
 from tarry.failed.wording import lost_leases
 from tarry.testing import Sandbox
 from tests.integration.failed.test_retrying import put
@@ -183,7 +186,7 @@ def test_a_dead_letter_whose_lease_ends_between_send_and_delete_is_deleted_again
         assert (result.outcome, there(sandbox)) == ("retried", [])
     else:
         assert result.error is not None
-        assert result.error.startswith("sent to orders, but not deleted from orders-dlq (its visibility timeout has")
+        assert result.error.startswith("sent to orders, but it may still be in orders-dlq (its visibility timeout had")
     assert there(sandbox, "orders") == ["id-0"]
 
 
@@ -198,3 +201,79 @@ def test_after_canaries_the_others_are_retried_although_their_leases_were_lost(s
         assert inspection.leases.lost
     assert Counter(each.outcome for each in results) == {"retried": 60}
     assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 60)
+
+
+def answers_late(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox, operation: str, seconds: float) -> None:
+    """Let the answers of SQS to an operation, which it has carried out, take so long."""
+    before = PatientRequests._call
+
+    def call(self: PatientRequests, asked: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return before(self, asked, parameters)
+        finally:
+            if asked == operation:
+                sandbox.sleep(seconds)
+
+    monkeypatch.setattr(PatientRequests, "_call", call)
+
+
+@pytest.mark.parametrize("answered_after", [2.5, 20], ids=["during an extension", "after the lease"])
+def test_a_removed_dead_letter_whose_delete_is_answered_late_can_be_restored(
+    sandbox: Sandbox, answered_after: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SQS refuses to extend a dead letter that it has deleted, which does not mean that the delete was in vain."""
+    fill(sandbox, 20)
+    ids = there(sandbox)
+    archive = ArchiveFile(tmp_path / "archive.jsonl")
+    add = archive.add
+
+    def slowly(dead_letters: Any) -> None:
+        add(dead_letters)
+        sandbox.sleep(9)
+
+    monkeypatch.setattr(archive, "add", slowly)
+    with failed.opened("orders-dlq") as inspection:
+        failed.check_may_delete(inspection)
+        answers_late(monkeypatch, sandbox, "delete_message_batch", answered_after)
+        results = failed.remove_dead_letters(inspection, [*inspection.poll(), *inspection.poll()], archive)
+        assert Counter(each.outcome for each in results) == {"deleted": 20}
+        assert inspection.leases.lost == 0
+    archive.close()
+    assert there(sandbox) == []
+    assert Counter(each.outcome for each in restore(archive.path, failed.find("orders-dlq"))) == {"restored": 20}
+    assert there(sandbox) == ids
+
+
+@pytest.mark.parametrize("fault", ["lost_answer", "denied"])
+def test_only_a_dead_letter_whose_delete_sqs_refuses_is_left_out_by_a_restore(
+    sandbox: Sandbox, fault: str, tmp_path: Path
+) -> None:
+    """Without an answer it may be deleted: better restored twice than lost."""
+    fill(sandbox, 1)
+    archive = ArchiveFile(tmp_path / "archive.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        dead_letters = inspection.poll()
+        sandbox.faults.add(fault, operation="DeleteMessageBatch", times=None)
+        [result] = failed.remove_dead_letters(inspection, dead_letters, archive)
+        sandbox.faults.clear()
+    archive.close()
+    assert result.outcome == "failed"
+    if fault == "denied":
+        with pytest.raises(ConfigurationError, match="no dead letter to restore"):
+            list(restore(archive.path, failed.find("orders-dlq")))
+    else:
+        assert there(sandbox) == []
+        assert [each.outcome for each in restore(archive.path, failed.find("orders-dlq"))] == ["restored"]
+    assert there(sandbox) == ["id-0"]
+
+
+def test_a_retry_whose_deletes_are_answered_late_is_reported_as_done(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sandbox, 10)
+    answers_late(monkeypatch, sandbox, "delete_message_batch", 2.5)
+    answers_late(monkeypatch, sandbox, "send_message_batch", 1)
+    with failed.opened("orders-dlq", longest=3) as inspection:
+        results = list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue)))
+    assert Counter(each.outcome for each in results) == {"retried": 10}
+    assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 10)

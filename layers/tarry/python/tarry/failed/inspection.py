@@ -25,7 +25,7 @@ from tarry.failed.requests import LOG, PatientRequests
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code
+from tarry.sqs.refusals import error_code, failed_entries, is_refused_for_good, is_refused_for_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -48,6 +48,31 @@ MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
 
+class InspectionRequests(PatientRequests):
+    """The requests of an inspection. Its leases know which dead letters are being deleted."""
+
+    leases: Leases
+
+    def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if operation != "delete_message_batch":
+            return super()._call(operation, parameters)
+        handles = [each["ReceiptHandle"] for each in parameters["Entries"]]
+        lasted = self.leases.begin_delete(handles)
+        try:
+            answer = super()._call(operation, parameters)
+        except BaseException as error:
+            self.leases.end_delete(handles, (), handles if _is_refusal(error) else ())
+            raise
+        failed = {handles[int(index)]: error for index, error in failed_entries(answer).items()}
+        refused = [each for each, error in failed.items() if _is_refusal(error)]
+        self.leases.end_delete(handles, lasted.difference(failed), refused)
+        return answer
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, Exception) and (is_refused_for_good(error) or is_refused_for_now(error))
+
+
 class Inspection:
     """A dead-letter queue under inspection. Made by `opened`."""
 
@@ -68,9 +93,10 @@ class Inspection:
         self.handled = HandledIds()
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
-        self._requests = PatientRequests()
+        self._requests = InspectionRequests()
         self.lookups = Lookups(self._requests, LOG)
         self.leases = Leases(queue.arn, self.lookups, keepalive, longest, world.current())
+        self._requests.leases = self.leases
         self._stop = stop
         self._world = world.current()
         self._seen: set[str] = set()
@@ -221,16 +247,16 @@ class Inspection:
         record = {**dead_letter.record, "receiptHandle": handle}
         return Delivery(record, dead_letter.delivery_id, self.lookups.requests.invocation)
 
-    def holds(self, delivery: Delivery) -> bool:
-        """Whether its lease has lasted until now. If not, SQS may answer a delete without deleting the message."""
-        return self.leases.holds(delivery.delivery_id, delivery.receipt_handle)
+    def may_be_deleted(self, dead_letter: DeadLetterMessage) -> bool:
+        """Whether a delete may have been carried out: SQS did not answer it, or its lease had ended before it."""
+        return self.leases.is_unsure(dead_letter.delivery_id)
 
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
         """Forget deleted dead letters, which need no release."""
         self._forgotten += self.leases.forget(dead_letter.delivery_id for dead_letter in dead_letters)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
-        """Delete dead letters; return the errors by delivery id (None: its lease was lost, so it may be there)."""
+        """Delete dead letters; return the errors by delivery id (None: its lease had ended, so it may be there)."""
         errors = self._delete(dead_letters)
         lost = [each for each in dead_letters if each.delivery_id in errors and errors[each.delivery_id] is None]
         if again := [each for each in lost if self.leases.handle(each.delivery_id)]:  # it was received again
@@ -255,7 +281,11 @@ class Inspection:
             if isinstance(answer, Exception):
                 errors |= dict.fromkeys((each.delivery_id for each in chunk), answer)
             else:
-                errors |= answer | {each.delivery_id: None for each in chunk if not self.holds(each)}
+                errors |= answer | {
+                    each.delivery_id: None
+                    for each in chunk
+                    if each.delivery_id not in answer and self.leases.is_unsure(each.delivery_id)
+                }
         return errors
 
     def release(self, keep: Collection[str] = ()) -> None:

@@ -85,6 +85,9 @@ class Leases:
         self._chosen: set[str] = set()
         self._ended: set[str] = set()
         self._releasing: set[str] = set()
+        self._ids: dict[str, str] = {}
+        self._deleting: set[str] = set()
+        self._unsure: set[str] = set()
         self._closing: Event | None = None
         self._thread: Thread | None = None
 
@@ -118,11 +121,43 @@ class Leases:
         if lease is not None and lease.until - self._world.clock.time() < self.every:
             self._extend({delivery_id: lease}, self._lookups)
             lease = self._held.get(delivery_id)
-        return None if lease is None else lease.handle
+        if lease is None or lease.until <= self._world.clock.time():
+            return None
+        self._ids[lease.handle] = delivery_id
+        return lease.handle
 
-    def holds(self, delivery_id: str, handle: str | None) -> bool:
-        """Whether the lease with this receipt handle has lasted until now."""
-        lease = self._held.get(delivery_id)
+    def is_unsure(self, delivery_id: str) -> bool:
+        """Whether a delete may have been carried out: SQS did not answer it, or the lease had ended before it."""
+        return delivery_id in self._unsure
+
+    def begin_delete(self, handles: Iterable[str]) -> set[str]:
+        """Extend these dead letters no more, since SQS refuses to extend a deleted one; return the handles that last.
+
+        With the receipt handle of a lease that has ended, SQS answers a delete as if it had deleted the message.
+        """
+        with self._lock:
+            self._deleting.update(handles)
+            return {each for each in handles if self._lasts(each)}
+
+    def end_delete(self, handles: Iterable[str], lasted: Collection[str], refused: Collection[str]) -> None:
+        """Record the answer of a delete.
+
+        ``lasted``: those that SQS says it deleted, and that lasted when it was asked. ``refused``: those that it says
+        it did not delete.
+        """
+        with self._lock:
+            for handle in handles:
+                delivery_id = self._ids.get(handle)
+                lease = None if delivery_id is None else self._held.get(delivery_id)
+                if delivery_id is not None and handle in lasted and lease is not None and lease.handle == handle:
+                    self._unsure.discard(delivery_id)  # it is deleted; the caller forgets it
+                    continue
+                self._deleting.discard(handle)
+                if delivery_id is not None and handle not in refused:
+                    self._unsure.add(delivery_id)
+
+    def _lasts(self, handle: str) -> bool:
+        lease = self._held.get(self._ids.get(handle, ""))
         return lease is not None and lease.handle == handle and lease.until > self._world.clock.time()
 
     def forget(self, delivery_ids: Iterable[str]) -> int:
@@ -130,8 +165,13 @@ class Leases:
         held = 0
         with self._lock:
             for delivery_id in delivery_ids:
-                held += self._held.pop(delivery_id, None) is not None
+                lease = self._held.pop(delivery_id, None)
                 self._chosen.discard(delivery_id)
+                self._unsure.discard(delivery_id)
+                if lease is not None:
+                    held += 1
+                    self._ids.pop(lease.handle, None)
+                    self._deleting.discard(lease.handle)
         return held
 
     def release(self, keep: Collection[str] = ()) -> Iterator[str]:
@@ -168,6 +208,8 @@ class Leases:
 
     def _lose(self, delivery_id: str, lease: Lease) -> None:
         with self._lock:
+            if lease.handle in self._deleting:
+                return  # SQS refuses it because it is deleted
             if self._held.get(delivery_id) is lease:  # not deleted, released or received again in the meantime
                 del self._held[delivery_id]
                 self._ended.add(delivery_id)
@@ -212,7 +254,7 @@ class Leases:
         now, held = self._world.clock.time(), self._held.copy()  # other threads add and remove meanwhile
         ending = []
         for delivery_id, lease in held.items():
-            if lease.due_at > now or delivery_id in self._releasing:
+            if lease.due_at > now or delivery_id in self._releasing or lease.handle in self._deleting:
                 continue
             if lease.until > now:
                 ending.append(delivery_id)

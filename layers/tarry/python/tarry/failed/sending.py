@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry.failed.copies import prepared
-from tarry.failed.removing import delete_patiently
+from tarry.failed.removing import UNSURE, delete_patiently
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.settlement.sending import Sent, send_copies
@@ -119,9 +119,12 @@ def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) 
             error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
             return failed(dead_letter, error)
         return failed(dead_letter, f"not sent to {target}: {sent.error}")
-    if (sent.not_deleted is not None or not inspection.holds(sent.copy.delivery)) and (
+    if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
+        if why == UNSURE:
+            error = f"sent to {target}, but it may still be in {queue} ({why}): if it is, remove it"
+            return failed(dead_letter, error)
         return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
     inspection.forget([dead_letter])
     has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
