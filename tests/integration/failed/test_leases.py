@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_no_request_asks_for_more_than_the_limit_however_many_dead_letters_are_h
         assert lost_leases(inspection) == ""
     assert held(sandbox) == 0
     assert max(asked) == 30
-    assert 1_600 * 2 <= asked[30] <= 1_600 * 5  # received, and extended in the last third of each timeout
+    assert 1_600 * 2 <= asked[30] <= 1_600 * 8  # received, and extended after a third of each timeout
     asked.clear()
     with failed.opened("orders-dlq") as inspection:
         failed.groups(inspection)
@@ -277,3 +278,87 @@ def test_a_retry_whose_deletes_are_answered_late_is_reported_as_done(
         results = list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue)))
     assert Counter(each.outcome for each in results) == {"retried": 10}
     assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 10)
+
+
+def test_leases_are_held_while_extensions_are_throttled_for_less_than_two_thirds_of_them(sandbox: Sandbox) -> None:
+    fill(sandbox, 100)
+    with failed.opened("orders-dlq") as inspection:
+        for _ in inspection.polls():
+            pass
+        sandbox.sleep(5)
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        sandbox.sleep(8)
+        sandbox.faults.clear()
+        sandbox.sleep(10)
+        assert (held(sandbox), len(inspection.leases), inspection.leases.lost) == (100, 100, 0)
+
+
+def test_each_lease_counts_from_its_own_request(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 300 to be extended, in requests of 2 s, the last are asked for 4 s after the first."""
+    fill(sandbox, 300)
+    with failed.opened("orders-dlq", longest=30) as inspection:
+        for _ in inspection.polls(100):
+            pass
+        answers_late(monkeypatch, sandbox, "change_message_visibility_batch", 2)
+        sandbox.sleep(15)
+        untils = sorted({round(each.until) for each in inspection.leases._held.values()})
+        assert untils[-1] - untils[0] >= 4
+        assert held(sandbox) == 300
+        monkeypatch.undo()
+
+
+def test_a_message_that_comes_at_the_end_of_a_wait_as_long_as_its_timeout_is_held(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    with failed.opened("orders-dlq", keepalive=1, longest=1) as inspection:
+        send = failed.inspection.PatientRequests._call
+
+        def late(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+            if operation == "receive_message":
+                sandbox.sleep(1)
+                put(sandbox, "{}", envelope_of("{}", "id-0"))
+            return send(self, operation, parameters)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(PatientRequests, "_call", late)
+            [dead_letter] = inspection.poll()
+        assert inspection.delivery(dead_letter) is not None
+
+
+def test_a_lease_that_could_not_be_extended_in_time_has_no_receipt_handle(sandbox: Sandbox) -> None:
+    fill(sandbox, 1)
+    with failed.opened("orders-dlq", keepalive=10, longest=30) as inspection:
+        [dead_letter] = inspection.poll()
+        inspection.leases.close()
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        sandbox.sleep(22)
+        assert inspection.delivery(dead_letter) is None
+        sandbox.faults.clear()
+
+
+def test_a_throttled_send_is_not_repeated_after_the_lease_has_ended(sandbox: Sandbox) -> None:
+    """Another operator may have sent the dead letter by then."""
+    fill(sandbox, 1)
+    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+    sandbox.faults.add("throttle", operation="SendMessageBatch", times=None)
+    with failed.opened("orders-dlq", longest=6) as inspection:
+        [result] = failed.retry_dead_letters(inspection, inspection.poll(), Routes(inspection.queue))
+        sandbox.faults.clear()
+    assert (result.outcome, there(sandbox), there(sandbox, "orders")) == ("failed", ["id-0"], [])
+    assert "not sent to orders" in str(result.error)
+    assert "its visibility timeout has ended" in str(result.error)
+
+
+def test_a_watch_of_canaries_ends_in_time_and_reports_progress_although_leases_are_lost(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sandbox, 300)
+    answers_late(monkeypatch, sandbox, "receive_message", 0.5)
+    looks: list[float] = []
+    canary = Canary(2, 30, lambda left, total: looks.append(sandbox.now))
+    with failed.opened("orders-dlq", longest=3) as inspection:
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        with pytest.raises(ConfigurationError, match="whether canaries came back to orders-dlq could not be seen"):
+            list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue), canary=canary))
+        sandbox.faults.clear()
+    assert looks[-1] - looks[0] < 30 + 3 + 5
+    assert max(later - sooner for sooner, later in pairwise(looks)) < 8

@@ -53,6 +53,11 @@ class InspectionRequests(PatientRequests):
 
     leases: Leases
 
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        if operation == "send_message_batch":  # `send_patiently` repeats it, if the leases have not ended
+            return self._call(operation, parameters)
+        return super().call(operation, **parameters)
+
     def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if operation != "delete_message_batch":
             return super()._call(operation, parameters)
@@ -159,7 +164,7 @@ class Inspection:
                 for _ in polls:
                     if self.is_stopped or self.is_full or not goes_on():
                         return
-                    dead_letters = self.poll(size)
+                    dead_letters = self.poll(size, None, goes_on)
                     with lock:
                         empty = 0 if dead_letters else empty + 1
                     if not dead_letters:
@@ -174,17 +179,19 @@ class Inspection:
                 if isinstance(error, Exception):
                     raise error
 
-    def poll(self, most: int = MAX_ENTRIES, wait: int | None = None) -> list[DeadLetterMessage]:
+    def poll(
+        self, most: int = MAX_ENTRIES, wait: int | None = None, goes_on: Callable[[], bool] = lambda: True
+    ) -> list[DeadLetterMessage]:
         """Receive new dead letters, waiting up to ``wait`` seconds for one.
 
-        Known ones, whose visibility timeouts have ended, are in flight again, and others are received.
+        Known ones, whose visibility timeouts have ended, are in flight again, and others are received if ``goes_on``.
         """
         while True:
             received = self._receive(most, WAIT_SECONDS if wait is None else wait)
             found = [dead_letter for each in received for dead_letter in self._register(each)]
             self._repeats = 0 if found or not received else self._repeats + len(received)
             self.is_outrun = self._repeats > 0 and self._repeats >= len(self._seen) - self._forgotten
-            if found or not received or self.is_outrun or self.is_full or self.is_stopped:
+            if found or not received or self.is_outrun or self.is_full or self.is_stopped or not goes_on():
                 return found
 
     def dead_letters(self) -> Iterator[DeadLetterMessage]:
@@ -207,11 +214,13 @@ class Inspection:
                 QueueUrl=self.lookups.url(arn),
                 MaxNumberOfMessages=number,
                 VisibilityTimeout=seconds,
-                WaitTimeSeconds=min(wait, max(1, int(self.leases.every))),  # the lease may begin at its start
+                WaitTimeSeconds=wait,
                 MessageSystemAttributeNames=ALL,
                 MessageAttributeNames=ALL,
             )
-            lease = {"since": self._requests.asked_at, "seconds": seconds}
+            # An answer comes soon after the delivery, which may be at the end of a wait as long as the timeout.
+            since = max(self._requests.asked_at, self._world.clock.time() - seconds / INTERVALS)
+            lease = {"since": since, "seconds": seconds}
             return [{**each, "lease": lease} for each in answer.get("Messages", [])]
 
         sizes = [min(MAX_ENTRIES, most - start) for start in range(0, most, MAX_ENTRIES)]
@@ -311,8 +320,9 @@ def opened(
 
     Args:
         name_or_url: The name, URL or ARN of the queue, or the result of `find`.
-        keepalive: A third of a visibility timeout in seconds, 1 to 14400; each is extended in its last third. They
-            get longer with thousands in flight. Messages stay invisible that long if the process is killed.
+        keepalive: A third of a visibility timeout in seconds, 1 to 14400; each is extended once a third has
+            passed. They get longer with thousands in flight. If the process is killed, messages stay invisible that
+            long.
         longest: The longest visibility timeout in seconds, from 1, however many are in flight. Dead letters whose
             timeouts cannot be extended in time become visible, and are received again.
         stop: Called before each step; if it returns True, the operation ends after the current messages.

@@ -3,8 +3,9 @@
 Of each dead letter it keeps the receipt handle, not the body, so the memory of a scan does not grow with the size of
 the messages.
 
-A lease is extended shortly before it ends. With more leases than can be extended in time, some end: those dead letters
-are visible again, and are received again or reported. Dead letters that wait to be sent or deleted are extended first.
+A lease is extended once a third of it has passed, those that end first before others. With more leases than can be
+extended in time, some end: those dead letters are visible again, and are received again or reported. Dead letters that
+wait to be sent or deleted are extended first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.delivery import Delivery
 from tarry.failed.requests import LOG, PatientRequests
+from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_stale_handle
 from tarry.telemetry.logs import WARNING
@@ -29,14 +32,19 @@ if TYPE_CHECKING:
     from tarry.world import Event, Thread, World
 
 INTERVALS = 3
-"""A visibility timeout lasts at least this many keepalive intervals, and is extended in the last part of as many."""
-LOOKS = 5
-"""How often in an interval it is checked which leases end soon, so that an extension can fail and be repeated."""
-MESSAGES_PER_SECOND = 50
-"""Timeouts get longer with more messages in flight, so that at most this many (five requests) are extended a second."""
-EXTENDED_AT_ONCE = 500
-"""The number of messages that are extended together, in parallel requests, before it is checked again which end first.
+"""A visibility timeout lasts at least this many keepalive intervals, and is extended after the first, so that
+extensions can fail for an interval or more.
 """
+LOOKS = 5
+"""How often in an interval it is checked which leases are to be extended."""
+MESSAGES_PER_SECOND = 50
+"""Timeouts get longer with more messages in flight, so that about this many (five requests) for each interval of a
+timeout are extended a second.
+"""
+LOOKED_AT_ONCE = 500
+"""The number of messages that are extended before it is checked again which end first."""
+EXTENDED_AT_ONCE = MAX_ENTRIES * MAX_PARALLEL
+"""The number of messages that are extended together, in parallel requests that are sent at once."""
 RELEASED_AT_ONCE = 1_000
 """The number of messages that are released together, in parallel requests."""
 
@@ -50,8 +58,8 @@ class Lease(NamedTuple):
 
 
 def lease_of(handle: str, since: float, seconds: int) -> Lease:
-    """Return a lease of this length. It is due when a third of it is left, for requests that fail."""
-    return Lease(handle, since + seconds * (1 - 1 / INTERVALS), since + seconds)
+    """Return a lease of this length, to be extended once a third has passed."""
+    return Lease(handle, since + seconds / INTERVALS, since + seconds)
 
 
 class Leases:
@@ -108,6 +116,8 @@ class Leases:
         """Record the last receive of a dead letter."""
         with self._lock:
             self._ended.discard(delivery_id)
+            before = self._held.get(delivery_id)
+            self.lost += before is not None and before.until <= self._world.clock.time()
             self._held[delivery_id] = lease_of(handle, since, seconds)
 
     def choose(self, delivery_id: str) -> None:
@@ -244,7 +254,7 @@ class Leases:
         while not closing.wait(0 if are_more_due else self.every / LOOKS):
             try:
                 due = self._due()
-                are_more_due = self._extend(due, self._extending) > 0 and len(due) == EXTENDED_AT_ONCE
+                are_more_due = self._extend(due, self._extending) > 0 and len(due) == LOOKED_AT_ONCE
             except Exception as error:  # noqa: BLE001 the thread goes on after an error
                 are_more_due = False
                 LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
@@ -261,15 +271,24 @@ class Leases:
             else:
                 self._lose(delivery_id, lease)
         ending.sort(key=lambda each: (each not in self._chosen, held[each].until))
-        return {each: held[each] for each in ending[:EXTENDED_AT_ONCE]}
+        return {each: held[each] for each in ending[:LOOKED_AT_ONCE]}
 
     def _extend(self, due: dict[str, Lease], lookups: Lookups) -> int:
         """Extend leases, and forget those that have ended; return how many were extended."""
+        todo = list(due.items())
+        return sum(
+            self._extend_at_once(dict(todo[start : start + EXTENDED_AT_ONCE]), lookups)
+            for start in range(0, len(todo), EXTENDED_AT_ONCE)
+        )
+
+    def _extend_at_once(self, due: dict[str, Lease], lookups: Lookups) -> int:
         seconds, asked_at, extended = self.seconds(), self._world.clock.time(), 0
+        changes = []
         for delivery_id, lease in due.items():
             if lease.until <= asked_at:
                 self._lose(delivery_id, lease)
-        changes = [self._change(each, lease, seconds) for each, lease in due.items() if lease.until > asked_at]
+            elif self._held.get(delivery_id) is lease and lease.handle not in self._deleting:
+                changes.append(self._change(delivery_id, lease, seconds))
         for changed in change_visibility(changes, self._queue, lookups):
             delivery_id = changed.change.delivery.delivery_id
             lease = due[delivery_id]
