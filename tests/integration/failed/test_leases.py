@@ -329,8 +329,8 @@ def test_a_lease_that_could_not_be_extended_in_time_has_no_receipt_handle(sandbo
     with failed.opened("orders-dlq", keepalive=10, longest=30) as inspection:
         [dead_letter] = inspection.poll()
         inspection.leases.close()
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
         sandbox.sleep(22)
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
         assert inspection.delivery(dead_letter) is None
         sandbox.faults.clear()
 

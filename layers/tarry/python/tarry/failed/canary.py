@@ -26,12 +26,6 @@ WAIT_SECONDS = 5
 """The wait of a poll while the canaries are watched; a signal ends the watch after it."""
 
 
-CANNOT_BE_SEEN = (
-    "whether canaries came back to {} could not be seen: the other dead letters became visible again faster than they "
-    "could be received, so none of them were retried; use a longer --keepalive, or --rate with --max-return"
-)
-
-
 class CanaryReturned(TarryError):
     """Messages that were retried first were dead-lettered again. ``ids`` are theirs, ``sent`` the number sent."""
 
@@ -149,5 +143,9 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
         for found in inspection.in_threads(those_back, MAX_PARALLEL, goes_on=watching):
             returned += found
         if (inspection.is_outrun or clock.monotonic() >= ends_at) and not returned and not inspection.is_stopped:
-            raise ConfigurationError(CANNOT_BE_SEEN.format(inspection.queue))
+            raise ConfigurationError(
+                f"whether canaries came back to {inspection.queue} could not be seen: the other dead letters became "
+                "visible again faster than they could be received, so none of them were retried; use a longer "
+                "--keepalive, or --rate with --max-return"
+            )
     return list(dict.fromkeys(returned))
