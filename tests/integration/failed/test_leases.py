@@ -15,6 +15,7 @@ from tarry.failed.archive import ArchiveFile
 from tarry.failed.requests import PatientRequests
 from tarry.failed.restoring import restore
 from tarry.failed.wording import lost_leases
+from tarry.sqs.client import Requests
 from tarry.testing import Sandbox
 from tests.integration.failed.test_retrying import put
 from tests.unit.failed.dead_letters import envelope_of
@@ -310,16 +311,16 @@ def test_each_lease_counts_from_its_own_request(sandbox: Sandbox, monkeypatch: p
 def test_a_message_that_comes_at_the_end_of_a_wait_as_long_as_its_timeout_is_held(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     with failed.opened("orders-dlq", keepalive=1, longest=1) as inspection:
-        send = failed.inspection.PatientRequests._call
+        call = Requests.call
 
-        def late(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        def late(self: Requests, operation: str, **parameters: Any) -> Any:
             if operation == "receive_message":
                 sandbox.sleep(1)
                 put(sandbox, "{}", envelope_of("{}", "id-0"))
-            return send(self, operation, parameters)
+            return call(self, operation, **parameters)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(PatientRequests, "_call", late)
+            patched.setattr(Requests, "call", late)
             [dead_letter] = inspection.poll()
         assert inspection.delivery(dead_letter) is not None
 
