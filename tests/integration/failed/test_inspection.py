@@ -87,8 +87,8 @@ def test_empty_polls_of_all_threads_end_a_scan(sandbox: Sandbox, monkeypatch: py
     with failed.opened(f"orders-dlq{suffix}") as inspection:
         poll = inspection.poll
 
-        def counted(most: int) -> list[failed.DeadLetterMessage]:
-            found = poll(most)
+        def counted(most: int, *others: Any) -> list[failed.DeadLetterMessage]:
+            found = poll(most, *others)
             receives.append(len(found))
             return found
 

@@ -120,27 +120,29 @@ def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: 
     """
     clock = world.current().clock
     ends_at = clock.monotonic() + seconds
-    threads, returned = MAX_PARALLEL, list[str]()
+    returned: list[str] = []
 
     def those_back(dead_letters: list[DeadLetterMessage]) -> list[str]:
         return [each.id for each in dead_letters if each.id in ids and inspection.handled.is_returned(each)]
 
-    while not returned and not inspection.is_stopped:
+    def watching() -> bool:
         left = ends_at - clock.monotonic()
         canary.watching(max(0.0, left), seconds)
-        if threads > 1:
-            for found in inspection.in_threads(those_back, threads):  # all that are in the queue already
-                returned += found
-                canary.watching(max(0.0, ends_at - clock.monotonic()), seconds)
-            threads = 1
-        elif left <= 0:
-            break
-        else:
-            returned += those_back(inspection.poll(wait=max(1, min(WAIT_SECONDS, int(left)))))
+        return left > 0
+
+    def goes_on() -> bool:
+        return watching() or not inspection.leases.lost
+
+    for found in inspection.in_threads(those_back, MAX_PARALLEL, goes_on=goes_on):  # all that are in the queue already
+        returned += found
+    while not returned and not inspection.is_stopped and watching():
+        wait = max(1, min(WAIT_SECONDS, int(ends_at - clock.monotonic())))
+        returned += those_back(inspection.poll(wait=wait, goes_on=watching))
     if inspection.leases.lost and not returned and not inspection.is_stopped:  # a canary may be behind some of them
-        for found in inspection.in_threads(those_back, MAX_PARALLEL):
+        ends_at = clock.monotonic() + inspection.leases.seconds()  # then those that it received first are visible again
+        for found in inspection.in_threads(those_back, MAX_PARALLEL, goes_on=watching):
             returned += found
-        if inspection.is_outrun and not returned:
+        if (inspection.is_outrun or clock.monotonic() >= ends_at) and not returned and not inspection.is_stopped:
             raise ConfigurationError(
                 f"whether canaries came back to {inspection.queue} could not be seen: the other dead letters became "
                 "visible again faster than they could be received, so none of them were retried; use a longer "

@@ -190,7 +190,7 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
     [sent] = send_patiently(inspection, [copy])
     if sent.error is not None:
         return failed(dead_letter, f"{error}; this failure could not be recorded: {sent.error}")
-    if (sent.not_deleted is not None or not inspection.holds(sent.copy.delivery)) and (
+    if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
         return failed(dead_letter, f"{error}; recorded in a copy, but the old dead letter could not be deleted: {why}")

@@ -25,7 +25,7 @@ from tarry.failed.requests import LOG, PatientRequests
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code
+from tarry.sqs.refusals import error_code, failed_entries, is_refused_for_good, is_refused_for_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -48,6 +48,36 @@ MAX_IN_FLIGHT = 100_000
 """Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
 
+class InspectionRequests(PatientRequests):
+    """The requests of an inspection. Its leases know which dead letters are being deleted."""
+
+    leases: Leases
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        if operation == "send_message_batch":  # `send_patiently` repeats it, if the leases have not ended
+            return self._call(operation, parameters)
+        return super().call(operation, **parameters)
+
+    def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if operation != "delete_message_batch":
+            return super()._call(operation, parameters)
+        handles = [each["ReceiptHandle"] for each in parameters["Entries"]]
+        lasted = self.leases.begin_delete(handles)
+        try:
+            answer = super()._call(operation, parameters)
+        except BaseException as error:
+            self.leases.end_delete(handles, (), handles if _is_refusal(error) else ())
+            raise
+        failed = {handles[int(index)]: error for index, error in failed_entries(answer).items()}
+        refused = [each for each, error in failed.items() if _is_refusal(error)]
+        self.leases.end_delete(handles, lasted.difference(failed), refused)
+        return answer
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, Exception) and (is_refused_for_good(error) or is_refused_for_now(error))
+
+
 class Inspection:
     """A dead-letter queue under inspection. Made by `opened`."""
 
@@ -68,9 +98,10 @@ class Inspection:
         self.handled = HandledIds()
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
-        self._requests = PatientRequests()
+        self._requests = InspectionRequests()
         self.lookups = Lookups(self._requests, LOG)
         self.leases = Leases(queue.arn, self.lookups, keepalive, longest, world.current())
+        self._requests.leases = self.leases
         self._stop = stop
         self._world = world.current()
         self._seen: set[str] = set()
@@ -133,7 +164,7 @@ class Inspection:
                 for _ in polls:
                     if self.is_stopped or self.is_full or not goes_on():
                         return
-                    dead_letters = self.poll(size)
+                    dead_letters = self.poll(size, None, goes_on)
                     with lock:
                         empty = 0 if dead_letters else empty + 1
                     if not dead_letters:
@@ -148,17 +179,19 @@ class Inspection:
                 if isinstance(error, Exception):
                     raise error
 
-    def poll(self, most: int = MAX_ENTRIES, wait: int | None = None) -> list[DeadLetterMessage]:
+    def poll(
+        self, most: int = MAX_ENTRIES, wait: int | None = None, goes_on: Callable[[], bool] = lambda: True
+    ) -> list[DeadLetterMessage]:
         """Receive new dead letters, waiting up to ``wait`` seconds for one.
 
-        Known ones, whose visibility timeouts have ended, are in flight again, and others are received.
+        Known ones, whose visibility timeouts have ended, are in flight again, and others are received if ``goes_on``.
         """
         while True:
             received = self._receive(most, WAIT_SECONDS if wait is None else wait)
             found = [dead_letter for each in received for dead_letter in self._register(each)]
             self._repeats = 0 if found or not received else self._repeats + len(received)
             self.is_outrun = self._repeats > 0 and self._repeats >= len(self._seen) - self._forgotten
-            if found or not received or self.is_outrun or self.is_full or self.is_stopped:
+            if found or not received or self.is_outrun or self.is_full or self.is_stopped or not goes_on():
                 return found
 
     def dead_letters(self) -> Iterator[DeadLetterMessage]:
@@ -181,11 +214,13 @@ class Inspection:
                 QueueUrl=self.lookups.url(arn),
                 MaxNumberOfMessages=number,
                 VisibilityTimeout=seconds,
-                WaitTimeSeconds=min(wait, max(1, int(self.leases.every))),  # the lease may begin at its start
+                WaitTimeSeconds=wait,
                 MessageSystemAttributeNames=ALL,
                 MessageAttributeNames=ALL,
             )
-            lease = {"since": self._requests.asked_at, "seconds": seconds}
+            # An answer comes soon after the delivery, which may be at the end of a wait as long as the timeout.
+            since = max(self._requests.asked_at, self._world.clock.time() - seconds / INTERVALS)
+            lease = {"since": since, "seconds": seconds}
             return [{**each, "lease": lease} for each in answer.get("Messages", [])]
 
         sizes = [min(MAX_ENTRIES, most - start) for start in range(0, most, MAX_ENTRIES)]
@@ -221,16 +256,16 @@ class Inspection:
         record = {**dead_letter.record, "receiptHandle": handle}
         return Delivery(record, dead_letter.delivery_id, self.lookups.requests.invocation)
 
-    def holds(self, delivery: Delivery) -> bool:
-        """Whether its lease has lasted until now. If not, SQS may answer a delete without deleting the message."""
-        return self.leases.holds(delivery.delivery_id, delivery.receipt_handle)
+    def may_be_deleted(self, dead_letter: DeadLetterMessage) -> bool:
+        """Whether a delete may have been carried out: SQS did not answer it, or its lease had ended before it."""
+        return self.leases.is_unsure(dead_letter.delivery_id)
 
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
         """Forget deleted dead letters, which need no release."""
         self._forgotten += self.leases.forget(dead_letter.delivery_id for dead_letter in dead_letters)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
-        """Delete dead letters; return the errors by delivery id (None: its lease was lost, so it may be there)."""
+        """Delete dead letters; return the errors by delivery id (None: its lease had ended, so it may be there)."""
         errors = self._delete(dead_letters)
         lost = [each for each in dead_letters if each.delivery_id in errors and errors[each.delivery_id] is None]
         if again := [each for each in lost if self.leases.handle(each.delivery_id)]:  # it was received again
@@ -255,7 +290,11 @@ class Inspection:
             if isinstance(answer, Exception):
                 errors |= dict.fromkeys((each.delivery_id for each in chunk), answer)
             else:
-                errors |= answer | {each.delivery_id: None for each in chunk if not self.holds(each)}
+                errors |= answer | {
+                    each.delivery_id: None
+                    for each in chunk
+                    if each.delivery_id not in answer and self.leases.is_unsure(each.delivery_id)
+                }
         return errors
 
     def release(self, keep: Collection[str] = ()) -> None:
@@ -281,8 +320,9 @@ def opened(
 
     Args:
         name_or_url: The name, URL or ARN of the queue, or the result of `find`.
-        keepalive: A third of a visibility timeout in seconds, 1 to 14400; each is extended in its last third. They
-            get longer with thousands in flight. Messages stay invisible that long if the process is killed.
+        keepalive: A third of a visibility timeout in seconds, 1 to 14400; each is extended once a third has
+            passed. They get longer with thousands in flight. If the process is killed, messages stay invisible that
+            long.
         longest: The longest visibility timeout in seconds, from 1, however many are in flight. Dead letters whose
             timeouts cannot be extended in time become visible, and are received again.
         stop: Called before each step; if it returns True, the operation ends after the current messages.

@@ -3,8 +3,9 @@
 Of each dead letter it keeps the receipt handle, not the body, so the memory of a scan does not grow with the size of
 the messages.
 
-A lease is extended shortly before it ends. With more leases than can be extended in time, some end: those dead letters
-are visible again, and are received again or reported. Dead letters that wait to be sent or deleted are extended first.
+A lease is extended once a third of it has passed, those that end first before others. With more leases than can be
+extended in time, some end: those dead letters are visible again, and are received again or reported. Dead letters that
+wait to be sent or deleted are extended first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.delivery import Delivery
 from tarry.failed.requests import LOG, PatientRequests
+from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_stale_handle
 from tarry.telemetry.logs import WARNING
@@ -29,14 +32,19 @@ if TYPE_CHECKING:
     from tarry.world import Event, Thread, World
 
 INTERVALS = 3
-"""A visibility timeout lasts at least this many keepalive intervals, and is extended in the last part of as many."""
-LOOKS = 5
-"""How often in an interval it is checked which leases end soon, so that an extension can fail and be repeated."""
-MESSAGES_PER_SECOND = 50
-"""Timeouts get longer with more messages in flight, so that at most this many (five requests) are extended a second."""
-EXTENDED_AT_ONCE = 500
-"""The number of messages that are extended together, in parallel requests, before it is checked again which end first.
+"""A visibility timeout lasts at least this many keepalive intervals, and is extended after the first, so that
+extensions can fail for an interval or more.
 """
+LOOKS = 5
+"""How often in an interval it is checked which leases are to be extended."""
+MESSAGES_PER_SECOND = 50
+"""Timeouts get longer with more messages in flight, so that about this many (five requests) for each interval of a
+timeout are extended a second.
+"""
+LOOKED_AT_ONCE = 500
+"""The number of messages that are extended before it is checked again which end first."""
+EXTENDED_AT_ONCE = MAX_ENTRIES * MAX_PARALLEL
+"""The number of messages that are extended together, in parallel requests that are sent at once."""
 RELEASED_AT_ONCE = 1_000
 """The number of messages that are released together, in parallel requests."""
 
@@ -50,8 +58,8 @@ class Lease(NamedTuple):
 
 
 def lease_of(handle: str, since: float, seconds: int) -> Lease:
-    """Return a lease of this length. It is due when a third of it is left, for requests that fail."""
-    return Lease(handle, since + seconds * (1 - 1 / INTERVALS), since + seconds)
+    """Return a lease of this length, to be extended once a third has passed."""
+    return Lease(handle, since + seconds / INTERVALS, since + seconds)
 
 
 class Leases:
@@ -85,6 +93,9 @@ class Leases:
         self._chosen: set[str] = set()
         self._ended: set[str] = set()
         self._releasing: set[str] = set()
+        self._ids: dict[str, str] = {}
+        self._deleting: set[str] = set()
+        self._unsure: set[str] = set()
         self._closing: Event | None = None
         self._thread: Thread | None = None
 
@@ -105,6 +116,8 @@ class Leases:
         """Record the last receive of a dead letter."""
         with self._lock:
             self._ended.discard(delivery_id)
+            before = self._held.get(delivery_id)
+            self.lost += before is not None and before.until <= self._world.clock.time()
             self._held[delivery_id] = lease_of(handle, since, seconds)
 
     def choose(self, delivery_id: str) -> None:
@@ -118,11 +131,43 @@ class Leases:
         if lease is not None and lease.until - self._world.clock.time() < self.every:
             self._extend({delivery_id: lease}, self._lookups)
             lease = self._held.get(delivery_id)
-        return None if lease is None else lease.handle
+        if lease is None or lease.until <= self._world.clock.time():
+            return None
+        self._ids[lease.handle] = delivery_id
+        return lease.handle
 
-    def holds(self, delivery_id: str, handle: str | None) -> bool:
-        """Whether the lease with this receipt handle has lasted until now."""
-        lease = self._held.get(delivery_id)
+    def is_unsure(self, delivery_id: str) -> bool:
+        """Whether a delete may have been carried out: SQS did not answer it, or the lease had ended before it."""
+        return delivery_id in self._unsure
+
+    def begin_delete(self, handles: Iterable[str]) -> set[str]:
+        """Extend these dead letters no more, since SQS refuses to extend a deleted one; return the handles that last.
+
+        With the receipt handle of a lease that has ended, SQS answers a delete as if it had deleted the message.
+        """
+        with self._lock:
+            self._deleting.update(handles)
+            return {each for each in handles if self._lasts(each)}
+
+    def end_delete(self, handles: Iterable[str], lasted: Collection[str], refused: Collection[str]) -> None:
+        """Record the answer of a delete.
+
+        ``lasted``: those that SQS says it deleted, and that lasted when it was asked. ``refused``: those that it says
+        it did not delete.
+        """
+        with self._lock:
+            for handle in handles:
+                delivery_id = self._ids.get(handle)
+                lease = None if delivery_id is None else self._held.get(delivery_id)
+                if delivery_id is not None and handle in lasted and lease is not None and lease.handle == handle:
+                    self._unsure.discard(delivery_id)  # it is deleted; the caller forgets it
+                    continue
+                self._deleting.discard(handle)
+                if delivery_id is not None and handle not in refused:
+                    self._unsure.add(delivery_id)
+
+    def _lasts(self, handle: str) -> bool:
+        lease = self._held.get(self._ids.get(handle, ""))
         return lease is not None and lease.handle == handle and lease.until > self._world.clock.time()
 
     def forget(self, delivery_ids: Iterable[str]) -> int:
@@ -130,8 +175,13 @@ class Leases:
         held = 0
         with self._lock:
             for delivery_id in delivery_ids:
-                held += self._held.pop(delivery_id, None) is not None
+                lease = self._held.pop(delivery_id, None)
                 self._chosen.discard(delivery_id)
+                self._unsure.discard(delivery_id)
+                if lease is not None:
+                    held += 1
+                    self._ids.pop(lease.handle, None)
+                    self._deleting.discard(lease.handle)
         return held
 
     def release(self, keep: Collection[str] = ()) -> Iterator[str]:
@@ -168,6 +218,8 @@ class Leases:
 
     def _lose(self, delivery_id: str, lease: Lease) -> None:
         with self._lock:
+            if lease.handle in self._deleting:
+                return  # SQS refuses it because it is deleted
             if self._held.get(delivery_id) is lease:  # not deleted, released or received again in the meantime
                 del self._held[delivery_id]
                 self._ended.add(delivery_id)
@@ -202,7 +254,7 @@ class Leases:
         while not closing.wait(0 if are_more_due else self.every / LOOKS):
             try:
                 due = self._due()
-                are_more_due = self._extend(due, self._extending) > 0 and len(due) == EXTENDED_AT_ONCE
+                are_more_due = self._extend(due, self._extending) > 0 and len(due) == LOOKED_AT_ONCE
             except Exception as error:  # noqa: BLE001 the thread goes on after an error
                 are_more_due = False
                 LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
@@ -212,22 +264,31 @@ class Leases:
         now, held = self._world.clock.time(), self._held.copy()  # other threads add and remove meanwhile
         ending = []
         for delivery_id, lease in held.items():
-            if lease.due_at > now or delivery_id in self._releasing:
+            if lease.due_at > now or delivery_id in self._releasing or lease.handle in self._deleting:
                 continue
             if lease.until > now:
                 ending.append(delivery_id)
             else:
                 self._lose(delivery_id, lease)
         ending.sort(key=lambda each: (each not in self._chosen, held[each].until))
-        return {each: held[each] for each in ending[:EXTENDED_AT_ONCE]}
+        return {each: held[each] for each in ending[:LOOKED_AT_ONCE]}
 
     def _extend(self, due: dict[str, Lease], lookups: Lookups) -> int:
         """Extend leases, and forget those that have ended; return how many were extended."""
+        todo = list(due.items())
+        return sum(
+            self._extend_at_once(dict(todo[start : start + EXTENDED_AT_ONCE]), lookups)
+            for start in range(0, len(todo), EXTENDED_AT_ONCE)
+        )
+
+    def _extend_at_once(self, due: dict[str, Lease], lookups: Lookups) -> int:
         seconds, asked_at, extended = self.seconds(), self._world.clock.time(), 0
+        changes = []
         for delivery_id, lease in due.items():
             if lease.until <= asked_at:
                 self._lose(delivery_id, lease)
-        changes = [self._change(each, lease, seconds) for each, lease in due.items() if lease.until > asked_at]
+            elif self._held.get(delivery_id) is lease and lease.handle not in self._deleting:
+                changes.append(self._change(delivery_id, lease, seconds))
         for changed in change_visibility(changes, self._queue, lookups):
             delivery_id = changed.change.delivery.delivery_id
             lease = due[delivery_id]

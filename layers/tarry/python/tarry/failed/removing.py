@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
 
 GONE = "its visibility timeout has ended, or another consumer has received or deleted it"
+UNSURE = "its visibility timeout had ended, so SQS may or may not have deleted it"
 NO_HANDLE = "tarry-asks-whether-it-may-delete"
 
 
@@ -28,9 +29,11 @@ def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMe
     todo = list(dead_letters)
     for number in range(1, TRIES + 1):
         errors = inspection.delete(todo)
-        kept = {each: GONE if error is None else str(error) for each, error in errors.items()} | {
-            each: why for each, why in kept.items() if each not in {dead_letter.delivery_id for dead_letter in todo}
-        }
+        unsure = {each.delivery_id for each in todo if inspection.may_be_deleted(each)}
+        kept = {
+            each: (UNSURE if each in unsure else GONE) if error is None else str(error)
+            for each, error in errors.items()
+        } | {each: why for each, why in kept.items() if each not in {dead_letter.delivery_id for dead_letter in todo}}
         todo = [
             dead_letter
             for dead_letter in todo
@@ -93,7 +96,9 @@ def remove_dead_letters(
         archive.add(dead_letters)
     errors = delete_patiently(inspection, dead_letters)
     if archive is not None and errors:
-        archive.keep([each for each in dead_letters if each.delivery_id in errors])
+        archive.keep(
+            [each for each in dead_letters if each.delivery_id in errors and not inspection.may_be_deleted(each)]
+        )
     return [
         failed(dead_letter, errors[dead_letter.delivery_id])
         if dead_letter.delivery_id in errors

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry.failed.copies import prepared
-from tarry.failed.removing import delete_patiently
+from tarry.failed.removing import GONE, UNSURE, delete_patiently
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.settlement.sending import Sent, send_copies
-from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
+from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tarry.failed.queues import Routes
     from tarry.settlement.copies import Copy
 
+SEND_TRIES = 3 * TRIES
 REPEATED = "this id was already retried: it is a duplicate, or was dead-lettered again"
 
 
@@ -97,16 +98,21 @@ def _group(dead_letter: DeadLetterMessage, copy: Copy) -> tuple[str, str]:
 def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
-    for number in range(1, TRIES + 1):
+    for number in range(1, SEND_TRIES + 1):
         sent = list(send_copies(copies, inspection.lookups))
         throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
-        if number == TRIES or not throttled:
+        if number == SEND_TRIES or not throttled:
             throttled = []
         done += [each for each in sent if each not in throttled]
         if not throttled:
             return done
-        copies = [each.copy for each in throttled]
         wait(number)
+        copies = []
+        for each in throttled:  # while it waited, its lease may have ended
+            if inspection.leases.handle(each.copy.delivery.delivery_id) == each.copy.delivery.receipt_handle:
+                copies.append(each.copy)
+            else:
+                done.append(Sent(each.copy, Refused("ReceiptHandleIsInvalid", GONE)))
     return done
 
 
@@ -119,9 +125,12 @@ def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) 
             error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
             return failed(dead_letter, error)
         return failed(dead_letter, f"not sent to {target}: {sent.error}")
-    if (sent.not_deleted is not None or not inspection.holds(sent.copy.delivery)) and (
+    if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
+        if why == UNSURE:
+            error = f"sent to {target}, but it may still be in {queue} ({why}): if it is, remove it"
+            return failed(dead_letter, error)
         return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
     inspection.forget([dead_letter])
     has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
