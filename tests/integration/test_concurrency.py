@@ -545,14 +545,15 @@ def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) ->
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_task_that_a_handler_leaves_behind_is_interrupted_if_it_blocks_the_event_loop(waits: bool) -> None:
     """Otherwise the function times out, and messages that are done are delivered again."""
-    ends: list[str] = []
+    events: list[str] = []
 
     async def block() -> None:
+        events.append("began")
         try:
             while wire.clock.monotonic() < began + 5:
                 pass
         except BaseException as error:
-            ends.append(type(error).__name__)
+            events.append(type(error).__name__)
             raise
 
     @consumer
@@ -564,7 +565,8 @@ def test_a_task_that_a_handler_leaves_behind_is_interrupted_if_it_blocks_the_eve
     with orders(clock=RunningClock()) as wire:
         began = wire.clock.monotonic()
         handler(batch_of(1), Context(0.6))
-    assert ends == ["Interrupted"]
+    never_began = not waits and not events  # since Python 3.12, the event loop may end before it takes a turn
+    assert never_began or events == ["began", "Interrupted"]
 
 
 def test_a_task_factory_set_by_a_handler_is_not_used_for_other_messages() -> None:  # SPEC A6, I1

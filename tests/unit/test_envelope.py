@@ -238,7 +238,8 @@ def test_cut_texts_consist_of_whole_characters_of_the_originals(
     kept = failure.get("message", "")
     assert kept == message or message.startswith(kept.removesuffix("..."))
     kept = failure.get("traceback", "")
-    assert kept == traceback or traceback.endswith(kept.removeprefix("...\n"))
+    whole_lines = traceback.endswith(kept.removeprefix("...\n"))
+    assert whole_lines or traceback.startswith(kept.removesuffix("..."))  # of a last line that is too long, its start
 
 
 @pytest.mark.parametrize("room", [1_000, 2_000, 3_000, 6_000, 12_000])

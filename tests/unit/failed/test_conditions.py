@@ -97,6 +97,9 @@ def test_all_conditions_must_match() -> None:  # SPEC M2
         ("body.^ = 5", 6, "'body.^' is not a valid JMESPath expression"),
         ("  body.a b = 5", 10, "'body.a b' is not a valid JMESPath expression"),
         ("kind = 5", 1, "unknown field 'kind'; the fields are type, reason"),
+        ("attempts >>> oops (", 10, "unknown operator >>>; the operators are = != < <= > >= ~"),
+        ("message =~ oops", 9, "unknown operator =~"),
+        ("attempts > many", 12, "attempts is a number, 'many' is not"),
         ("message ~ a(b", 12, "'a(b' is not a valid regular expression"),
     ],
 )

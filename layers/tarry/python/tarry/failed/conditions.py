@@ -93,8 +93,14 @@ def condition(text: str) -> Condition:
         column = before + position + 1
         raise BadFilter(text, column, f"{field!r} is not a valid JMESPath expression") from error
     value = text[start + len(operator) :].strip()
+    rest = text[start:]
+    if (signs := rest[: len(rest) - len(rest.lstrip("!=<>~"))]) != operator:
+        raise BadFilter(text, start + 1, f"unknown operator {signs}; the operators are = != < <= > >= ~")
     if operator != "~":
-        return Condition(text, field, operator.replace("==", "="), _value(value), path, None)
+        read = _value(value)
+        if field == "attempts" and operator[0] in "<>" and not _is_number(read):
+            raise BadFilter(text, len(text) - len(value) + 1, f"attempts is a number, {value!r} is not")
+        return Condition(text, field, operator.replace("==", "="), read, path, None)
     try:
         return Condition(text, field, operator, value, path, re.compile(value))
     except re.error as error:

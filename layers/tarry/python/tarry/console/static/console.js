@@ -40,6 +40,7 @@
   function setOffline(is) {
     const text = document.getElementById("offline");
     if (text) text.hidden = !is;
+    for (const part of document.querySelectorAll("[data-online]")) part.hidden = is;
   }
 
   const waiting = new Map(); // of parts that are paused: the last event of each
