@@ -57,7 +57,7 @@ Resources:
   Topic:
     Type: AWS::SNS::Topic
     Properties: {TopicName: orders-paid, Subscription: [{Protocol: sqs, Endpoint: !GetAtt Shipments.Arn}]}
-  Key: {Type: AWS::KMS::Key, Properties: {KeyPolicy: {}}}
+  Key: {Type: AWS::KMS::Key, Properties: {KeyPolicy: {}, Tags: [{Key: team, Value: payments}]}}
 """
 APP = """
     import os

@@ -170,7 +170,6 @@ MAKEFILE = (
             "",
             id="imports under a condition",
         ),
-        pytest.param({"src/app.py": "import not_on_this_machine"}, "", "", id="a module that the run here lacks too"),
         pytest.param({"src/app.py": "def handler(:"}, "", "", id="a file that cannot be parsed"),
     ],
 )
@@ -224,6 +223,12 @@ def test_no_warning_if_a_build_has_all_modules_or_it_is_not_certain(
             "imports tests (src/app.py:1), which its build does not contain. "
             "Move it into src, or add a package that contains it to src/requirements.txt.",
             id="a module of no package",
+        ),
+        pytest.param(
+            {"src/app.py": "import tests, not_on_this_machine"},
+            "imports tests (src/app.py:1) and not_on_this_machine (src/app.py:1), which its build does not contain. "
+            "Move them into src, or add packages that contain them to src/requirements.txt.",
+            id="a module that is not here either",
         ),
         pytest.param(
             {"src/app.py": "from tarry import consumer\n@consumer\nasync def other(message): ..."},

@@ -1,8 +1,10 @@
 """The code and the layers of functions, as projects have them."""
 
 import json
+import os
 import platform
 import sys
+import time
 import zipfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -38,6 +40,11 @@ def write(folder: Path, *names: str, text: str = "") -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+
+
+def touch(path: Path, seconds: float) -> None:
+    """Set the time of a file's last change, from now."""
+    os.utime(path, (time.time() + seconds,) * 2)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,16 @@ def test_the_assets_of_the_cdk_are_its_code_and_layers(tmp_path: Path, metadata:
     assert import_path(found) == [tmp_path / "cdk.out/asset.1", tmp_path / "cdk.out/asset.2/python"]
 
 
+def test_an_asset_of_version_1_of_the_cdk_is_named_by_the_parameter_of_its_key(tmp_path: Path) -> None:
+    digest = "0f3f2b3a5d1c7e1c" * 4
+    key = {"Ref": f"AssetParameters{digest}S3VersionKey1A2B3C4D"}
+    parts = [{"Fn::Select": [index, {"Fn::Split": ["||", key]}]} for index in (0, 1)]
+    place = {"S3Bucket": {"Ref": "Bucket"}, "S3Key": {"Fn::Join": ["", parts]}}
+    assert read(tmp_path, {"F": plain(place)}, "cdk.out/App.template.json").code is None
+    write(tmp_path, f"cdk.out/asset.{digest}/app.py")
+    assert read(tmp_path, {"F": plain(place)}, "cdk.out/App.template.json").code == tmp_path / f"cdk.out/asset.{digest}"
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -117,6 +134,9 @@ def test_the_build_runs_only_where_the_source_cannot(tmp_path: Path) -> None:
     found = read(tmp_path, {"F": serverless(CodeUri="src")})
     assert found.code == tmp_path / ".aws-sam/build/F"
     assert found.build_reason == f"{tmp_path}/src/requirements.txt has no-such-library, not installed here"
+    touch(tmp_path / "src/app.py", 9)
+    stale = read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
+    assert stale.endswith(f"; {tmp_path}/src/app.py is newer than this build: run sam build")
     (tmp_path / "src/app.py").unlink()
     assert "does not have the handler app.handler" in read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
     assert "is not a directory" in read(tmp_path, {"F": serverless(CodeUri="gone")}).build_reason
@@ -151,6 +171,52 @@ def test_a_function_without_the_module_of_its_handler_has_no_code(
     assert bool(found) == bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "method", "handler", "command"),
+    [
+        ("nodejs22.x", None, "dist/app.handler", "npm ci && npm run build"),
+        ("nodejs22.x", "esbuild", "dist/app.handler", "sam build"),
+        ("python3.13", "makefile", "gone.handler", "sam build"),
+    ],
+)
+def test_a_function_that_needs_a_build_names_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, method: str | None, handler: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path(), "src/app.ts")
+    write(Path(), "package.json", text='{"scripts": {"build": "tsc"}}')
+    function = serverless(CodeUri=".", Handler=handler, Runtime=runtime)
+    function["Metadata"] = {"BuildMethod": method} if method else {}
+    assert missing_code(read(Path(), {"F": function})).endswith(f"If a build makes it, run: {command}")
+    function["Properties"]["CodeUri"] = "gone"
+    assert missing_code(read(Path(), {"F": function})).endswith(
+        f"gone is not a directory. If a build makes it, run: {command}"
+    )
+
+
+def test_a_source_that_lacks_packages_names_the_command_that_installs_them(tmp_path: Path) -> None:
+    write(tmp_path, "src/app.py")
+    write(tmp_path, "src/requirements.txt", text="no-such-library")
+    notes: list[str] = []
+    note_builds(
+        [read(tmp_path, {"F": serverless(CodeUri="src")}, Transform="AWS::Serverless-2016-10-31")], notes.append
+    )
+    assert notes == [f"F: {tmp_path}/src/requirements.txt has no-such-library, not installed here: run sam build."]
+
+
+def test_a_layer_that_the_template_does_not_define_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "src/app.py", text="import no_such_module")
+    layers = [{"Ref": "Gone"}, {"Ref": "Given"}]
+    path = tmp_path / "template.json"
+    function = serverless(CodeUri="src", Handler="app.handler", Runtime="python3.13", Layers=layers)
+    path.write_text(json.dumps({"Resources": {"F": function}, "Parameters": {"Given": {"Type": "String"}}}))
+    found = read_template(path, lenient=True)
+    assert found.left_out == (
+        "F.Layers: Ref Gone cannot be resolved: it is neither a resource nor a parameter with a value",
+    )
+    assert len(found.functions["F"].all_layers) == 1
+
+
 @pytest.mark.parametrize("stage", ["dev", "prod"])
 def test_conditional_layers_are_resolved(tmp_path: Path, stage: str) -> None:
     write(tmp_path, "own/python/x.py", ".aws-sam/build/Built/python/x.py", "built/requirements.txt")
@@ -182,6 +248,7 @@ def test_nodejs_runs_from_its_build_if_the_source_has_no_javascript_or_lacks_a_p
     assert found.build_reason == f"{tmp_path}/src does not have the handler lib/app.handler"
     write(tmp_path, "src/lib/app.mjs", "node_modules/@shop/orders/package.json")
     write(tmp_path, "src/package.json", text='{"dependencies": {"@shop/orders": "1", "axios": "^1"}}')
+    touch(tmp_path / "src/lib/app.mjs", -9)
     found = read(tmp_path, {"F": function})
     assert found.build_reason == f"{tmp_path}/src/package.json has axios, not installed here"
     write(tmp_path, "src/node_modules/axios/package.json")

@@ -51,6 +51,12 @@ def test_in_the_shipped_template_each_function_has_a_queue() -> None:
             "the cycle of dead-letter queues Q -> D -> Q: remove one RedrivePolicy",
         ),
         ("just text", "is not a template"),
+        (
+            "\n".join(f"k{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9))
+            + "\nResources: *a8",
+            "template.yaml has more than 500,000 values once its YAML aliases are expanded",
+        ),
+        ("Resources: &a {Q: *a}", "or an alias that contains itself"),
         ("Resources: {Q: {Properties: {}}}", "is not a template"),
         ("Resources: {Q: {Type: [AWS::SQS::Queue]}}", "the Type of Q must be a text"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: [x]}}", "the Properties of Q must be a map"),

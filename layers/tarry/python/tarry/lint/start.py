@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +88,7 @@ class TemplateCode:
         return resource_lines(self._template.path).get(name, 1)
 
     def _missing(self, function: TemplateFunction, version: Version) -> _Missing:
-        """Return what is on this machine and certainly missing in the build of a function.
+        """Return what is certainly missing in the build of a function.
 
         Raises:
             OSError: a file or directory cannot be read.
@@ -103,7 +102,7 @@ class TemplateCode:
         contained = modules_in_build(function, self._template.path, f"python{text_of(version)}")
         if contained is None or sources.changes_path(module):
             return _Missing()
-        imports = tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+        imports = tuple(each for each in needed if each.module not in contained)
         lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
         return _Missing(imports, model if lacks_parser else None)
 
@@ -178,14 +177,6 @@ class TemplateCode:
         if function.code not in self._sources:
             self._sources[function.code] = Sources(function.code)
         return self._sources[function.code], (function.handler or "").rpartition(".")[0].replace("/", ".")
-
-
-def _is_here(module: str) -> bool:
-    """Whether a module can be imported here. If it cannot, the function fails here as well."""
-    try:
-        return find_spec(module) is not None
-    except ValueError:  # a module without a specification is loaded
-        return True
 
 
 def _place(path: Path, lines: Callable[[], Mapping[str, int]], logical_id: str) -> tuple[Path, int]:

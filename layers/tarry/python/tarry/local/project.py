@@ -84,11 +84,13 @@ def _note_parameters(template: Template, note: Note) -> None:
 
 
 def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:
-    """Note which functions run from the output of ``sam build``, and which of its directories are left out, and why."""
+    """Note which functions run from their build, or lack one, and which builds are left out; each with the reason."""
     foreign: dict[str, None] = {}
     for function in functions:
         if function.build_reason:
             note(f"{function.logical_id} runs from {function.code}, because {function.build_reason}.")
+        if function.lacking_packages:
+            note(f"{function.logical_id}: {function.lacking_packages}.")
         foreign |= dict.fromkeys(function.foreign)
     for build in foreign:
         note(f"Build left out: {build}")

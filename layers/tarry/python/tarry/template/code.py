@@ -2,8 +2,9 @@
 
 import importlib.metadata
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,10 +20,13 @@ from tarry.template.unpacking import inline_code, unpacked
 
 ASSET = "aws:asset:path"
 """The metadata of a resource of the CDK with the path of its code, relative to the template."""
+ASSET_OF_CDK_1 = re.compile(r"AssetParameters([0-9a-f]{64})S3VersionKey")
+"""The parameter with the key of an asset of version 1 of the CDK; it contains the hash that names the directory."""
 LAYERS = {"AWS::Serverless::LayerVersion": "ContentUri", "AWS::Lambda::LayerVersion": "Content"}
 ARCHIVES = (".zip", ".jar")
 REQUIREMENTS = "requirements.txt"
 PACKAGE = "package.json"
+CODE = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx"})
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
 
 
@@ -30,24 +34,30 @@ class FoundCode(NamedTuple):
     """The directory of a function's code, None if it is not on this machine.
 
     ``build_reason`` is why this is the build rather than the source; empty for the source. ``foreign_build`` is why the
-    build is left out, although the source lacks packages.
+    build is left out, although the source lacks packages. ``lacking`` is which packages it lacks without a build.
     """
 
     directory: Path | None
     build_reason: str = ""
     foreign_build: str = ""
+    lacking: str = ""
 
 
 class CodeFinder:
     """The code and the layers of the functions of a template."""
 
-    def __init__(self, path: Path, document: Mapping[str, Any], scope: Intrinsics) -> None:
+    def __init__(
+        self, path: Path, document: Mapping[str, Any], scope: Intrinsics, leave_out: Callable[[str], None]
+    ) -> None:
+        self._leave_out = leave_out
         self._directory = path.parent
         self._build = None if is_built(path) else project_of(path) / BUILD
         self.resources: Mapping[str, Any] = document["Resources"]
         """The resources as written."""
         self._shared = _dict(_dict(document.get("Globals")).get("Function"))
         self._scope = scope
+        self._is_sam = "Transform" in document
+        self._parameters = _dict(document.get("Parameters"))
         self._why_foreign = cache(why_foreign)  # functions share layers
 
     def code(self, logical_id: str, handler: str | None, runtime: str | None) -> FoundCode:
@@ -73,9 +83,15 @@ class CodeFinder:
             return FoundCode(None if text is None else inline_code(text, runtime or ""))
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
-        if build is None or not has_handler(build, handler, runtime):
-            return FoundCode(source)
         reason = _why_not(source, handler, runtime)
+        if build is None or not has_handler(build, handler, runtime):
+            is_lacking = reason and source is not None and has_handler(source, handler, runtime)
+            install = (
+                "npm ci" if is_node(runtime) else "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
+            )
+            return FoundCode(source, lacking=f"{reason}: run {install}" if is_lacking else "")
+        if reason and source is not None and (changed := _changed_after(source, build)) is not None:
+            reason += f"; {changed} is newer than this build: run sam build"
         if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
             return FoundCode(source, foreign_build=why)
         return FoundCode(build, reason) if reason else FoundCode(source)
@@ -94,7 +110,11 @@ class CodeFinder:
         for each in value if isinstance(value, list) else [value]:
             try:
                 found = self._scope.resolve([each], f"{logical_id}.Layers")
-            except TemplateError:
+            except TemplateError as error:
+                name = _dict(each).get("Ref")
+                if name is not None and name not in self._parameters:
+                    self._leave_out(str(error))
+                    continue
                 found = [None]  # a layer of another stack
             for one in found:
                 if isinstance(one, list):  # from an If around the whole list
@@ -137,8 +157,9 @@ class CodeFinder:
         asset = _dict(resource.get("Metadata")).get(ASSET)
         if isinstance(asset, str):
             return asset
-        staged = f"asset.{Path(str(_dict(code).get('S3Key'))).stem}"
-        return staged if (self._directory / staged).exists() else None
+        key = _dict(code).get("S3Key")
+        found = Path(key).stem if isinstance(key, str) else next(iter(ASSET_OF_CDK_1.findall(str(key))), None)
+        return f"asset.{found}" if found and (self._directory / f"asset.{found}").exists() else None
 
     def _text(self, value: Any, logical_id: str) -> str | None:
         """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
@@ -172,13 +193,13 @@ def missing_code(function: TemplateFunction) -> str:
     if function.code is None or not function.handler:
         return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
     if not function.code.is_dir():
-        return f"{function.logical_id}: its CodeUri {function.code} is not a directory"
+        return f"{function.logical_id}: its CodeUri {function.code} is not a directory. {_how_to_build(function)}"
     if not any(has_handler(directory, function.handler, function.runtime) for directory in import_path(function)):
         module = function.handler.replace("/", ".").partition(".")[0]
         if is_node(function.runtime) or (module.isidentifier() and find_spec(module) is None):
             return (
-                f"{function.logical_id}: its handler {function.handler} is not in {function.code}; "
-                "if a build makes it, run sam build"
+                f"{function.logical_id}: its handler {function.handler} is not in {function.code}. "
+                f"{_how_to_build(function)}"
             )
     return ""
 
@@ -205,13 +226,41 @@ def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> s
     return f"{listing} has {', '.join(missing)}, not installed here" if missing else ""
 
 
+def _changed_after(source: Path, build: Path) -> Path | None:
+    """Return a source file that was changed after the build; None if there is none, or the source is not here."""
+    built_at = build.stat().st_mtime
+    files = (Path(folder, name) for folder, folders, names in os.walk(source) if _keep(folders) for name in names)
+    return next((file for file in files if file.suffix in CODE and file.stat().st_mtime > built_at), None)
+
+
+def _keep(folders: list[str]) -> bool:
+    """Leave folders with packages and builds out of a walk; return True."""
+    folders[:] = [each for each in folders if not each.startswith(".") and each not in ("node_modules", "__pycache__")]
+    return True
+
+
+def _how_to_build(function: TemplateFunction) -> str:
+    """Return the command that builds a function: the build of its own package, or that of SAM."""
+    folder = function.code
+    if folder is not None and is_node(function.runtime) and function.build_method is None:
+        folders = [each for each in (folder, *folder.parents) if "build" in _package(each / PACKAGE, "scripts")]
+        if folders:
+            change = "" if folders[0] == Path() else f"cd {folders[0]} && "
+            return f"If a build makes it, run: {change}npm ci && npm run build"
+    return "If a build makes it, run: sam build"
+
+
+def _package(path: Path, section: str) -> Mapping[str, Any]:
+    """Return a section of a package of Node.js; empty if it has none, or cannot be read."""
+    try:
+        return _dict(_dict(json.loads(path.read_bytes())).get(section))
+    except (OSError, ValueError):
+        return {}
+
+
 def _missing_packages(path: Path) -> list[str]:
     """Return the dependencies of a package of Node.js that are in no ``node_modules`` that it can import from."""
-    try:
-        package = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return []
-    names = _dict(_dict(package).get("dependencies"))
+    names = _package(path, "dependencies")
     folders = [folder / "node_modules" for folder in path.resolve().parents]
     return [name for name in names if not any((folder / name).is_dir() for folder in folders)]
 

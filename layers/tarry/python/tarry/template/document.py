@@ -1,6 +1,7 @@
 """Template files: reading YAML or JSON with short tags, and the lines of resources."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from tarry.template.model import TemplateError
 
 FOREIGN = re.compile(r"%%\w+%%|\{\{(?!\s*resolve:).*?\}\}|\{%.*?%\}|<%.*?%>|@@\w+@@")
 """The placeholders of other tools, such as Jinja."""
+MAX_VALUES = 500_000
+"""The most values of a template with its YAML aliases expanded: CloudFormation takes 1 MB, which has fewer."""
 NODES: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The loader for nodes with their lines: libyaml's, which is ten times as fast, where PyYAML has it."""
 
@@ -54,6 +57,11 @@ def load_document(path: Path) -> dict[str, Any]:
         raise _syntax_error(path, text, "YAML", line, column, error.problem or "") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise TemplateError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+    if _values_in(document) > MAX_VALUES:
+        raise TemplateError(
+            f"{path} has more than {MAX_VALUES:,} values once its YAML aliases are expanded, or an alias that contains "
+            "itself: CloudFormation takes no such template, and no aliases. Write the values out"
+        )
     if document is None:
         raise TemplateError(f"{path} is empty: a SAM template has Resources (tarry init makes one)")
     resources = document.get("Resources") if isinstance(document, dict) else None
@@ -64,6 +72,25 @@ def load_document(path: Path) -> dict[str, Any]:
     if wrong := next(_wrong_parts(document), None):
         raise TemplateError(f"{path} is not a template: {wrong}")
     return {**document, "Resources": resources}
+
+
+def _values_in(document: Any) -> float:
+    """Return how many values a document has with its aliases expanded; infinite if one contains itself.
+
+    Each shared value is counted once, so the time is that of the document without its aliases expanded.
+    """
+    counts: dict[int, float] = {}
+    todo = [document]
+    while todo:
+        value = todo[-1]
+        inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if id(value) not in counts:
+            counts[id(value)] = math.inf  # until it is known: a value within itself stays infinite
+            todo.extend(each for each in inside if id(each) not in counts)
+        else:
+            counts[id(value)] = 1 + sum(counts[id(each)] for each in inside)
+            todo.pop()
+    return counts[id(document)]
 
 
 def _text_of(path: Path) -> str:

@@ -112,6 +112,8 @@ class TemplateFunction:
     """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
     foreign_build: str = ""
     """Why the output of ``sam build`` is left out, although the source lacks packages."""
+    lacking_packages: str = ""
+    """The packages that the source lacks, with the command that installs them; empty if none, or if it has a build."""
     asynchronous: TemplateAsync = TemplateAsync()
     log_level: str | None = None
     """The level that Lambda gives the code; None for logs in text, for which it gives none."""

@@ -93,7 +93,7 @@ def _read(
     reading.left_out.extend(refused)
     resources, scope = _in_use(translated, refs, region, reading, frozenset(whole["Resources"]))
     scope.fill = DynamicReferences(resources, scope, stored).fill
-    finder = CodeFinder(path, document, scope)
+    finder = CodeFinder(path, document, scope, reading.left_out.append)
     mappings = read_mappings(resources, scope, reading)
     consumers = {mapping.function for mapping in mappings}
     functions = read_functions(resources, scope, finder, consumers, reading)

@@ -99,7 +99,8 @@ def _backend(service: str, region: str) -> Any:
 
 
 def _key(_: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"KeyPolicy": "", **properties}  # moto makes a policy of its own for an empty one
+    tags = [{"TagKey": each["Key"], "TagValue": each["Value"]} for each in properties.get("Tags", [])]
+    return {"KeyPolicy": "", **properties, "Tags": tags}  # moto makes a policy of its own for an empty one
 
 
 def _topic(_: str, properties: Mapping[str, Any]) -> dict[str, Any]:

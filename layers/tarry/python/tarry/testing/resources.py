@@ -30,6 +30,7 @@ MINOR = frozenset(
         "AWS::Events::EventBus",
         "AWS::Events::Rule",
         "AWS::KMS::Alias",
+        "AWS::KMS::Key",
         "AWS::Kinesis::Stream",
         "AWS::SNS::Subscription",
         "AWS::SSM::Parameter",

@@ -47,14 +47,14 @@ def missing_modules(
     installed = [each for each in others if distributions.get(each)]
     unknown = [each for each in others if each in distributions and each not in installed]
     names = listed(dict.fromkeys(distributions[each] or "" for each in installed))
+    if len(unknown) == 1:
+        move = f"Move it into {code}, or add a package that contains it to {requirements}."
+    else:
+        move = f"Move them into {code}, or add packages that contain them to {requirements}."
     for imports, lack, remedy in (
         (removed, f"Python {text_of(version)} no longer has", "Replace it."),
         (installed, f"{build} not contain", f"Add {names} to {requirements}."),
-        (
-            unknown,
-            f"{build} not contain",
-            f"Move it into {code}, or add a package that contains it to {requirements}.",
-        ),
+        (unknown, f"{build} not contain", move),
         (
             [each for each in others if each.module == "tarry"],
             f"{build} not contain",

@@ -76,6 +76,7 @@ def _function(
         build_method=finder.build_method(logical_id),
         build_reason=code.build_reason,
         foreign_build=code.foreign_build,
+        lacking_packages=code.lacking,
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, unwatched(scope)),
     )
 
