@@ -13,6 +13,11 @@ from tests.wire import Queue, Refusal, Request, Wire, client_error
 
 CHANGE_VISIBILITY = "ChangeMessageVisibilityBatch"
 QUEUE = "ledger.fifo"
+EXPIRED = (
+    "InvalidParameterValue",
+    "Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.",
+)
+NOT_OF_SQS = "ReceiptHandleIsInvalid", 'The input receipt handle "handle-a1" is not a valid receipt handle.'
 
 
 def ledger() -> Wire:
@@ -41,8 +46,7 @@ def invoke(
 
 def refuse(*message_ids: str) -> Callable[[Request, dict[str, Any]], Refusal | None]:
     handles = {f"handle-{message_id}" for message_id in message_ids}
-    text = "The receipt handle has expired."
-    return lambda _, entry: ("ReceiptHandleIsInvalid", text) if entry["ReceiptHandle"] in handles else None
+    return lambda _, entry: EXPIRED if entry["ReceiptHandle"] in handles else None
 
 
 def test_the_lease_of_a_message_received_long_before_its_invocation_is_renewed_before_it_runs() -> None:  # SPEC H4
@@ -161,3 +165,17 @@ def test_leases_are_renewed_within_the_limit_of_sqs() -> None:  # SPEC H4, C6
     wire = ledger()
     invoke(wire, entry("a1", "a", age=100), remaining=43_190)
     assert wire.visibilities() == {"handle-a1": 43_200 - 100 - 1}
+
+
+@pytest.mark.parametrize(("environment", "runs"), [({}, True), ({"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001"}, False)])
+def test_a_receipt_handle_that_is_not_of_sqs_stops_its_group_on_lambda_only(
+    environment: dict[str, str], runs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC G5, H4
+    """A unit test calls a consumer with made-up handles; on Lambda, such a handle means that the lease is lost."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    wire = ledger()
+    wire.refuses[CHANGE_VISIBILITY] = lambda *_: NOT_OF_SQS
+    ran, reported = invoke(wire, entry("a1", "a", age=20), entry("a2", "a", age=20))
+    assert (ran, reported) == ((["a1", "a2"], []) if runs else ([], ["a1", "a2"]))
+    assert len(lines(caplog, "lease_lost")) == 2
