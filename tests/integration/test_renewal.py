@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry.invocation import Invocation
+from tarry.visibility.leases import lease_end
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Refusal, Request, Wire, client_error
@@ -179,3 +181,32 @@ def test_a_receipt_handle_that_is_not_of_sqs_stops_its_group_on_lambda_only(
     ran, reported = invoke(wire, entry("a1", "a", age=20), entry("a2", "a", age=20))
     assert (ran, reported) == ((["a1", "a2"], []) if runs else ([], ["a1", "a2"]))
     assert len(lines(caplog, "lease_lost")) == 2
+
+
+# the end of a lease
+
+
+@pytest.mark.parametrize(
+    ("age", "ends_in"),
+    [
+        (30, 30),  # received 30 s before the invocation
+        (59, 1),
+        (60, 60),  # a batching window: Lambda keeps the messages invisible for longer than the queue's timeout
+        (300, 60),
+        (-5, 60),  # the clocks of SQS and the function differ
+    ],
+)
+def test_a_lease_begins_at_the_receive_unless_it_would_have_ended_before_the_invocation(
+    age: float, ends_in: float
+) -> None:  # SPEC E6
+    invocation = Invocation(ledger().world, Context(30), lambda _: None, consumer(print).log)
+    delivery = invocation.delivery("a1", entry("a1", "a", age=age))
+    assert lease_end(delivery, 60) == invocation.started_at + ends_in
+    assert lease_end(delivery, None) is None
+    delivery.visible_at = 7.0
+    assert lease_end(delivery, 60) == 7.0
+
+
+def test_the_lease_of_a_redelivered_message_is_counted_from_the_invocation() -> None:  # SPEC E6
+    invocation = Invocation(ledger().world, Context(30), lambda _: None, consumer(print).log)
+    assert lease_end(invocation.delivery("a1", entry("a1", "a", receives=2, age=30)), 60) == invocation.started_at + 60
