@@ -77,7 +77,8 @@ FAULTS = [(name, fault) for name in REQUESTS for fault in ERRORS]
 FAULTS += [(name, "entry failed") for name in ("send", "delete", "retries", "releases")]
 FAULTS += [("send", "wrong MD5"), ("send", "no message id"), ("send", "no receipt"), ("send", "no MD5")]
 PERHAPS_APPLIED = frozenset(
-    {"lost answer", "no connection", "connect timeout", "a bug", "wrong MD5", "no message id", "no receipt", "no MD5"}
+    {"error", "lost answer", "no connection", "connect timeout", "a bug"}
+    | {"wrong MD5", "no message id", "no receipt", "no MD5"}
 )
 """Faults after which SQS may have the dead letter. On FIFO, it is repeated while SQS deduplicates it (SPEC E7)."""
 
@@ -319,6 +320,22 @@ def test_a_failed_test_of_the_receipt_handle_does_not_prevent_the_send(fault: st
     with wire:
         found = fates(wire, slow(wire)(SLOW_BATCH, Context(remaining=900)), SLOW_BATCH)
     assert found == SLOW_FATES
+
+
+@pytest.mark.parametrize(("seconds", "is_tested"), [(89.9, False), (90, True)])
+def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_on(
+    seconds: float, is_tested: bool
+) -> None:  # SPEC E6
+    wire = fifo_wire()
+
+    @consumer
+    def handler(message: Message) -> None:
+        wire.clock.now += seconds
+        message.reject("no")
+
+    with wire:
+        assert failed(handler(event(record("{}", "dead-1", "orders.fifo", group="a")), Context(remaining=900))) == []
+    assert any(HANDLE_TEST(request) for request in wire.requests) == is_tested
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue"])
