@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.execution.timeouts import (
@@ -86,6 +86,9 @@ class Job:
 class JobExecutor(Protocol):
     """A backend that runs jobs: in threads, or as tasks of an event loop."""
 
+    shares_thread: bool
+    """Whether jobs run in the thread that decides, so that a hook of the user's keeps them from running."""
+
     @property
     def abandoned(self) -> int:
         """The number of places that abandoned jobs occupy."""
@@ -128,6 +131,8 @@ class Jobs:
         self._pause_at = monotonic() + PAUSE_SECONDS
         self.needs_pause = False
         """Whether `ended` is to be awaited before the next job starts, because other tasks have waited long enough."""
+        self._in_hooks = 0.0
+        """The seconds in the user's hooks for which no running job is to be blamed."""
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
         self._abandon_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
@@ -170,6 +175,7 @@ class Jobs:
         The list may be empty if `between` made progress, or if there was only to be a pause.
         """
         while True:
+            self._postpone_dues()
             is_pause, self.needs_pause = self.needs_pause, False
             seconds = 0 if is_pause else self._next_check() - self._monotonic()
             ended = await self._executor.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
@@ -179,6 +185,7 @@ class Jobs:
             for job in ended:
                 self._forget(job)
                 self._note_end(job, now)
+            self._postpone_dues()
             self._stop_jobs_that_are_due(now)
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
@@ -246,6 +253,17 @@ class Jobs:
         while self._dues and (self._dues[0][2] not in self._running or self._dues[0][2] in self._stopped):
             heappop(self._dues)
         return self._dues[0][0] if self._dues else math.inf
+
+    def _postpone_dues(self) -> None:
+        """Let jobs run for as long again as a hook has kept them from running in its thread."""
+        lost = self._deadline.in_hooks - self._in_hooks
+        if lost < RECHECK_SECONDS or not self._executor.shares_thread:
+            return
+        self._in_hooks = self._deadline.in_hooks
+        for job in self._running:
+            job.started_at += lost
+        self._dues = [(self._deadline.due(job.started_at), number, job) for _, number, job in self._dues]
+        heapify(self._dues)
 
     def _stop_jobs_that_are_due(self, now: float) -> None:
         if self._stopped and now >= self._abandon_at:

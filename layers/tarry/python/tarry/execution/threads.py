@@ -42,6 +42,8 @@ class HandlerWorkers(WorkerPool):
 class ThreadExecutor:
     """A `tarry.execution.jobs.JobExecutor` that runs the jobs of one invocation in the workers."""
 
+    shares_thread = False
+
     def __init__(self, pool: HandlerWorkers, run: Run) -> None:
         self._pool = pool
         self._run = run

@@ -14,7 +14,6 @@ from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
 from tarry.support.causes import drop_tracebacks
-from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING
 from tarry.visibility.leases import is_stopped_by_lost_lease
 
@@ -51,7 +50,6 @@ class Verdicts:
         self, handling: Handling, invocation: Invocation, pending: Records, *, may_wait: bool, may_block: bool
     ) -> None:
         self._handling = handling
-        self._began_in = invocation.began_in
         self.groups = Groups()
         self.outcomes = Outcomes(handling, invocation, pending, self.groups, may_block=may_block)
         self.awaiting = AwaitingFacts(may_wait=may_wait)
@@ -76,7 +74,6 @@ class Verdicts:
         """Decide on all remaining messages, and settle all messages."""
         self.close()
         self.outcomes.end_claims()
-        exit_if_forked(self._began_in, None)  # a failure step may fork too
         self.outcomes.finish()
 
     # messages that do not run

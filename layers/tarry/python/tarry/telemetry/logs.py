@@ -192,8 +192,10 @@ class Log:
         return {**fields, "traceback": traceback} if traceback else fields
 
     def _redacted(self, redact: Callable[[dict[str, Any]], Fields], fields: dict[str, Any]) -> dict[str, Any]:
+        from tarry.support.hooks import call
+
         try:
-            return dict(redact(dict(fields)))
+            return call("redact", lambda: dict(redact(dict(fields))))
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
             return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
