@@ -27,7 +27,7 @@ Does = Callable[[], None]
 
 
 class Hang:
-    """What a hook does: from the moment it is on, hang longer than any function may run."""
+    """A hook that hangs, from the moment it is on, for longer than any function may run."""
 
     def __init__(self) -> None:
         self.is_on = False

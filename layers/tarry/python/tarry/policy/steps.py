@@ -40,8 +40,8 @@ class DeadLetter(Value):
         enrich: A function of the failure that returns a dict, which the record has as ``extra``. If it raises, nothing
             is added.
         include_traceback: Whether the record has the traceback.
-        redact: A function that changes the record before it leaves the process, to a queue or to the log. If it raises,
-            only the reason is sent.
+        redact: A function that changes the record before it leaves the process, to a queue or to the log. If it raises
+            or does not end in time, only the ids, the reason and the type of the error are sent.
 
     Raises:
         ConfigurationError: ``enrich`` or ``redact`` is not a function.

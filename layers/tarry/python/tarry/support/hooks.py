@@ -102,7 +102,7 @@ class _Running:
     """A hook that runs in this thread until it is interrupted."""
 
     interrupted: HookInterrupted | None = None
-    """What was raised in the hook, which may have caught it."""
+    """The interruption of the hook, which may have caught it."""
     _is_running = False
 
     def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
