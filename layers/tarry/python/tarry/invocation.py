@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tarry.support.causes import drop_tracebacks, is_a
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
@@ -159,6 +160,9 @@ class Invocation:
             self.spans.close()
         for delivery in tuple(self.deliveries.values()):
             delivery.__dict__.pop("message", None)
+            if is_a(verdict := delivery.verdict, BaseException):  # its frames hold the message
+                drop_tracebacks(verdict)
+        self._diagnoses = None  # it may hold the frames of the last error
         self.deliveries.clear()
 
     @property

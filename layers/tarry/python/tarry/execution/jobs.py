@@ -75,12 +75,13 @@ class Job:
             close_verdicts(self.subject, error)
 
     def outcome(self) -> BaseException | None:
-        """Return the error of the run; None for a success."""
+        """Return the error of the run; None for a success. Called once, when the run has ended."""
         if self.is_abandoned:
             return None  # the error was given as a verdict, which holds
-        if self.error is not None and self.raised is not None and is_interruption(self.raised):
-            self.error.__traceback__ = handler_traceback(self.raised)
-        return effective_error(self.subject, self.raised, self.error)
+        raised, self.raised = self.raised, None  # its traceback holds the frames that hold this job
+        if self.error is not None and raised is not None and is_interruption(raised):
+            self.error.__traceback__ = handler_traceback(raised)
+        return effective_error(self.subject, raised, self.error)
 
 
 class JobExecutor(Protocol):

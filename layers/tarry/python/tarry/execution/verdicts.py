@@ -13,7 +13,7 @@ from tarry.outcome import RUNS_ELSEWHERE, Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
-from tarry.support.causes import drop_tracebacks
+from tarry.support.causes import drop_tracebacks, is_a
 from tarry.telemetry.logs import WARNING
 from tarry.visibility.leases import is_stopped_by_lost_lease
 
@@ -141,6 +141,8 @@ class Verdicts:
             log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
         if (settlement := self.outcomes.made_settlement) is not None:
             settlement.decision_seconds = clock.monotonic() - began
+        if not self.keeps_frames:
+            _free_frames(decided, verdict, raised)
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
@@ -265,3 +267,14 @@ class Verdicts:
         if decision.outcome.kind == "again":
             decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
         self.outcomes.note(decision)
+
+
+def _free_frames(decided: Decision | Failure, *errors: object) -> None:
+    """Free the frames of the errors that led to a decision, but those of a failure, which its steps may still show."""
+    for error in errors:
+        if not is_a(error, BaseException):
+            continue
+        if isinstance(decided, Decision):
+            drop_tracebacks(error)
+        elif error is not decided.error:  # it may be the cause, whose traceback stays
+            BaseException.with_traceback(error, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tarry.support.causes import is_a, name_of, text_of
+from tarry.support.causes import drop_tracebacks, is_a, name_of, text_of
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class Log:
         for notice in notices:
             more = notice.more or {}
             self.problem(notice.event, notice.text, delivery, error=notice.error, level=notice.level, **more)
+            if is_a(notice.error, BaseException):
+                drop_tracebacks(notice.error)  # its frames hold the notices
 
     def ignored(self, delivery: Delivery, verdict: str, why: str) -> None:
         """Log a verdict that came too late."""
