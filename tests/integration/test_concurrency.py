@@ -710,10 +710,22 @@ def test_an_abandoned_thread_occupies_its_worker_until_it_ends() -> None:  # SPE
         assert running.most == 2
         stuck.gate.set()
         pool = wire.world.keep(HandlerWorkers)
-        wait_until(lambda: pool.abandoned == 0)
+        wait_until(lambda: not pool.abandoned)
         places = 3
         assert failed(handler(eight, Context())) == []
         assert running.most == 3
+
+
+def test_the_abandoned_threads_of_one_consumer_take_no_place_of_another() -> None:  # SPEC I3, A6
+    """Several consumers may run in one process, as on a machine for development."""
+    stuck, ran = StuckHandlers("m0", "m1"), list[str]()
+    other = consumer(concurrency=2)(lambda message: ran.append(message.id))
+    with orders(clock=stuck.clock(2)):
+        with pytest.raises(SystemExit):
+            consumer(concurrency=2, timeout=0.6, backoff=Fixed(60))(stuck)(batch_of(2), Context())
+        assert failed(other(batch_of(2), Context())) == []
+    stuck.gate.set()
+    assert sorted(ran) == ["m0", "m1"]
 
 
 def test_if_all_workers_are_abandoned_the_process_ends_after_the_messages_are_settled(

@@ -142,6 +142,46 @@ def test_a_child_forked_by_a_batch_handler_ends_with_the_handler() -> None:  # S
     assert operations.count("ChangeMessageVisibilityBatch") == 1
 
 
+OF_HOOKS = """
+def forks(given, *_):
+    fork(lambda: None)
+    return given
+
+class Backoff:
+    does = lambda self: None
+    def delay(self, attempt, rng=None):
+        self.does()
+        return 10
+
+def fails(message):
+    if message.delivery_id == "m1":
+        raise ValueError
+
+backoff = Backoff()
+settings = [
+    {"retry_when": lambda failure: forks(None)},
+    {"backoff": backoff},
+    {"on_failure": [lambda failure, next_step: forks(Outcome.retry(5))]},
+    {"on_failure": [DeadLetter(queue="dead", redact=forks)]},
+    {"on_failure": [DeadLetter(queue="dead", enrich=lambda failure: forks({}))]},
+    {"on_failure": [DeadLetter(queue=lambda failure: forks("dead"))]},
+    {"log": LogOptions(redact=forks)},
+    {"on_outcome": lambda message, outcome: forks(None)},
+]
+consumers = [consumer(concurrency=number, **each)(fails) for each in settings for number in (1, 2)]
+backoff.does = lambda: forks(None)
+
+def handler(event, context):
+    return [each(event, context) for each in consumers][0]
+"""
+
+
+def test_a_child_forked_by_a_hook_ends_with_the_hook() -> None:  # SPEC I7, A6
+    failed, _, exit_codes, operations = run_script(OF_HOOKS, 2)
+    assert (failed, exit_codes) == (["m1"], [0] * 18)  # on_outcome is called for both messages
+    assert operations.count("SendMessageBatch") == 6
+
+
 IN_PARALLEL = """
 @consumer(backoff=Fixed(60))
 def handler(message):

@@ -174,6 +174,16 @@ def test_a_timer_of_the_user_that_expires_meanwhile_fires_at_once() -> None:  # 
     assert received == [signal.SIGALRM]
 
 
+@pytest.mark.parametrize("seconds", [1e12, sys.maxsize, -1.0])
+def test_any_time_can_be_waited_for(seconds: float, stop: StopOnce) -> None:
+    """The operating system refuses a timer beyond its range; the callback is called early, and then again."""
+    before = signal.getsignal(signal.SIGALRM)
+    interruption = interrupt(seconds, stop)
+    signal.raise_signal(signal.SIGALRM)
+    interruption.cancel()
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
 def test_a_signal_handler_set_meanwhile_stays() -> None:
     def own(*_: Any) -> None: ...
 

@@ -162,49 +162,58 @@ class Consumer(Generic[T]):
                 All messages are settled.
         """
         pending, are_plain, is_fifo = records_of(event)
-        if pending:
-            # In a separate context, so that context variables set by a hook are not seen by the next invocation.
-            must_end_process = copy_context().run(self._handle, pending, are_plain, is_fifo, context)
-            if must_end_process is not None:
-                self.log.problem("process_ends", f"{must_end_process}. This process ends, and Lambda starts another.")
-                raise SystemExit(1)
+        # In a separate context, so that context variables set by a hook are not seen by the next invocation.
+        must_end = copy_context().run(self._handle, pending, are_plain, is_fifo, context) if pending else False
+        if must_end:
+            raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
-    def _handle(self, pending: Records, are_plain: bool, is_fifo: bool, context: Any) -> str | None:
+    def _handle(self, pending: Records, are_plain: bool, is_fifo: bool, context: Any) -> bool:
         """Run and settle a batch; remove messages that are done from ``pending``, which are not reported as failed.
 
-        Return why the process must end now; None if it need not.
+        Return whether the process must end now.
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
-        if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
-            self._prepare(invocation)
         run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo=is_fifo)
         try:
+            if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
+                self._prepare(invocation)
             if invocation.began_with < MINIMUM_SECONDS:
                 self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
-                return None
-            self._runner(run)()
-            run.finish()
-            if invocation.must_end_process is not None:
-                run.verdicts.outcomes.settlement.delete(run.acknowledged())
+            else:
+                self._runner(run)()
+                run.finish()
+                if invocation.must_end_process is not None:
+                    run.verdicts.outcomes.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a defect of tarry must not lose or duplicate a message
-            exit_if_forked(invocation.began_in, error)
-            text = "tarry itself failed. Messages that are not settled are reported as failed."
-            self.log.problem("runtime_failed", text, error=error)
-        finally:
-            invocation.ended = True
-            if invocation.acks is not None:
-                invocation.acks.close()
-            if run.made_verdicts is not None:
-                run.made_verdicts.outcomes.stop()
-            if invocation.observes:
-                from tarry.observing.reports import report
+            self._log_fault(invocation, error, "Messages that are not settled are reported as failed.")
+        invocation.ended = True
+        if invocation.acks is not None:
+            self._end(invocation, invocation.acks.close)
+        if run.made_verdicts is not None:
+            self._end(invocation, run.made_verdicts.outcomes.stop)
+        if invocation.observes:
+            from tarry.observing.reports import report
 
-                report(invocation, pending, self.log, self.name, self._metrics, self._on_outcome)
-            if invocation.deliveries or invocation.spans is not None:
-                invocation.clear()
-        return invocation.must_end_process
+            run.deadline.settled()
+            self._end(invocation, report, invocation, pending, self.log, self.name, self._metrics, self._on_outcome)
+        if invocation.deliveries or invocation.spans is not None:
+            self._end(invocation, invocation.clear)
+        if (why := invocation.must_end_process) is not None:
+            self.log.problem("process_ends", f"{why}. This process ends, and Lambda starts another.")
+        return why is not None
+
+    def _end(self, invocation: Invocation, step: Callable[..., None], *arguments: object) -> None:
+        """Take a step after the settlement, whose failure changes no outcome."""
+        try:
+            step(*arguments)
+        except BaseException as error:  # noqa: BLE001 a defect of tarry must not fail messages that are settled
+            self._log_fault(invocation, error, "It has settled the messages before.")
+
+    def _log_fault(self, invocation: Invocation, error: BaseException, text: str) -> None:
+        exit_if_forked(invocation.began_in, error)
+        self.log.problem("runtime_failed", f"tarry itself failed. {text}", error=error)
 
     def _prepare(self, invocation: Invocation) -> None:
         """Prepare an invocation for metrics, ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tarry.support.causes import drop_tracebacks, is_a
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
         async def extend_async(self, delivery: Any, seconds: Any) -> None: ...
 
 
+LONGEST_SECONDS = 1e6
+"""A longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)."""
 NO_RECORDS: Mapping[str, dict[str, Any]] = {}
 
 
@@ -159,6 +162,9 @@ class Invocation:
             self.spans.close()
         for delivery in tuple(self.deliveries.values()):
             delivery.__dict__.pop("message", None)
+            if is_a(verdict := delivery.verdict, BaseException):  # its frames hold the message
+                drop_tracebacks(verdict)
+        self._diagnoses = None  # it may hold the frames of the last error
         self.deliveries.clear()
 
     @property
@@ -202,7 +208,8 @@ class Invocation:
 
 def _seconds_left(context: Any) -> float:
     try:
-        milliseconds = context.get_remaining_time_in_millis()
+        seconds: Any = context.get_remaining_time_in_millis() / 1000
     except Exception:  # noqa: BLE001 a test may pass None, or a context without a working method
         return math.inf
-    return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else math.inf
+    # "for ever", as a context of a test says with sys.maxsize or NaN, is more than the clocks and timers can count
+    return seconds if type(seconds) is float and seconds < LONGEST_SECONDS else math.inf

@@ -114,6 +114,20 @@ class Threads(Protocol):
         """
 
 
+class HookLimit(Protocol):
+    """The time of an invocation for the user's hooks (`tarry.support.hooks`)."""
+
+    in_hooks: float
+    """The seconds that hooks have taken."""
+
+    def hook_seconds(self, now: float) -> float:
+        """Return for how many seconds a hook may run that begins ``now``."""
+
+
+hook_limit: ContextVar[HookLimit | None] = ContextVar("tarry.hook_limit", default=None)
+"""The limit of the current invocation. It refers to no message: a task of a handler may keep its context for ever."""
+
+
 class Interrupted(BaseException):
     """Raised in a handler whose time is up. Not an `Exception`, so that it also ends a loop that retries after any."""
 
@@ -134,6 +148,8 @@ RENEWED_SECONDS = 0.05
 """The time to the next call of ``fire`` after other code had replaced the signal handler or the timer."""
 SHORTEST_TIMER_SECONDS = 0.001
 """The timer for a time that has passed: 0 would stop the timer."""
+LONGEST_TIMER_SECONDS = 1e6
+"""A longer timer rings early, and is set again: the operating system refuses one beyond its range."""
 CAN_SET_TIMER = hasattr(_signal, "setitimer")
 """False on Windows."""
 OWN_TIMER_SECONDS = 0.01
@@ -188,8 +204,7 @@ class Alarm:
         self._before = _signal.signal(_signal.SIGALRM, handler)
         self._handler: Callable[[int, FrameType | None], None] | None = handler
         self._rings_at = now + seconds
-        timer = seconds if seconds > SHORTEST_TIMER_SECONDS else SHORTEST_TIMER_SECONDS  # noqa: FURB136 a call costs
-        self._left: tuple[float, float] = _signal.setitimer(_signal.ITIMER_REAL, timer)
+        self._left = _set_timer(seconds)
 
     def renew(self) -> None:
         handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
@@ -234,7 +249,9 @@ class Alarm:
 
 def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
     """Start the timer, at once for a time that has passed; return its previous setting."""
-    return _signal.setitimer(_signal.ITIMER_REAL, max(seconds, SHORTEST_TIMER_SECONDS), interval)  # type: ignore[no-any-return]
+    if not SHORTEST_TIMER_SECONDS <= seconds <= LONGEST_TIMER_SECONDS:
+        seconds = SHORTEST_TIMER_SECONDS if seconds < SHORTEST_TIMER_SECONDS else LONGEST_TIMER_SECONDS
+    return _signal.setitimer(_signal.ITIMER_REAL, seconds, interval)  # type: ignore[no-any-return]
 
 
 _real_threads = RealThreads()

@@ -14,6 +14,12 @@ RELEASE_SHARE = 1 / 3
 """The share of the time left for releasing messages that were not started, possibly thousands."""
 MINIMUM_SECONDS = 0.2
 """The least time with which an invocation runs messages; with less it could not settle one."""
+ANSWER_SECONDS = 0.5
+"""The time in which no hook runs: it is kept for the response; less in a short invocation."""
+ANSWER_SHARE = 0.05
+"""The largest share of the invocation's time in which no hook runs."""
+LATE_HOOK_SHARE = 0.1
+"""The share of the time left for a hook that is called when the time for hooks is over."""
 CHECK_SECONDS = 0.001
 """The interval of reading the clock between messages: shorter messages run without reading it."""
 
@@ -37,10 +43,16 @@ class Deadline:
         self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
         """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
         self._longest = 0.0
+        self._began_with = began_with
         self.checked_at = -math.inf
         """When the time was last checked, at most a millisecond before the running message started."""
         self.check_at = math.inf if ends_at == math.inf and timeout is None else -math.inf
         """When to call `check` next, at the earliest."""
+
+    in_hooks = 0.0
+    """The seconds that the user's hooks have taken."""
+    hook_share = 1.0
+    """The largest share of the time left for one hook: less than 1 if async handlers wait for it."""
 
     @property
     def interrupt_at(self) -> float:
@@ -80,6 +92,18 @@ class Deadline:
     def release_until(self, now: float) -> float:
         """Return when to stop releasing messages: most of the time left is for settling."""
         return now + (self.ends_at - now) * RELEASE_SHARE
+
+    def hook_seconds(self, now: float) -> float:
+        """Return for how many seconds a hook of the user's may run: the time left, less what settling takes.
+
+        A hook that is called later, as `DeadLetter`'s are, has a share of the time left: settling must go on after it.
+        """
+        left = self.ends_at - now - min(ANSWER_SECONDS, self._began_with * ANSWER_SHARE)
+        return max((left - self.margin - self.owed) * self.hook_share, left * LATE_HOOK_SHARE)
+
+    def settled(self) -> None:
+        """Keep no more time for settling: all messages are settled."""
+        self.margin = self.owed = 0.0
 
     def due(self, started_at: float) -> float:
         """Return when a message that started at ``started_at`` must end."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.execution.timeouts import (
@@ -78,16 +78,20 @@ class Job:
             close_verdicts(self.subject, error)
 
     def outcome(self) -> BaseException | None:
-        """Return the error of the run; None for a success."""
+        """Return the error of the run; None for a success. Called once, when the run has ended."""
         if self.is_abandoned:
             return None  # the error was given as a verdict, which holds
-        if self.error is not None and self.raised is not None and is_interruption(self.raised):
-            self.error.__traceback__ = handler_traceback(self.raised)
-        return effective_error(self.subject, self.raised, self.error)
+        raised, self.raised = self.raised, None  # its traceback holds the frames that hold this job
+        if self.error is not None and raised is not None and is_interruption(raised):
+            self.error.__traceback__ = handler_traceback(raised)
+        return effective_error(self.subject, raised, self.error)
 
 
 class JobExecutor(Protocol):
     """A backend that runs jobs: in threads, or as tasks of an event loop."""
+
+    shares_thread: bool
+    """Whether jobs run in the thread that decides, so that a hook of the user's keeps them from running."""
 
     @property
     def abandoned(self) -> int:
@@ -131,6 +135,8 @@ class Jobs:
         self._pause_at = monotonic() + PAUSE_SECONDS
         self.needs_pause = False
         """Whether `ended` is to be awaited before the next job starts, because other tasks have waited long enough."""
+        self._in_hooks = 0.0
+        """The seconds in the user's hooks for which no running job is to be blamed."""
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
         self._abandon_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
@@ -181,6 +187,7 @@ class Jobs:
         for requests is short or over.
         """
         while True:
+            self._postpone_dues()
             is_pause, self.needs_pause = self.needs_pause, False
             until = self._next_check()
             seconds = 0 if is_pause else until - self._monotonic()
@@ -191,6 +198,7 @@ class Jobs:
             for job in ended:
                 self._forget(job)
                 self._note_end(job, now)
+            self._postpone_dues()
             self._stop_jobs_that_are_due(now)
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
@@ -260,6 +268,17 @@ class Jobs:
         while self._dues and (self._dues[0][2] not in self._running or self._dues[0][2] in self._stopped):
             heappop(self._dues)
         return self._dues[0][0] if self._dues else math.inf
+
+    def _postpone_dues(self) -> None:
+        """Let jobs run for as long again as a hook has kept them from running in its thread."""
+        lost = self._deadline.in_hooks - self._in_hooks
+        if lost < RECHECK_SECONDS or not self._executor.shares_thread:
+            return
+        self._in_hooks = self._deadline.in_hooks
+        for job in self._running:
+            job.started_at += lost
+        self._dues = [(self._deadline.due(job.started_at), number, job) for _, number, job in self._dues]
+        heapify(self._dues)
 
     def _stop_jobs_that_are_due(self, now: float) -> None:
         if self._stopped and now >= self._abandon_at:

@@ -17,6 +17,7 @@ from tarry.message import delivery_of
 from tarry.support.causes import is_a
 from tarry.support.forks import exit_if_forked, watches
 from tarry.verdict import ACK
+from tarry.world import hook_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +106,7 @@ class Run:
         self.monotonic = invocation.world.clock.monotonic
         is_loaded = invocation.world.is_loaded
         self.deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
+        hook_limit.set(self.deadline)
         self.watch = Watch(self.deadline, self.monotonic)
         """Interrupts a handler that runs on the main thread."""
 

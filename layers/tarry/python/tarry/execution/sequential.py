@@ -42,7 +42,7 @@ class Sequential:
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 
-    def _each(self) -> None:  # noqa: C901, PLR0912 one loop without calls of tarry's own, since it runs for every message
+    def _each(self) -> None:  # noqa: C901, PLR0912, PLR0915 one loop without calls of its own: it runs for every message
         run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
         invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
         function = run.validating()
@@ -89,7 +89,8 @@ class Sequential:
                 if acks is not None:
                     acks.add(delivery_of(message))
             else:
-                self._repeat(self._decide(message, raised))
+                rerun, raised = self._decide(message, raised), None  # its traceback holds this frame
+                self._repeat(rerun)
                 if self._has_ended:
                     return
         if (verdicts := run.made_verdicts) is not None:
@@ -148,4 +149,5 @@ class Sequential:
         except BaseException as error:  # noqa: BLE001 as for a first run
             watch.running = None
             raised = error
-        return self._decide(message, raised, rerun.failure.tries + 1)
+        again, raised = self._decide(message, raised, rerun.failure.tries + 1), None  # as for a first run
+        return again

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tarry.message import Message
 
 STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
+HOOK_SHARE = 0.5
+"""The largest share of the time left for a hook of the user's on the event loop: other handlers wait for it."""
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 """Makes a task take its first step when it is made: most that never wait end with it, without a turn of the loop."""
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
@@ -38,6 +40,7 @@ class TaskExecutor:
     """A `tarry.execution.jobs.JobExecutor` that runs jobs as tasks of the running loop."""
 
     abandoned = 0  # an abandoned task never runs again
+    shares_thread = True
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
@@ -205,12 +208,14 @@ def _jobs_in_tasks(invocation: Invocation, deadline: Deadline) -> Iterator[Jobs]
     clock, threads = invocation.world.clock, invocation.world.threads
     tasks, now = TaskExecutor(invocation), clock.monotonic()
     jobs = Jobs(tasks, deadline, clock.monotonic)
+    deadline.hook_share = HOOK_SHARE
     due, interruption = deadline.due(now), None
     if due != math.inf:
         interruption = threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
     try:
         yield jobs
     finally:
+        deadline.hook_share = 1.0
         if interruption is not None:
             interruption.cancel()
         tasks.close()

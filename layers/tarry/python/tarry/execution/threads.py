@@ -35,16 +35,19 @@ class HandlerWorkers(WorkerPool):
         super().__init__(world)
         self.lock = threading.Lock()
         """Held while a job ends or is abandoned."""
-        self.abandoned = 0
-        """The number of workers that run an abandoned job."""
+        self.abandoned: list[int] = []
+        """For each worker that runs an abandoned job, the id of its handler: it takes a place of that handler only."""
 
 
 class ThreadExecutor:
     """A `tarry.execution.jobs.JobExecutor` that runs the jobs of one invocation in the workers."""
 
+    shares_thread = False
+
     def __init__(self, pool: HandlerWorkers, run: Run) -> None:
         self._pool = pool
         self._run = run
+        self._handler = id(run.handling.function)
         self._some_ended = pool.threads.event()
         self._ended: list[Job] = []
         self._began_in = generation()
@@ -52,7 +55,7 @@ class ThreadExecutor:
     @property
     def abandoned(self) -> int:
         """The number of places that abandoned jobs occupy, of this invocation or an earlier one."""
-        return self._pool.abandoned
+        return self._pool.abandoned.count(self._handler)
 
     def start(self, job: Job) -> bool:
         context, began_in = copy_context(), self._began_in
@@ -90,7 +93,7 @@ class ThreadExecutor:
             if job.has_ended or job.is_abandoned:
                 return
             job.is_abandoned = True
-            self._pool.abandoned += 1
+            self._pool.abandoned.append(self._handler)
         if job.error is not None:
             job.error.__traceback__ = current_traceback(job.handle.ident)
 
@@ -114,7 +117,7 @@ class ThreadExecutor:
         with self._pool.lock:
             job.has_ended = True
             if job.is_abandoned:
-                self._pool.abandoned -= 1
+                self._pool.abandoned.remove(self._handler)
             else:
                 self._ended.append(job)
         self._some_ended.set()

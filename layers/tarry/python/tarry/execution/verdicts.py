@@ -13,8 +13,7 @@ from tarry.outcome import RUNS_ELSEWHERE, Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
-from tarry.support.causes import drop_tracebacks
-from tarry.support.forks import exit_if_forked
+from tarry.support.causes import drop_tracebacks, is_a
 from tarry.telemetry.logs import WARNING
 from tarry.visibility.leases import is_stopped_by_lost_lease
 
@@ -51,7 +50,6 @@ class Verdicts:
         self, handling: Handling, invocation: Invocation, pending: Records, *, may_wait: bool, may_block: bool
     ) -> None:
         self._handling = handling
-        self._began_in = invocation.began_in
         self.groups = Groups()
         self.outcomes = Outcomes(handling, invocation, pending, self.groups, may_block=may_block)
         self.awaiting = AwaitingFacts(may_wait=may_wait)
@@ -76,7 +74,6 @@ class Verdicts:
         """Decide on all remaining messages, and settle all messages."""
         self.close()
         self.outcomes.end_claims()
-        exit_if_forked(self._began_in, None)  # a failure step may fork too
         self.outcomes.finish()
 
     # messages that do not run
@@ -144,6 +141,8 @@ class Verdicts:
             log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
         if (settlement := self.outcomes.made_settlement) is not None:
             settlement.decision_seconds = clock.monotonic() - began
+        if not self.keeps_frames:
+            _free_frames(decided, verdict, raised)
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
@@ -268,3 +267,14 @@ class Verdicts:
         if decision.outcome.kind == "again":
             decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
         self.outcomes.note(decision)
+
+
+def _free_frames(decided: Decision | Failure, *errors: object) -> None:
+    """Free the frames of the errors that led to a decision, but those of a failure, which its steps may still show."""
+    for error in errors:
+        if not is_a(error, BaseException):
+            continue
+        if isinstance(decided, Decision):
+            drop_tracebacks(error)
+        elif error is not decided.error:  # it may be the cause, whose traceback stays
+            BaseException.with_traceback(error, None)

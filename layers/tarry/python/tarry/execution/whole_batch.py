@@ -73,7 +73,9 @@ class WholeBatch:
         except BaseException as error:  # noqa: BLE001 every message without a verdict has failed with it
             watch.running = None
             raised = error
-        self._decide(batch, watch.on_end(batch, raised))
+        raised = watch.on_end(batch, raised)
+        self._decide(batch, raised)
+        del raised  # its traceback holds this frame
 
     async def _run_as_task(self, jobs: Jobs) -> None:
         from tarry.execution.background import Background

@@ -5,7 +5,6 @@ A report changes no outcome, and does not delay the response beyond the function
 
 from __future__ import annotations
 
-import math
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,11 @@ from tarry.observing.observer import FinalOutcome
 from tarry.outcome import Outcome
 from tarry.support.arn import queue_arn
 from tarry.support.causes import name_of
-from tarry.support.forks import exit_if_forked
+from tarry.support.hooks import HookTimeout, call
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType
 
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
@@ -29,23 +27,11 @@ if TYPE_CHECKING:
 
     OnOutcome = Callable[[Message[Any], Outcome], None]
 
-ANSWER_SECONDS = 0.5
-"""The time kept for the response; less in a short invocation."""
-ANSWER_SHARE = 0.05
-"""The largest share of the invocation's time kept for the response."""
 DONE = FinalOutcome(Outcome.ack(), None, is_copied=False, is_refused=False)
 NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)
 """A message that is only reported as failed, because there was no time to settle it or tarry failed."""
 NEVER_RUN = frozenset({"wait", "release"})
 """The kinds of outcome of messages that did not run."""
-
-
-RECHECK_SECONDS = 0.05
-"""The interval of checks while no hook runs."""
-
-
-class HookInterrupted(BaseException):
-    """Raised in a hook whose time is up; not an `Exception`, so that it also ends a loop that retries after any."""
 
 
 def report(
@@ -55,20 +41,16 @@ def report(
 
     ``pending``: the messages that are reported as failed. ``metrics``: their namespace; empty if they are off.
     """
-    try:
-        if invocation.observer is not None:
-            observing = Observing(invocation, invocation.observer, pending, log)
-            if metrics:
-                observing.write_metrics(metrics, consumer)
-            if on_outcome is not None:
-                observing.call(on_outcome)
-        if invocation.logger_keys:
-            from tarry.observing.logger_keys import clear
+    if invocation.observer is not None:
+        observing = Observing(invocation, invocation.observer, pending, log)
+        if metrics:
+            observing.write_metrics(metrics, consumer)
+        if on_outcome is not None:
+            observing.call(on_outcome)
+    if invocation.logger_keys:
+        from tarry.observing.logger_keys import clear
 
-            clear(invocation.records)
-    except BaseException as error:  # noqa: BLE001 a defect of tarry must not fail messages that are settled
-        exit_if_forked(invocation.began_in, error)
-        log.problem("runtime_failed", "tarry itself failed when all messages were settled.", error=error)
+        clear(invocation.records)
 
 
 class Observing:
@@ -163,30 +145,20 @@ class Observing:
 
     def call(self, on_outcome: OnOutcome) -> None:
         """Call the hook for each message, in the order of the batch, while there is time."""
-        invocation = self._invocation
-        patience = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
-        limit = _Limit(invocation, patience)
-        interruption = None
-        if patience != math.inf and patience > 0:
-            interruption = invocation.world.threads.interrupt(patience, limit.fire)
-        called = 0
+        invocation, called = self._invocation, 0
         try:
             for delivery_id in invocation.records:
-                if limit.is_over:
-                    break
                 called += 1
-                self._call(on_outcome, delivery_id, self._transition(delivery_id), limit)
-        finally:
-            if interruption is not None:
-                interruption.cancel()
-        if limit.is_over and (called < len(invocation.records) or limit.has_interrupted):
+                self._call(on_outcome, delivery_id, self._transition(delivery_id))
+        except HookTimeout as error:
+            called -= not error.was_called
             text = (
                 f"on_outcome was called for {called} of {len(invocation.records)} messages, because there was no time "
                 "left. The outcomes hold. Make it faster, or give the function a longer Timeout."
             )
-            self._log.problem("on_outcome_stopped", text, level=WARNING)
+            self._log.problem("on_outcome_stopped", text, error=error, level=WARNING)
 
-    def _call(self, on_outcome: OnOutcome, delivery_id: str, transition: FinalOutcome, limit: _Limit) -> None:
+    def _call(self, on_outcome: OnOutcome, delivery_id: str, transition: FinalOutcome) -> None:
         invocation, outcome = self._invocation, transition.outcome
         is_kept = delivery_id in invocation.deliveries
         delivery = invocation.delivery(delivery_id)
@@ -198,17 +170,13 @@ class Observing:
 
             hook = with_keys(on_outcome)
         try:
-            context = copy_context()
-            limit.is_running = True
-            context.run(hook, message, outcome)
-            limit.is_running = False
+            call("on_outcome", copy_context().run, hook, message, outcome)
+        except HookTimeout:
+            raise
         except BaseException as error:  # noqa: BLE001 a hook changes nothing, whatever it raises
-            limit.is_running = False
-            exit_if_forked(invocation.began_in, error)
-            if not limit.has_interrupted and invocation.world.first_time(f"on_outcome_failed {id(on_outcome)}"):
+            if invocation.world.first_time(f"on_outcome_failed {id(on_outcome)}"):
                 text = "on_outcome raised an exception. The outcome holds. Further exceptions of it are not logged."
                 self._log.problem("on_outcome_failed", text, delivery, error=error, level=WARNING)
-        exit_if_forked(invocation.began_in, None)
         if not is_kept:
             del invocation.deliveries[delivery_id]
             vars(delivery).pop("message", None)  # they refer to each other
@@ -228,26 +196,3 @@ def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, d
     for delivery_id, record in records.items():
         queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record
     return dict(queues)
-
-
-class _Limit:
-    """The time until which a hook may run; it is interrupted then."""
-
-    is_running = has_interrupted = False
-
-    def __init__(self, invocation: Invocation, patience: float) -> None:
-        self._clock = invocation.world.clock
-        self._ends_at = self._clock.monotonic() + patience
-
-    @property
-    def is_over(self) -> bool:
-        return self._clock.monotonic() >= self._ends_at
-
-    def fire(self, _: FrameType | None) -> BaseException | float:
-        """Return the error to raise in the hook, or the seconds to the next call. Implements `tarry.world.Fire`."""
-        if not self.is_running:
-            return RECHECK_SECONDS
-        if (left := self._ends_at - self._clock.monotonic()) > 0:
-            return left
-        self.has_interrupted = True
-        return HookInterrupted()

@@ -219,16 +219,18 @@ def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
     """
     if is_known(backoff):
         return backoff.delay(attempt, rng)
-    call = f"delay({attempt})"
+    from tarry.support.hooks import call
+
+    what = f"delay({attempt})"
     try:
-        seconds: Any = backoff.delay(attempt, rng)
+        seconds: Any = call(what, backoff.delay, attempt, rng)
         if _is_number(seconds) and seconds >= 0:
             return float(seconds)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise BadDelay(f"{call} raised {name_of(type(error))}") from error
-    raise BadDelay(f"{call} returned {_shown(seconds)}, which is not a number of seconds, 0 or more")
+        raise BadDelay(f"{what} raised {name_of(type(error))}") from error
+    raise BadDelay(f"{what} returned {_shown(seconds)}, which is not a number of seconds, 0 or more")
 
 
 def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:

@@ -10,7 +10,7 @@ from tarry.outcome import Outcome
 from tarry.policy import circuits
 from tarry.policy.failure import Failure, StepContext
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_beside, reason_of, until_of
-from tarry.support.causes import cause_of, is_a
+from tarry.support.causes import cause_of, drop_tracebacks, is_a
 from tarry.support.value import Value
 from tarry.telemetry.notices import Notice
 from tarry.verdict import ACK, Verdict
@@ -111,6 +111,7 @@ def ask_steps(
     except BaseException as error:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
         failure = _exhausted(failure, policy, steps, facts)
         unhandled, diagnosis = Outcome.unhandled(), diagnose(error)
+        drop_tracebacks(error)
         decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, step_error=diagnosis)
     return decision.noticed(context.notices)
 

@@ -129,7 +129,9 @@ class RetryPolicy(Value):
         """Return the failure as ``retry_when`` decides; raise its exceptions, or `ValueError` for an invalid answer."""
         if self.retry_when is None or failure.reason not in ("error", "fatal") or failure.was_requested:
             return failure
-        answer = self.retry_when(failure)
+        from tarry.support.hooks import call
+
+        answer = call("retry_when", self.retry_when, failure)
         if answer is None:
             return failure
         if isinstance(answer, bool):

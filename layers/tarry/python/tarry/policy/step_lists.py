@@ -114,7 +114,7 @@ class StepList(Value):
         if failure.context is not context:  # a step made a failure of its own
             failure = failure.changed(context=context)
         if index < len(self.steps):
-            answer: Any = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed, context))
+            answer = _answer(self.steps[index], failure, lambda passed: self._from(index + 1, passed, context))
             asks_for_a_copy = isinstance(answer, Outcome) and answer.kind == "resend"
             if failure.does_not_fit and asks_for_a_copy:  # no copy can be sent: ask the next step
                 return self._from(index + 1, failure, context)
@@ -123,6 +123,18 @@ class StepList(Value):
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
         return Outcome.unhandled()
+
+
+def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:
+    if type(step) in _BUILT_IN:  # what these call of the user's has its own limit
+        return step.handle(failure, next_step)
+    from tarry.support.hooks import call
+
+    own = step.function if isinstance(step, FunctionStep) else type(step)
+    return call(f"the failure step {getattr(own, '__qualname__', '')}".rstrip(), step.handle, failure, next_step)
+
+
+_BUILT_IN = frozenset({RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage})
 
 
 def _step(step: Any) -> FailureStep:

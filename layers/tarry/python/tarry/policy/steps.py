@@ -40,8 +40,8 @@ class DeadLetter(Value):
         enrich: A function of the failure that returns a dict, which the record has as ``extra``. If it raises, nothing
             is added.
         include_traceback: Whether the record has the traceback.
-        redact: A function that changes the record before it leaves the process, to a queue or to the log. If it raises,
-            only the reason is sent.
+        redact: A function that changes the record before it leaves the process, to a queue or to the log. If it raises
+            or does not end in time, only the ids, the reason and the type of the error are sent.
 
     Raises:
         ConfigurationError: ``enrich`` or ``redact`` is not a function.
@@ -67,7 +67,8 @@ class DeadLetter(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        return Outcome.dead_letter(failure.reason, self.queue(failure) if callable(self.queue) else self.queue)
+        queue = _called("DeadLetter's queue", self.queue, failure) if callable(self.queue) else self.queue
+        return Outcome.dead_letter(failure.reason, queue)
 
 
 class DropMessage(Value):
@@ -196,7 +197,7 @@ class SendAgain(Value):
     def _queue_for(self, failure: Failure) -> str | None:
         if not callable(self.queue):
             return self.queue
-        queue: object = self.queue(failure)
+        queue: object = _called(f"SendAgain({self.id!r})'s queue", self.queue, failure)
         if queue is not None and not isinstance(queue, str):
             raise TypeError(
                 f"SendAgain({self.id!r}): its queue function returned a value of type {type(queue).__name__}, not a "
@@ -228,6 +229,12 @@ class SendAgain(Value):
         if not self.breaks_order and target == failure.queue:
             return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
         return None
+
+
+def _called(what: str, queue: Callable[[Failure], str | None], failure: Failure) -> str | None:
+    from tarry.support.hooks import call
+
+    return call(what, queue, failure)
 
 
 def _notice(failure: Failure, event: str, text: str) -> None:

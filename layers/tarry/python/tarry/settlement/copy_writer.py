@@ -17,10 +17,13 @@ from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.support.arn import named_queue
 from tarry.support.causes import is_a, type_name
+from tarry.support.hooks import call
 from tarry.telemetry.logs import WARNING
 from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.delivery import Delivery
     from tarry.outcome import Outcome
     from tarry.policy.decision import Decision
@@ -174,7 +177,7 @@ class CopyWriter:
         if options.enrich is None:
             return record
         try:
-            extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, not instances of a user's classes
+            extra = call("DeadLetter's enrich", _plain, options.enrich, failure)
         except BaseException as error:  # noqa: BLE001 a user's hook
             text = (
                 f"DeadLetter's enrich raised, or returned no JSON ({type_name(error)}). The dead letter has no extra."
@@ -190,18 +193,26 @@ class CopyWriter:
         return record
 
 
+def _plain(hook: Callable[[Any], Record], argument: object) -> dict[str, Any]:
+    """Return the answer of a hook as plain values, not instances of a user's classes."""
+    plain: dict[str, Any] = json.loads(dump(dict(hook(argument))))
+    return plain
+
+
 def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> tuple[dict[str, Any], Notice | None]:
     """Return a `Tarry` attribute after `DeadLetter`'s ``redact``, and a log line if the hook failed."""
     if options.redact is None or "failure" not in record:  # without a failure, there is nothing to redact
         return record, None
     identity = {name: record[name] for name in ESSENTIAL if name in record}
     try:
-        changed: dict[str, Any] = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
+        changed = {**call("DeadLetter's redact", _plain, options.redact, json.loads(dump(record))), **identity}
         Envelope(changed, delivery.invocation.started_at)  # raises if a consumer could not read it
     except BaseException as error:  # noqa: BLE001 a user's hook
         what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
-        text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."
-        return smallest(record), Notice("redact_failed", text)
+        text = f"DeadLetter's redact {what} ({type_name(error)}). Only the ids, the reason and the type are kept."
+        kept = smallest(record)
+        kept["failure"] |= {"type": record["failure"]["type"]} if "type" in record["failure"] else {}
+        return kept, Notice("redact_failed", text)
     return changed, None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tarry.support.causes import is_a, name_of, text_of
+from tarry.support.causes import drop_tracebacks, is_a, name_of, text_of
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class Log:
         for notice in notices:
             more = notice.more or {}
             self.problem(notice.event, notice.text, delivery, error=notice.error, level=notice.level, **more)
+            if is_a(notice.error, BaseException):
+                drop_tracebacks(notice.error)  # its frames hold the notices
 
     def ignored(self, delivery: Delivery, verdict: str, why: str) -> None:
         """Log a verdict that came too late."""
@@ -192,8 +194,10 @@ class Log:
         return {**fields, "traceback": traceback} if traceback else fields
 
     def _redacted(self, redact: Callable[[dict[str, Any]], Fields], fields: dict[str, Any]) -> dict[str, Any]:
+        from tarry.support.hooks import call
+
         try:
-            return dict(redact(dict(fields)))
+            return call("redact", lambda: dict(redact(dict(fields))))
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
             return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}

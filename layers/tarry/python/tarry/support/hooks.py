@@ -1,0 +1,164 @@
+"""Calling the user's hooks so that none of them makes the answer late (SPEC I7).
+
+A hook that still runs when its time is over counts as one that raised: it is interrupted, or abandoned where its thread
+cannot be interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from tarry import world
+from tarry.support.causes import traceback_of
+from tarry.support.forks import exit_if_forked, generation
+from tarry.support.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from tarry.world import World
+
+T = TypeVar("T")
+
+RECHECK_SECONDS = 0.05
+"""The interval of checks while no hook runs."""
+MAX_THREADS = 20
+"""The most hooks that run in threads of their own at once, abandoned ones included."""
+
+
+class HookTimeout(TimeoutError):
+    """A hook of the user's did not end in the time that was left for it; it counts as one that raised."""
+
+    was_called = True
+
+
+class HookInterrupted(BaseException):
+    """Raised in a hook whose time is over; not an `Exception`, so that it also ends a loop that retries after any."""
+
+
+def call(what: str, hook: Callable[..., T], *arguments: object) -> T:
+    """Call a hook of the user's in the time that is left, less what settling the messages takes.
+
+    A child process that the hook forks ends here. Outside of an invocation, and within another hook, it is only called.
+
+    Raises:
+        HookTimeout: The hook did not end in time, or there was none left for it. The text begins with ``what``.
+    """
+    limit = world.hook_limit.get()
+    if limit is None:
+        return hook(*arguments)
+    here, began_in = world.current(), generation()
+    began = here.clock.monotonic()
+    token = world.hook_limit.set(None)
+    try:
+        return _bounded(what, here, limit.hook_seconds(began), partial(hook, *arguments))
+    except BaseException as error:
+        exit_if_forked(began_in, error)
+        raise
+    finally:
+        world.hook_limit.reset(token)
+        exit_if_forked(began_in, None)
+        limit.in_hooks += here.clock.monotonic() - began
+
+
+def _bounded(what: str, here: World, seconds: float, hook: Callable[[], T]) -> T:
+    if seconds == math.inf:
+        return hook()
+    if seconds <= 0:
+        raise _not_called(what, "no time was left. Give the function a longer Timeout")
+    running = _Running(here.clock.monotonic, seconds)
+    interruption = here.threads.interrupt(seconds, running.fire)
+    if interruption is None:
+        return _in_thread(what, here, seconds, hook)
+    try:
+        result = running.run(hook)
+    except BaseException:
+        if running.interrupted is None:
+            raise
+    finally:
+        interruption.cancel()
+    if running.interrupted is None:
+        return result
+    raise _too_slow(what, seconds).with_traceback(traceback_of(running.interrupted)) from None
+
+
+def _too_slow(what: str, seconds: float) -> HookTimeout:
+    return HookTimeout(
+        f"{what} still ran after {seconds:.1f} s, when the messages had to be settled. Make it faster, or give the "
+        "function a longer Timeout"
+    )
+
+
+def _not_called(what: str, why: str) -> HookTimeout:
+    error = HookTimeout(f"{what} was not called: {why}")
+    error.was_called = False
+    return error
+
+
+class _Running:
+    """A hook that runs in this thread until it is interrupted."""
+
+    interrupted: HookInterrupted | None = None
+    """The interruption of the hook, which may have caught it."""
+    _is_running = False
+
+    def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
+        self._monotonic = monotonic
+        self._ends_at = monotonic() + seconds
+
+    def run(self, hook: Callable[[], T]) -> T:
+        try:
+            self._is_running = True
+            return hook()
+        finally:
+            self._is_running = False
+
+    def fire(self, _: FrameType | None) -> BaseException | float:
+        """Return the error to raise in the hook, or the seconds to the next call. Implements `tarry.world.Fire`."""
+        if not self._is_running:
+            return RECHECK_SECONDS
+        if (left := self._ends_at - self._monotonic()) > 0:
+            return left
+        self.interrupted = HookInterrupted()
+        return self.interrupted
+
+
+class HookWorkers(WorkerPool):
+    """The workers that run hooks for threads that cannot be interrupted: all but the main thread."""
+
+    def __init__(self, here: World) -> None:
+        super().__init__(here)
+        self.running = set[object]()
+
+
+def _in_thread(what: str, here: World, seconds: float, hook: Callable[[], T]) -> T:
+    """Call a hook in a worker, and abandon it when its time is over."""
+    pool, ended = here.keep(HookWorkers), here.threads.event()
+    if len(pool.running) >= MAX_THREADS:
+        raise _not_called(what, f"{MAX_THREADS} hooks still run that were too slow before")
+    results: list[T] = []
+    errors: list[BaseException] = []
+    began_in = generation()
+
+    def work() -> None:
+        try:
+            results.append(hook())
+        except BaseException as error:  # noqa: BLE001 raised below, in the caller
+            errors.append(error)
+        exit_if_forked(began_in, errors[0] if errors else None)
+        pool.running.discard(ended)
+        ended.set()
+
+    pool.running.add(ended)
+    try:
+        pool.start(work)
+    except RuntimeError:  # the process may have no more threads
+        work()
+    if not ended.wait(min(seconds, world.LONGEST_TIMER_SECONDS)):
+        raise _too_slow(what, seconds)
+    if errors:
+        raise errors.pop()
+    return results[0]

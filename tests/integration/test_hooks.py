@@ -1,0 +1,239 @@
+"""The user's hooks that hang, recurse or fork: the answer comes in time, and only their own message is affected."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    DeadLetter,
+    Failure,
+    LocalRetry,
+    LogOptions,
+    Message,
+    Outcome,
+    RetryInPlace,
+    SendAgain,
+    State,
+    batch_consumer,
+    consumer,
+)
+from tarry.testing import Sandbox
+from tarry.world import current
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, failed
+from tests.wire import Queue, RunningClock, Wire
+
+Does = Callable[[], None]
+
+
+class Hang:
+    """A hook that hangs, from the moment it is on, for longer than any function may run."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def __call__(self) -> None:
+        if self.is_on:
+            current().clock.sleep(20_000)
+
+
+def hook(does: Does, answer: Any = None) -> Callable[..., Any]:
+    """Return a function that does something, then returns ``answer`` or, if that is None, its argument."""
+
+    def called(given: Any, *_: Any) -> Any:
+        does()
+        return given if answer is None else answer
+
+    return called
+
+
+class Step:
+    def __init__(self, does: Does) -> None:
+        self._does = does
+
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        self._does()
+        return next_step(failure)
+
+
+class Delay:
+    def __init__(self, does: Does) -> None:
+        self._does = does
+
+    def delay(self, attempt: int, rng: Any = None) -> float:
+        self._does()
+        return 10
+
+
+HOOKS: dict[str, Callable[[Does], dict[str, Any]]] = {
+    "retry_when": lambda does: {"retry_when": hook(does, True)},
+    "a backoff": lambda does: {"backoff": Delay(does)},
+    "a step": lambda does: {"on_failure": [Step(does), RetryInPlace()]},
+    "a function as a step": lambda does: {"on_failure": [hook(does, Outcome.discard()), RetryInPlace()]},
+    "the queue of a re-send": lambda does: {"on_failure": [SendAgain("again", queue=hook(does, "orders"))]},
+    "the delay of a re-send": lambda does: {"on_failure": [SendAgain("again", delay=Delay(does))]},
+    "the delay of a local retry": lambda does: {"on_failure": [LocalRetry(1, delay=Delay(does)), RetryInPlace()]},
+    "the queue of a dead letter": lambda does: {"on_failure": [DeadLetter(queue=hook(does, "orders-dlq"))]},
+    "enrich": lambda does: {"on_failure": [DeadLetter(enrich=hook(does, {}))]},
+    "redact": lambda does: {"on_failure": [DeadLetter(redact=hook(does))]},
+    "redact of the log": lambda does: {"log": LogOptions(redact=hook(does))},
+    "on_outcome": lambda does: {"on_outcome": hook(does)},
+}
+
+
+def work(message: Message) -> None:
+    if message.body == "bad":
+        raise ValueError("no stock")
+
+
+async def work_async(message: Message) -> None:
+    work(message)
+    await current().clock.asleep(0.1)
+
+
+def work_in_a_batch(batch: Batch) -> None:
+    for message in batch:
+        try:
+            work(message)
+        except ValueError as error:
+            message.fail(error)
+
+
+async def work_in_a_batch_async(batch: Batch) -> None:
+    work_in_a_batch(batch)
+
+
+WAYS: dict[str, Any] = {
+    "one by one": lambda **settings: consumer(**settings)(work),
+    "threads": lambda **settings: consumer(concurrency=3, **settings)(work),
+    "tasks": lambda **settings: consumer(concurrency=3, **settings)(work_async),
+    "batch": lambda **settings: batch_consumer(**settings)(work_in_a_batch),
+    "async batch": lambda **settings: batch_consumer(**settings)(work_in_a_batch_async),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "queue"), [*((way, "orders") for way in WAYS), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
+)
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
+    name: str, way: str, queue: str, sandbox: Sandbox
+) -> None:  # SPEC I7, C8
+    if way.endswith("batch") and "local" in name:
+        pytest.skip("a batch cannot run again in part")
+    is_fifo = queue.endswith(".fifo")
+    if is_fifo and name == "the delay of a re-send":
+        pytest.skip("SQS accepts no delay of a single message on FIFO")
+    hangs = Hang()
+    handler = WAYS[way](**HOOKS[name](hangs))
+    sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
+    sandbox.connect(handler, queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
+    ids = {body: sandbox.send(queue, body, group_id=body if is_fifo else None) for body in ("one", "bad", "two")}
+    hangs.is_on = True
+    sandbox.run(for_=10)
+    answers = [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
+    assert set(answers) == {"returned"}
+    report = sandbox.report()
+    assert [report.state(ids[body]) for body in ("one", "two")] == [State.COMMITTED] * 2
+    assert report.state(ids["bad"]) in (State.WAITING_RETRY, State.RESENT, State.DEAD_LETTERED)
+
+
+def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_event_loop(sandbox: Sandbox) -> None:
+    """SPEC I7. Neither the deadline nor ``timeout=`` ends them because they had to wait for the hook."""
+    hangs = Hang()
+
+    @consumer(concurrency=3, timeout=2, retry_when=hook(hangs, True))
+    async def handler(message: Message) -> None:
+        work(message)
+        await current().clock.asleep(1)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders", batch_size=3, window=1, timeout=12)
+    for body in ("one", "bad", "two"):
+        sandbox.send("orders", body)
+    hangs.is_on = True
+    report = sandbox.run(for_=12)
+    assert report.count(State.COMMITTED) == 2
+    assert [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"] == ["returned"]
+
+
+SECRET = "card 4111"
+
+
+def refuses(make: Callable[[], BaseException]) -> Callable[[Any], Any]:
+    def redact(_: Any) -> Any:
+        raise make()
+
+    return redact
+
+
+def recurses(given: Any) -> Any:
+    return recurses(given)
+
+
+REDACTS = {
+    "raises": refuses(lambda: ValueError(SECRET)),
+    "exits": refuses(lambda: SystemExit(SECRET)),
+    "recurses": recurses,
+    "hangs": lambda _: current().clock.sleep(20_000),
+    "answers rubbish": lambda _: [SECRET],
+}
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("name", REDACTS)
+def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
+    name: str, queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I7, F3
+    @consumer(
+        max_attempts=1,
+        on_failure=[RetryInPlace(), DeadLetter(redact=REDACTS[name], enrich=lambda _: {"card": SECRET})],
+        log=LogOptions(redact=REDACTS[name]),
+    )
+    def handler(message: Message) -> None:
+        raise LookupError(SECRET)
+
+    sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
+    sandbox.connect(handler, queue, timeout=4)
+    stable_id = sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
+    sandbox.run(for_=10)
+    [dead] = sandbox.messages("orders-dlq" + queue[6:])
+    assert dead.failure is not None
+    assert (dead.id, dead.failure.reason, dead.failure.type) == (stable_id, "exhausted", "LookupError")
+    assert (dead.failure.message, dead.failure.traceback, dead.failure.extra) == (None, None, None)
+    assert SECRET not in repr([vars(line) for line in caplog.records])
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
+def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
+    in_thread: bool, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I7
+    gate, answers, began = threading.Event(), list[Any](), list[str]()
+
+    def retry_when(failure: Failure) -> bool:
+        began.append(failure.message.id)
+        if failure.message.id == "m0":
+            gate.wait(30)
+        return True
+
+    handler = consumer(retry_when=retry_when)(lambda message: 1 / 0)
+
+    def invoke() -> None:
+        with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock(lambda: bool(began))):
+            answers.append(failed(handler(batch_of(2), Context(0.6))))
+
+    if in_thread:
+        thread = threading.Thread(target=invoke)
+        thread.start()
+        thread.join()
+    else:
+        invoke()
+    assert not gate.is_set()
+    gate.set()
+    assert answers == [["m0", "m1"]]
+    assert began == ["m0", "m1"]
+    [line] = lines(caplog, "retry_when_failed")
+    assert "HookTimeout: retry_when still ran after" in field(line, "error")
