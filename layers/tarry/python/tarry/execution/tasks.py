@@ -205,7 +205,7 @@ def _jobs_in_tasks(invocation: Invocation, deadline: Deadline) -> Iterator[Jobs]
     clock, threads = invocation.world.clock, invocation.world.threads
     tasks, now = TaskExecutor(invocation), clock.monotonic()
     jobs = Jobs(tasks, deadline, clock.monotonic)
-    due, interruption = deadline.due(now), None
+    due, interruption = deadline.first_due(now), None
     if due != math.inf:
         interruption = threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
     try:
