@@ -1,16 +1,24 @@
-"""A table of idempotency records in moto, whose requests can fail."""
+"""Tables of idempotency records: one in moto, whose requests can fail, and one in memory, which is slow."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import boto3
 from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyItemAlreadyExistsError,
+    IdempotencyItemNotFoundError,
+)
+from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.config import Config
 from moto import mock_aws
 
 from tarry.testing.powertools_time import give_powertools_the_time
+from tarry.world import current
 from tests.wire import client_error
 
 TABLE = "idempotency"
@@ -102,3 +110,67 @@ def made(shared: Table, key: str = "id") -> Iterator[Table]:
         yield shared
     finally:
         shared.delete()
+
+
+Seconds = float | Callable[[str, str], float]
+"""How long a request takes: a number, or a function of the operation (``put``, ``get`` ...) and the key."""
+
+
+class SlowTable(BasePersistenceLayer):
+    """A table in memory. A request takes virtual time, and is applied when half of it is over."""
+
+    def __init__(self, seconds: Seconds = 0) -> None:
+        super().__init__()
+        self.seconds: Seconds = seconds
+        self.items: dict[str, DataRecord] = {}
+        self.requests: Counter[str] = Counter()
+        """The number of requests of each operation."""
+
+    def statuses(self) -> Counter[str]:
+        """Return how many records have each status."""
+        return Counter(item.status for item in self.items.values())
+
+    def _request(self, operation: str, key: str, apply: Callable[[], Any]) -> Any:
+        self.requests[operation] += 1
+        seconds = self.seconds(operation, key) if callable(self.seconds) else self.seconds
+        clock = current().clock
+        if seconds:
+            clock.sleep(seconds / 2)
+        try:
+            return apply()
+        finally:
+            if seconds:
+                clock.sleep(seconds / 2)
+
+    def _get_record(self, idempotency_key: str) -> DataRecord:
+        def apply() -> DataRecord:
+            if idempotency_key not in self.items:
+                raise IdempotencyItemNotFoundError
+            return self.items[idempotency_key]
+
+        found: DataRecord = self._request("get", idempotency_key, apply)
+        return found
+
+    def _put_record(self, data_record: DataRecord) -> None:
+        def apply() -> None:
+            old = self.items.get(data_record.idempotency_key)
+            if old is not None and not self._is_over(old):
+                raise IdempotencyItemAlreadyExistsError(old_data_record=old)
+            self.items[data_record.idempotency_key] = data_record
+
+        self._request("put", data_record.idempotency_key, apply)
+
+    @staticmethod
+    def _is_over(item: DataRecord) -> bool:
+        """Return whether a record in progress counts no more, as the condition of Powertools' DynamoDB layer says."""
+        until = item.in_progress_expiry_timestamp
+        return item.status == "INPROGRESS" and until is not None and until < current().clock.time() * 1000
+
+    def _update_record(self, data_record: DataRecord) -> None:
+        def apply() -> None:
+            self.items[data_record.idempotency_key] = data_record
+
+        self._request("update", data_record.idempotency_key, apply)
+
+    def _delete_record(self, data_record: DataRecord) -> None:
+        self._request("delete", data_record.idempotency_key, lambda: self.items.pop(data_record.idempotency_key, None))

@@ -240,7 +240,7 @@ class Consumer(Generic[T]):
         if self._idempotency is not None:
             from tarry.idempotency.claims import Claims
 
-            run.claims = Claims(self._idempotency, run.invocation, self.log)
+            run.claims = Claims(self._idempotency, run.invocation, self.log, run.deadline)
         if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
             from tarry.tracing.backends import tracing_of
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         """A message's record in progress (`tarry.idempotency.claims`)."""
 
         seconds_elsewhere: int | None
+        is_held: bool
+        is_abandoned: bool
+        back_at: float | None
 
         def end(self, outcome: Outcome, /) -> None: ...
 

@@ -105,6 +105,7 @@ class BatchVerdicts:
                 error = raised if verdict is None else None
                 verdicts.on_message(delivery, verdict, error, ended_at=ended_at, early=False)
             else:
+                outcomes.end_claim(delivery)
                 outcomes.settlement.report_only()
 
     def _wait_for_verdict(self, invocation: Invocation) -> None:

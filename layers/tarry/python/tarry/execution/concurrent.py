@@ -45,6 +45,8 @@ class Concurrent:
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
         self._has_ended = False
         """Whether a `SystemExit` or its like has ended the batch."""
+        self._claiming: dict[str, Job] = {}
+        """The runs whose messages are claimed first, by delivery id."""
         run.may_wait, run.may_block = False, not run.handling.is_async
 
     def run(self) -> None:
@@ -69,10 +71,17 @@ class Concurrent:
 
     async def _coordinate(self, jobs: Jobs) -> None:
         self._jobs, self._background = jobs, Background(self._run, jobs, self._settled)
+        if self._run.claims is not None:
+            self._run.on_claim = self._on_claim  # type: ignore[method-assign]
         try:
             await self._run_all()
         finally:
             self._background.close()
+            vars(self._run).pop("on_claim", None)  # breaks a reference cycle
+
+    def _on_claim(self, message: Message[Any], begins: bool) -> None:
+        """Implement `Run.on_claim`, in the thread or task of a run."""
+        self._jobs.on_claim(self._claiming[message.delivery_id], begins)
 
     async def _run_all(self) -> None:
         if (isolation := self._not_started.isolation) is not None:
@@ -145,13 +154,18 @@ class Concurrent:
             return None
         rerun = self._reruns.popleft() if self._reruns else None
         if rerun is None and (message := self._next_message()) is not None:
-            return Job(self._handler, message)
+            return self._job(Job(self._handler, message))
         if rerun is None and self._may_ask_for_reruns() and (verdicts := self._run.made_verdicts) is not None:
             rerun = verdicts.next_rerun()
         if rerun is None:
             return None
         rerun.failure.delivery.is_closed = False
-        return Job(self._handler, rerun.failure.message, rerun.delay, rerun.failure.tries + 1)
+        return self._job(Job(self._handler, rerun.failure.message, rerun.delay, rerun.failure.tries + 1))
+
+    def _job(self, job: Job) -> Job:
+        if self._run.claims is not None:
+            self._claiming[job.subject.delivery_id] = job
+        return job
 
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
@@ -214,8 +228,8 @@ class Concurrent:
             self._not_started.release_all()
         else:
             self._background.connect(run.verdicts)
-            if job.is_abandoned:
-                delivery_of(message).claim = None  # the handler may still run: its record counts until the deadline
+            if job.is_abandoned and (claim := delivery_of(message).claim) is not None:
+                claim.is_abandoned = True
             rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at, early=not job.is_abandoned)
             if rerun is not None:
                 return self._reruns.append(rerun)

@@ -39,6 +39,9 @@ class Deadline:
         """The seconds kept for settling."""
         self.owed = 0.0
         """The seconds kept in addition for settling the messages that have failed so far."""
+        self.ending = self.most_ending = 0.0
+        """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
+        that they may become."""
         self.timeout = timeout
         self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
         """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
@@ -57,7 +60,7 @@ class Deadline:
     @property
     def interrupt_at(self) -> float:
         """When running messages must end, so that there is time to settle them."""
-        return self.ends_at - self.margin
+        return self.ends_at - self.margin - self.ending
 
     def check(self, now: float, waiting: int = 0) -> bool:
         """Check the time between two messages; return whether the next one may start. The first one always may.
@@ -87,7 +90,7 @@ class Deadline:
         message would start before them.
         """
         one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
-        return self.ends_at - now >= self.margin + self.owed + one + self._longest * waiting
+        return self.ends_at - now >= self.margin + self.ending + self.owed + one + self._longest * waiting
 
     def release_until(self, now: float) -> float:
         """Return when to stop releasing messages: most of the time left is for settling."""
@@ -99,16 +102,20 @@ class Deadline:
         A hook that is called later, as `DeadLetter`'s are, has a share of the time left: settling must go on after it.
         """
         left = self.ends_at - now - min(ANSWER_SECONDS, self._began_with * ANSWER_SHARE)
-        return max((left - self.margin - self.owed) * self.hook_share, left * LATE_HOOK_SHARE)
+        return max((left - self.margin - self.ending - self.owed) * self.hook_share, left * LATE_HOOK_SHARE)
 
     def settled(self) -> None:
         """Keep no more time for settling: all messages are settled."""
-        self.margin = self.owed = 0.0
+        self.margin = self.ending = self.owed = 0.0
 
     def due(self, started_at: float) -> float:
         """Return when a message that started at ``started_at`` must end."""
-        interrupt_at = self.ends_at - self.margin
+        interrupt_at = self.ends_at - self.margin - self.ending
         return interrupt_at if self.timeout is None else min(interrupt_at, started_at + self.timeout)
+
+    def first_due(self, started_at: float) -> float:
+        """Return the earliest that `due` may become: the time for ending claims grows while messages are claimed."""
+        return min(self.due(started_at), self.interrupt_at - self.most_ending)
 
     def timed_out(self, started_at: float, now: float) -> TimeoutError:
         """Return the error of a handler that exceeded its time; the text says after how long, and what to set."""

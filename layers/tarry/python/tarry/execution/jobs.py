@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.execution.timeouts import (
@@ -57,6 +57,8 @@ class Job:
     """The exception that the run ended with."""
     error: BaseException | None = None
     """The error with which the run has failed, whatever the handler does now: set when its time is up."""
+    is_claiming = False
+    """Whether its message is being claimed: the time of its handler has not begun."""
     is_abandoned = False
     """Whether the run was abandoned: it may continue, without any effect."""
     handle: Any = None
@@ -139,9 +141,11 @@ class Jobs:
         """The seconds in the user's hooks for which no running job is to be blamed."""
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
-        self._abandon_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
+        self._abandon_at = math.inf
         self._checks = (deadline.interrupt_at, deadline.ends_at - deadline.margin * GIVE_UP_SHARE)
         """When to return from a wait for requests: to settle what waits for a look-up, and for the response."""
+        self._ending = 0.0
+        """The seconds for ending claims with which `_dues` was computed."""
         self.abandoned: list[Job] = []
         """The jobs that were abandoned."""
         self.between: Callable[[], bool] = nothing_done
@@ -187,7 +191,7 @@ class Jobs:
         for requests is short or over.
         """
         while True:
-            self._postpone_dues()
+            self._renew_dues()
             is_pause, self.needs_pause = self.needs_pause, False
             until = self._next_check()
             seconds = 0 if is_pause else until - self._monotonic()
@@ -198,7 +202,7 @@ class Jobs:
             for job in ended:
                 self._forget(job)
                 self._note_end(job, now)
-            self._postpone_dues()
+            self._renew_dues()
             self._stop_jobs_that_are_due(now)
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
@@ -206,6 +210,14 @@ class Jobs:
             if ended or has_progress or is_pause or (not self._running and now >= until):
                 self.abandoned += [job for job in ended if job.is_abandoned]
                 return ended
+
+    def on_claim(self, job: Job, begins: bool) -> None:
+        """Note in a job's thread or task that the claim of its message begins, or has ended: its time begins then."""
+        if not begins:
+            job.started_at = max(job.started_at, self._monotonic())
+        job.is_claiming = begins
+        if self._deadline.ending > self._ending:
+            self.wake()
 
     async def pause(self) -> None:
         """Let the other tasks of an event loop run once: a task that a handler has made starts in its invocation."""
@@ -244,14 +256,14 @@ class Jobs:
             return Interrupted("its time is up")  # in a task that a handler has left behind
         check_at = self._next_check()
         if starting is not None:
-            check_at = min(check_at, self._deadline.due(starting.started_at))
+            check_at = min(check_at, self._due(starting, now))
         if (seconds := check_at + INTERRUPT_AGAIN_SECONDS - now) > 0:
             return seconds
         job = self._executor.is_blocked_by(frame)
         if job is False or is_deciding(frame):
             return RECHECK_SECONDS
         if isinstance(job, Job):
-            if (seconds := self._deadline.due(job.started_at) - now) > 0:
+            if (seconds := self._due(job, now) - now) > 0:
                 return seconds
             if not is_tracing_end(frame):
                 job.fail(self._deadline.timed_out(job.started_at, now))
@@ -269,15 +281,31 @@ class Jobs:
             heappop(self._dues)
         return self._dues[0][0] if self._dues else math.inf
 
-    def _postpone_dues(self) -> None:
-        """Let jobs run for as long again as a hook has kept them from running in its thread."""
-        lost = self._deadline.in_hooks - self._in_hooks
-        if lost < RECHECK_SECONDS or not self._executor.shares_thread:
+    def _due(self, job: Job, now: float) -> float:
+        """Return when a job must end; while its message is being claimed, as if its handler started now.
+
+        A claim ends soon by itself, so it is not stopped when handlers are.
+        """
+        due = self._deadline.due(now if job.is_claiming else job.started_at)
+        return max(due, self._last_moment) if job.is_claiming and due <= now else due
+
+    @property
+    def _last_moment(self) -> float:
+        """When to abandon jobs that were stopped and still run."""
+        return self._deadline.interrupt_at + min(LAST_SECONDS, self._deadline.margin / 2)
+
+    def _renew_dues(self) -> None:
+        """Have jobs end earlier if claims have become slower, and later if a hook kept them from running."""
+        deadline = self._deadline
+        lost = deadline.in_hooks - self._in_hooks if self._executor.shares_thread else 0.0
+        if lost < RECHECK_SECONDS and deadline.ending <= self._ending:
             return
-        self._in_hooks = self._deadline.in_hooks
-        for job in self._running:
-            job.started_at += lost
-        self._dues = [(self._deadline.due(job.started_at), number, job) for _, number, job in self._dues]
+        if lost >= RECHECK_SECONDS:
+            self._in_hooks = deadline.in_hooks
+            for job in self._running:
+                job.started_at += lost
+        self._ending, now = deadline.ending, self._monotonic()
+        self._dues = [(self._due(job, now), number, job) for _, number, job in self._dues]
         heapify(self._dues)
 
     def _stop_jobs_that_are_due(self, now: float) -> None:
@@ -289,12 +317,16 @@ class Jobs:
             for job in list(self._stopped):
                 self._stop(job, now)
         while self._next_due() <= now:
-            job = self._dues[0][2]
+            _, number, job = self._dues[0]
+            if (due := self._due(job, now)) > now:  # its handler started later than the job, after its claim
+                heapreplace(self._dues, (due, number, job))
+                continue
             job.fail(self._deadline.timed_out(job.started_at, now))
             self._stop(job, now)
 
     def _stop(self, job: Job, now: float) -> None:
         self._stopped[job] = None
+        self._abandon_at = min(self._abandon_at, self._last_moment)
         self._next_stop_at = min(self._next_stop_at, now + INTERRUPT_AGAIN_SECONDS)
         self._executor.stop(job)
 

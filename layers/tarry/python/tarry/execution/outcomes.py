@@ -12,7 +12,7 @@ from tarry.execution.awaiting_facts import nothing
 from tarry.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
     from tarry.delivery import Delivery, EndsWithOutcome
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
         def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
 
+    EndsClaims = Callable[[Sequence[tuple[EndsWithOutcome, Outcome]]], None]
+
     class EndsClaim(Protocol):
         """End a claim with its message's outcome, then call ``then`` in the thread that decides."""
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 DONE = frozenset({"ack", "discard"})
 """Outcomes that need no request: Lambda deletes messages that are not reported as failed."""
+
+RETURNS = frozenset({"retry", "defer", "resend"})
+"""Outcomes after whose delay the message, or its copy, runs again."""
 
 
 class Outcomes:
@@ -68,6 +73,8 @@ class Outcomes:
         """Ends the claim on a message, before its outcome is carried out."""
         self.claim_ended: Callable[[Delivery], None] = nothing
         """Called when the claim on a FIFO message was ended in the background: its group may continue."""
+        self.end_all: EndsClaims | None = None
+        """Ends several claims at once; None on FIFO, where each outcome may stop a group, and without claims."""
         self.end_claims: Callable[[], None] = nothing
         """Ends the claims that `ending` has collected."""
 
@@ -111,6 +118,8 @@ class Outcomes:
         if claim is None:
             return self._hand_over(decision, early=early)
         delivery.claim = None
+        if decision.outcome.kind in RETURNS:
+            claim.back_at = decision.decided_at + (decision.outcome.delay or 0)
         self._ended[delivery.delivery_id] = delivery.source.is_fifo
         self.ending(claim, decision.outcome, lambda _: self._note_claim_ended(decision, early=early))
 
@@ -200,6 +209,22 @@ class Outcomes:
         self.may_block, self.in_background, self.settled = True, _at_once, nothing
         if self.end_claims is nothing:
             self.ending = _end_at_once
+
+    def collect_claims(self) -> None:
+        """Have claims ended together from now on, when `end_claims` is called."""
+        if (end_all := self.end_all) is None or self.end_claims is not nothing:
+            return
+        collected: list[tuple[EndsWithOutcome, Outcome, Callable[[object], None]]] = []
+
+        def end_claims() -> None:
+            ending = collected.copy()
+            collected.clear()
+            end_all([(claim, outcome) for claim, outcome, _ in ending])
+            for _, _, then in ending:
+                then(None)
+
+        self.ending = lambda claim, outcome, then: collected.append((claim, outcome, then))
+        self.end_claims = end_claims
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""

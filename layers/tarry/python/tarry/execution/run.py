@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
         def claim_all(self, messages: Sequence[Message[Any]], /) -> list[BaseException | None]: ...
 
+        def begin_batch(self, *, in_order: bool) -> None: ...
+
+        def ran(self, seconds: float, messages: int, /) -> None: ...
+
         def end_all(self, ends: Sequence[tuple[Any, Outcome]], /) -> None: ...
 
     class Handling(Protocol):
@@ -119,6 +123,8 @@ class Run:
             made = Verdicts(
                 self.handling, self.invocation, self.pending, may_wait=self.may_wait, may_block=self.may_block
             )
+            if self.claims is not None and not self.is_fifo:
+                made.outcomes.end_all = self.claims.end_all
             # Another thread of a batch handler may have made it meanwhile.
             first: Verdicts = vars(self).setdefault("made_verdicts", made)
             return first
@@ -207,6 +213,8 @@ class Run:
         if deadline.is_timeout_cut:
             self.log_cut_timeout()
         if (due := deadline.due(now := self.monotonic())) != math.inf:
+            if deadline.most_ending:
+                due = deadline.first_due(now)
             interruption = watch.interruption = self.invocation.world.threads.interrupt(due - now, watch.fire)
             if interruption is None and self.handling.timeout is not None:
                 self.handling.log.once(self.invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
@@ -256,12 +264,29 @@ class Run:
         function = self.handler()
 
         def claiming(message: Message[Any]) -> Any:
-            return function(message) if claims.claim(message) else None
+            self.on_claim(message, True)
+            try:
+                may_run = claims.claim(message)
+            finally:
+                self.on_claim(message, False)
+            # It may have been abandoned, and decided, while it was claimed.
+            return function(message) if may_run and not delivery_of(message).is_closed else None
 
         async def claiming_async(message: Message[Any]) -> Any:
-            return await function(message) if await claims.claim_async(message) else None
+            self.on_claim(message, True)
+            try:
+                may_run = await claims.claim_async(message)
+            finally:
+                self.on_claim(message, False)
+            return await function(message) if may_run and not delivery_of(message).is_closed else None
 
         return claiming_async if self.handling.is_async else claiming
+
+    def on_claim(self, message: Message[Any], begins: bool) -> None:
+        """Note that the claim of a message begins, or has ended: the time of its handler begins then (SPEC K4)."""
+        if not begins:
+            self.deadline.resume(self.monotonic())
+        self.watch.is_claiming = begins
 
     def waits(self, message: Message[Any]) -> bool:
         """Return whether a message is not due yet; if so, keep it invisible until then instead of running it."""

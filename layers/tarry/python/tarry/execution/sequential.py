@@ -123,7 +123,12 @@ class Sequential:
             run.decide_last(message, raised)
             self._not_started.release_all()
             return None
-        return run.decide(message, raised, tries)
+        if run.claims is None:
+            return run.decide(message, raised, tries)
+        run.deadline.check(run.monotonic())  # what follows, with the end of the claim, is not the handler's time
+        rerun = run.decide(message, raised, tries)
+        run.deadline.resume(run.monotonic())
+        return rerun
 
     def _repeat(self, rerun: Rerun | None) -> None:
         """Run a message again until it is decided."""

@@ -209,7 +209,7 @@ def _jobs_in_tasks(invocation: Invocation, deadline: Deadline) -> Iterator[Jobs]
     tasks, now = TaskExecutor(invocation), clock.monotonic()
     jobs = Jobs(tasks, deadline, clock.monotonic)
     deadline.hook_share = HOOK_SHARE
-    due, interruption = deadline.due(now), None
+    due, interruption = deadline.first_due(now), None
     if due != math.inf:
         interruption = threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
     try:

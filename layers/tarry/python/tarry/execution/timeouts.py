@@ -64,6 +64,8 @@ class Watch:
     _interrupted: Message[Any] | Batch[Any] | None = None
     _error: TimeoutError | None = None
     _raised: Interrupted | None = None
+    is_claiming = False
+    """Whether the message is being claimed: the time of its handler has not begun."""
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None
@@ -77,7 +79,8 @@ class Watch:
         """Return the error to raise in the thread, or the seconds to the next call. Implements `tarry.world.Fire`."""
         if self.running is None or is_deciding(frame):
             return RECHECK_SECONDS
-        now, started_at = self._monotonic(), self._deadline.checked_at
+        now = self._monotonic()
+        started_at = now if self.is_claiming else self._deadline.checked_at
         if (seconds := self._deadline.due(started_at) - now) > 0:
             return seconds
         if is_tracing_end(frame):

@@ -120,7 +120,10 @@ class Verdicts:
         messages run; not if an abandoned thread may still run it.
         """
         delivery.is_closed = True
-        if delivery.claim is not None and (seconds := delivery.claim.seconds_elsewhere) is not None:
+        if delivery.claim is not None and not delivery.claim.is_held:  # its handler has not run
+            if (seconds := delivery.claim.seconds_elsewhere) is None:
+                self.release(delivery)
+                return None
             delivery.claim = None
             waits = Decision(delivery, Outcome("wait", seconds, RUNS_ELSEWHERE), delivery.invocation.now())
             return self._take(waits, early=early)
@@ -197,6 +200,7 @@ class Verdicts:
             if not outcomes.is_under_way(delivery.delivery_id):
                 outcomes.settled(delivery, rerun)
         elif not outcomes.settlement.has_time:
+            outcomes.end_claim(delivery)
             outcomes.settlement.report_only()
         elif isinstance(decided, Decision):
             outcomes.note(decided, early=waiting.early)
@@ -249,9 +253,11 @@ class Verdicts:
 
     def next_rerun(self) -> Rerun | None:
         """Return the next message to run again, when all others have run."""
+        self.outcomes.collect_claims()
         while True:
             while not self._reruns and self.awaiting.messages:
                 self._go_on(self.awaiting.messages.popleft())
+            self.outcomes.end_claims()
             if not self._reruns:
                 return None
             rerun = self._reruns.popleft()

@@ -15,15 +15,12 @@ from tarry.support.forks import exit_if_forked
 from tarry.verdict import ACK, BatchVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarry.delivery import Delivery, EndsWithOutcome
+    from tarry.delivery import Delivery
     from tarry.execution.background import Background
     from tarry.execution.batch_verdicts import BatchVerdicts
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import ClaimsMessages, Run
     from tarry.message import Message
-    from tarry.outcome import Outcome
 
 
 class WholeBatch:
@@ -31,6 +28,8 @@ class WholeBatch:
 
     _background: Background | None = None
     """The requests that are made while an async handler runs."""
+    _began = 0.0
+    """When the handler began, on the monotonic clock."""
     _made_verdicts: BatchVerdicts | None = None
     """The `_verdicts` if they were made."""
 
@@ -95,8 +94,9 @@ class WholeBatch:
             while not ended:  # a wait also ends with the answer to a request
                 ended = await jobs.ended()
             if ended[0].is_abandoned:
-                for message in batch:  # the handler may still run: their records count until the deadline
-                    delivery_of(message).claim = None
+                for message in batch:
+                    if (claim := delivery_of(message).claim) is not None:
+                        claim.is_abandoned = True
             self._decide(batch, ended[0].outcome())
             while background.under_way:  # requests for the handler's verdicts end before the response
                 await jobs.ended()
@@ -107,8 +107,11 @@ class WholeBatch:
         """Return the batch for the handler; None if no message of it may run."""
         invocation = self._run.invocation
         invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
+        if (claims := self._run.claims) is not None:
+            claims.begin_batch(in_order=self._run.is_fifo)
         messages = self._messages()
-        if self._run.claims is None:  # else a message could come back while its record says that it runs
+        self._began = self._run.monotonic()
+        if claims is None:  # else a message could come back while its record says that it runs
             invocation.on_verdict = self._on_verdict
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
@@ -129,11 +132,11 @@ class WholeBatch:
         return messages if run.is_fifo or run.claims is None else self._claimed(run.claims, messages)
 
     def _claimed(self, claims: ClaimsMessages, messages: list[Message[Any]]) -> list[Message[Any]]:
-        """Return the messages that may run; decide on those already processed, running elsewhere, or without a key."""
+        """Return the messages that may run; decide on the others: already processed, running elsewhere, no time ..."""
         claimed: list[Message[Any]] = []
         for message, error in zip(messages, claims.claim_all(messages), strict=True):
             delivery = delivery_of(message)
-            if error is None and delivery.claim is not None and delivery.claim.seconds_elsewhere is None:
+            if error is None and delivery.claim is not None and delivery.claim.is_held:
                 claimed.append(message)
             else:
                 self._run.verdicts.on_message(delivery, None, error)
@@ -192,7 +195,8 @@ class WholeBatch:
             free_memory_of(raised)
         exit_if_forked(run.invocation.began_in, raised)
         if run.claims is not None:
-            self._collect_claims(run.claims)
+            run.claims.ran(run.monotonic() - self._began, len(batch))
+            run.verdicts.outcomes.collect_claims()
             self._verdicts.on_end(batch, raised)
             run.verdicts.outcomes.end_claims()
         elif raised is not None or not self._is_clean(batch):
@@ -202,23 +206,6 @@ class WholeBatch:
         else:  # others were decided before the handler ran, or are not due yet
             for message in batch:
                 del run.pending[message.delivery_id]
-
-    def _collect_claims(self, claims: ClaimsMessages) -> None:
-        """End the claims of a standard queue together; on FIFO, a message's outcome stops its group at once."""
-        outcomes = self._run.verdicts.outcomes
-        collected: list[tuple[EndsWithOutcome, Outcome, Callable[[object], None]]] = []
-        if self._run.is_fifo:
-            return
-
-        def end_claims() -> None:
-            ending = collected.copy()
-            collected.clear()
-            claims.end_all([(claim, outcome) for claim, outcome, _ in ending])
-            for _, _, then in ending:
-                then(None)
-
-        outcomes.ending = lambda claim, outcome, then: collected.append((claim, outcome, then))
-        outcomes.end_claims = end_claims
 
     def _is_clean(self, batch: Batch[Any]) -> bool:
         """Return whether all messages of a batch are acknowledged, by a verdict or without one."""

@@ -60,9 +60,22 @@ class Records:
 
         Another delivery may have replaced it after the deadline, or may have run without a record and completed it.
         """
+        self._remove(key, in_progress_until, expires_at)
+
+    def shorten(self, key: str, in_progress_until: int, expires_at: int, until: int) -> None:
+        """Have a record count only ``until`` then, in epoch milliseconds, if it is this delivery's own.
+
+        A layer can change the time of a record in progress only by writing it anew.
+        """
+        if self._remove(key, in_progress_until, expires_at):
+            self.begin(key, until, expires_at)
+
+    def _remove(self, key: str, in_progress_until: int, expires_at: int) -> bool:
         found = self.read(key)
-        if found is not None and _is_own(found, in_progress_until, expires_at):
+        is_own = found is not None and _is_own(found, in_progress_until, expires_at)
+        if is_own:
             self._layer._delete_record(self._record(key))
+        return is_own
 
     def read(self, key: str) -> Found | None:
         """Return the record; None if there is none."""

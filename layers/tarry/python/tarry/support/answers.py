@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tarry.support.causes import name_of
@@ -30,6 +31,10 @@ class TableSilent(Exception):
     """The table did not answer in time. The request may have been carried out."""
 
 
+class TableNotAsked(TableSilent):
+    """The request was not made, because no time was left for it."""
+
+
 class TableFailed(Exception):
     """The request raised an error that is not an `Exception`, such as a `SystemExit`."""
 
@@ -54,9 +59,17 @@ class TableAnswer:
     @classmethod
     def missing(cls, seconds: float) -> TableAnswer:
         """Return the answer that did not come."""
+        return cls._failed(TableSilent(f"no answer within {seconds:.1f} seconds"))
 
+    @classmethod
+    def not_asked(cls) -> TableAnswer:
+        """Return the answer to a request that was not made."""
+        return cls._failed(TableNotAsked("no time left to ask"))
+
+    @classmethod
+    def _failed(cls, error: Exception) -> TableAnswer:
         def work() -> None:
-            raise TableSilent(f"no answer within {seconds:.1f} seconds")
+            raise error
 
         return cls(work)
 
@@ -66,34 +79,44 @@ class TableAnswer:
             raise self._error
         return self._result
 
+    def result_or(self, default: Any) -> Any:
+        """Return what the request returned; ``default`` if it raised an error."""
+        return default if self._error is not None else self._result
+
 
 def patience(invocation: Invocation) -> float:
     """Return for how many seconds to wait for the next answer."""
     return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE))
 
 
+def always() -> bool:
+    """Let all requests begin."""
+    return True
+
+
 def answers_of(
     works: Sequence[Callable[[], Any]],
     invocation: Invocation,
     patience: Callable[[Invocation], float] = patience,
+    may_begin: Callable[[], bool] = always,
 ) -> list[TableAnswer]:
     """Make requests, several at once, in other threads; return their answers. Blocks.
 
-    When no answer comes for the time of ``patience``, those that have not come are missing, and no more requests begin.
+    When no answer comes for the time of ``patience``, those that have not come are missing. No more requests begin
+    then, nor when ``may_begin``, which is called before each in its thread, returns False.
     """
     workers = invocation.world.keep(RequestWorkers)
     answered = workers.threads.event()
-    todo = deque(enumerate(works))
+    todo = deque(range(len(works)))
     came: dict[int, TableAnswer] = {}
 
     def make() -> None:
-        while todo:
-            try:
-                index, work = todo.popleft()
-            except IndexError:  # another thread was faster
-                return
-            came[index] = TableAnswer(work)
-            answered.set()
+        with suppress(IndexError):  # another thread may take the last one
+            while todo:
+                asks = may_begin()
+                index = todo.popleft()
+                came[index] = TableAnswer(works[index]) if asks else TableAnswer.not_asked()
+                answered.set()
 
     for _ in range(min(MAX_REQUESTS, len(works))):
         try:
@@ -106,8 +129,10 @@ def answers_of(
         if before == len(works):
             return [came[index] for index in range(before)]
         if not answered.wait(seconds) and len(came) == before:
-            todo.clear()
             missing = TableAnswer.missing(seconds)
+            with suppress(IndexError):  # as above
+                while todo:
+                    came[todo.popleft()] = TableAnswer.not_asked()
             return [came.get(index, missing) for index in range(len(works))]
 
 
