@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
+class OutOfTime(Exception):
+    """The invocation had no time left for a request; whether SQS carried it out is unknown."""
+
+
+class NoAnswer(OutOfTime):
+    """A request may have been sent, and there was no time left to wait for its answer."""
+
+
 class Refused(Exception):
     """SQS accepted the request and refused this entry."""
 
@@ -46,6 +54,11 @@ def is_stale_handle(error: Exception) -> bool:
 def may_be_applied(error: Exception) -> bool:
     """Return whether SQS may have carried the request out: the error is not a refusal by SQS."""
     return not (isinstance(error, Refused) or isinstance(getattr(error, "response", None), dict))
+
+
+def is_late(error: BaseException | None) -> bool:
+    """Return whether only the time was lacking for a request."""
+    return isinstance(error, OutOfTime)
 
 
 def is_refused_for_good(error: Exception) -> bool:
