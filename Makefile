@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak check lint types format \
+.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak slow check lint types format \
     docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make simulate       run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
+	@echo "make slow           settle messages whose handlers hang, in real processes with a part of a core; minutes"
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
 	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
@@ -77,6 +78,9 @@ MESSAGES ?= 100000
 
 soak: $(READY)
 	@$(BIN)/python -m tests.soak --messages $(MESSAGES)
+
+slow: $(READY)
+	@$(BIN)/python -m tests.slow $(ARGS)
 
 deploy-check: $(READY)
 	@$(BIN)/python -m tests.deploy

@@ -165,6 +165,11 @@ class Wire:
         return [request for request in self.requests if request.operation == operation]
 
     @property
+    def acts(self) -> list[str]:
+        """The operations of the requests, without the look-ups of queues."""
+        return [operation for operation in self.operations if operation != "GetQueueAttributes"]
+
+    @property
     def operations(self) -> list[str]:
         return [request.operation for request in self.requests]
 

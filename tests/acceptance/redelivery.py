@@ -140,7 +140,10 @@ class _SqsHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-        parameters = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(size := int(self.headers["Content-Length"]))
+        if len(body) < size:
+            raise ConnectionError("the process was killed while it sent the request")
+        parameters = json.loads(body)
         try:
             self._reply(200, self.call(operation, parameters))
         except SqsError as error:

@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import IO
 
 from samtranslator.yaml_helper import yaml_parse
 
@@ -26,9 +27,13 @@ Start = Callable[..., AbstractContextManager[FakeRuntimeApi]]
 
 @contextmanager
 def running(
-    function: Path, layers: Sequence[Path], lambda_packages: Path, environment: dict[str, str]
+    function: Path,
+    layers: Sequence[Path],
+    lambda_packages: Path,
+    environment: dict[str, str],
+    output: IO[bytes] | None = None,
 ) -> Iterator[FakeRuntimeApi]:
-    """Start `app.handler` of the folder `function`; yield the API that invokes it."""
+    """Start `app.handler` of the folder `function`; yield the API that invokes it. Its log goes to `output`."""
     paths = [function, *(layer / "python" for layer in layers), lambda_packages]
     with FakeRuntimeApi() as api:
         env = {
@@ -53,7 +58,9 @@ def running(
         }
         # -S: without site-packages, so that packages missing in the build are not found here.
         command = [sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
-        process = api.process = subprocess.Popen(command, env=env, cwd=function, start_new_session=True)
+        process = api.process = subprocess.Popen(
+            command, env=env, cwd=function, start_new_session=True, stdout=output, stderr=output
+        )
         try:
             yield api
         finally:

@@ -172,7 +172,7 @@ def test_a_message_that_is_due_runs_at_its_first_attempt() -> None:  # SPEC J4, 
     with orders(HOUR) as wire:
         assert failed(consumer(seen)(event(delayed(HOUR, receives=2)), Context())) == []
     assert seen.messages == [("stable-m1", 1)]
-    assert wire.requests == []
+    assert wire.acts == []
 
 
 def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2

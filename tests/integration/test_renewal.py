@@ -76,7 +76,7 @@ def test_recently_received_fresh_messages_are_not_renewed(seconds: float) -> Non
 def test_a_redelivered_message_whose_receive_time_is_unknown_is_renewed() -> None:  # SPEC H4
     wire = ledger()
     invoke(wire, entry("a1", "a", receives=2))
-    assert wire.operations == [CHANGE_VISIBILITY]
+    assert wire.acts == [CHANGE_VISIBILITY]
 
 
 def test_a_message_without_a_receive_time_is_renewed() -> None:  # SPEC H4

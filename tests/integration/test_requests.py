@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Consumer, Fixed, Message, consumer
+from tarry import Consumer, Fixed, Message, batch_consumer, consumer
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests, make_client
 from tarry.sqs.topology import Topology
@@ -482,6 +482,150 @@ def test_a_hanging_look_up_does_not_prevent_the_response(sqs: HttpSqs) -> None: 
         released.set()
     assert taken < 30  # the request hangs for 60
     assert failed(response) == ["dead-1"]
+
+
+# what settling a redelivered message may need
+
+
+def noting(wire: Wire, seen: list[list[str]]) -> Callable[[Any], None]:
+    """Return a handler that notes the requests before each of its runs."""
+
+    def handle(_: Any) -> None:
+        seen.append(list(wire.operations))
+
+    return handle
+
+
+WAYS: dict[str, Callable[[Callable[[Any], None]], Consumer[Any]]] = {
+    "one by one": consumer,
+    "without isolation": consumer(isolate=False),
+    "threads": consumer(concurrency=4),
+    "async": lambda handle: consumer(concurrency=4)(_async(handle)),
+    "batch": batch_consumer,
+}
+
+
+def _async(handle: Callable[[Any], None]) -> Callable[[Message], Any]:
+    async def handler(message: Message) -> None:
+        handle(message)
+
+    return handler
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_queue_and_dead_letter_queue_are_known_before_a_redelivered_message_runs(way: str, queue: str) -> None:
+    """SPEC C8, I2. With two requests in a cold process, and with none in a warm one."""
+    wire = Wire(queues={queue: Queue(dead_letter="orders-dlq")})
+    seen: list[list[str]] = []
+    handler = WAYS[way](noting(wire, seen))
+    with wire:
+        for _ in range(2):
+            assert failed(handler(event(record("{}", "m1", queue, receives=2, group="g")), Context())) == []
+    assert [run.count("GetQueueAttributes") for run in seen] == [2, 2]
+    assert wire.acts == (["ChangeMessageVisibilityBatch"] * 2 if queue == "orders.fifo" else [])  # it renews leases
+
+
+def test_fresh_messages_do_not_wait_for_the_look_ups_of_a_redelivered_one(sandbox: Sandbox) -> None:  # SPEC I2
+    ran: list[tuple[int, float]] = []
+
+    @consumer(backoff=Fixed(0))
+    def handler(message: Message) -> None:
+        ran.append((message.receive_count, sandbox.elapsed))
+        if message.body == "old" and message.receive_count == 1:
+            sandbox.send("orders", "new")
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders", timeout=30, window=1)
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=None)
+    sandbox.send("orders", "old")
+    sandbox.run(for_=60)
+    redelivered = next(at for count, at in ran if count == 2)
+    assert [count for count, _ in ran] == [1, 1, 2]
+    assert ran[1][1] <= redelivered
+
+
+def test_a_redelivered_message_waits_for_look_ups_a_third_of_the_time_at_most(sandbox: Sandbox) -> None:  # SPEC I2
+    ran: list[float] = []
+
+    @consumer(backoff=Fixed(0))
+    def handler(message: Message) -> None:
+        ran.append(sandbox.now)
+        if message.receive_count == 1:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders", timeout=9)
+    sandbox.send("orders", "{}")
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=None)
+    report = sandbox.run(for_=60)
+    began = [each.at for each in report.events if each.what == "invoked"]
+    assert ran[1] - began[1] == pytest.approx(3, abs=0.2)
+    assert report.count("COMMITTED") == 1
+
+
+def test_queue_attributes_count_until_their_invocation_ends() -> None:  # SPEC C8, F1
+    """They are 15 minutes old when the handler ends; asking again would take time that is kept for settling."""
+    wire = orders()
+
+    @consumer(max_attempts=1)
+    def handler(message: Message) -> None:
+        wire.clock.now += 20
+        raise ValueError
+
+    with wire:
+        handler(event(record("{}", receives=2)), Context())
+        wire.clock.now += 900 - 30
+        assert failed(handler(event(record("{}", receives=2)), Context())) == []
+    assert wire.operations.count("GetQueueAttributes") == 2
+
+
+def test_without_a_deadline_a_redelivered_message_that_succeeds_makes_no_request() -> None:  # SPEC I2
+    """As in a unit test of a handler, without SQS."""
+    with orders() as wire:
+        assert failed(consumer(lambda message: None)(event(record("{}", receives=2)), None)) == []
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_a_message_that_there_was_no_time_to_dead_letter_waits_for_its_backoff(
+    is_fifo: bool, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPEC C8. The log names the time and not a permission; at its next delivery the message is dead-lettered."""
+    end = ".fifo" if is_fifo else ""
+
+    @consumer(max_attempts=1, backoff=Fixed(7))
+    def handler(message: Message) -> None:
+        sandbox.sleep(60)
+
+    sandbox.queue(f"orders{end}", dead_letter=f"dead{end}", fifo=is_fifo)
+    sandbox.connect(handler, f"orders{end}", timeout=6)
+    sandbox.faults.add("hang", operation="GetQueueAttributes")
+    sandbox.send(f"orders{end}", "{}", **({"group_id": "g"} if is_fifo else {}))
+    sandbox.run()
+    [line] = lines(caplog, "unhandled")
+    assert field(line, "delay") in (6, 7)  # what is left of it at the settlement
+    assert "there was no time to read the redrive policy of orders" in field(line, "not_sent")
+    assert "grant" not in caplog.text
+    [dead] = sandbox.messages(f"dead{end}")
+    assert dead.failure is not None
+    assert dead.failure.attempts == 2
+
+
+def test_requests_are_measured_and_a_slow_one_is_forgotten_slowly() -> None:  # SPEC I2
+    wire = orders()
+
+    def slow(_: Request) -> None:
+        wire.clock.now += 0.8
+
+    wire.fails["ChangeMessageVisibilityBatch"] = slow
+    with wire:
+        plain()(events("retry-1"), Context())
+        assert wire.world.request_seconds == pytest.approx(0.8)
+        del wire.fails["ChangeMessageVisibilityBatch"]
+        plain()(events("retry-1"), Context())
+        assert wire.world.request_seconds == pytest.approx(0.4)
 
 
 # the effect of one failing message on the others

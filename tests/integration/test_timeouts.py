@@ -292,7 +292,7 @@ def test_a_timeout_above_the_remaining_time_is_cut_and_logged_once(caplog: pytes
         assert failed(handler(batch_of(1), Context(remaining=3))) == []
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0}
     [line] = lines(caplog, "timeout_cut")
-    assert "a Timeout of at least 303 s" in field(line, "text")
+    assert "a Timeout of at least 301 s" in field(line, "text")
 
 
 def test_each_local_retry_has_the_whole_timeout() -> None:  # SPEC I3, I5

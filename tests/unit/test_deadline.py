@@ -4,22 +4,47 @@ import math
 
 import pytest
 
-from tarry.execution.deadline import Deadline
+from tarry.execution import deadline as module
+from tarry.execution.deadline import Deadline, reserve
+from tarry.world import World
 
 
-def deadline(seconds: float = 30, *, is_loaded: bool = True, timeout: float | None = None) -> Deadline:
+def deadline(seconds: float = 30, *, wanted: float = 1, timeout: float | None = None) -> Deadline:
     """Return the deadline of an invocation that began at 1,000 and has ``seconds``."""
-    return Deadline(1_000 + seconds, seconds, is_loaded, timeout)
+    return Deadline(1_000 + seconds, seconds, wanted, timeout)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "is_loaded", "margin"),
-    [(30, True, 1), (30, False, 3), (9, False, 3), (6, False, 2), (3, True, 1), (1.5, True, 0.5), (0.3, False, 0.1)],
+    ("seconds", "wanted", "margin"), [(30, 1, 1), (30, 3, 3), (9, 3, 3), (6, 3, 2), (3, 1, 1), (1.5, 1, 0.5)]
 )
-def test_the_margin_is_a_second_and_two_more_for_loading_boto3_but_at_most_a_third(
-    seconds: float, is_loaded: bool, margin: float
+def test_the_margin_is_what_settling_takes_but_at_most_a_third(
+    seconds: float, wanted: float, margin: float
 ) -> None:  # SPEC I2
-    assert deadline(seconds, is_loaded=is_loaded).margin == pytest.approx(margin)
+    assert deadline(seconds, wanted=wanted).margin == pytest.approx(margin)
+
+
+def measured(loading: float | None = None, request: float = 0.0) -> World:
+    made = World()
+    made.loading_seconds, made.request_seconds = loading, request
+    return made
+
+
+@pytest.mark.parametrize(("request_seconds", "kept"), [(0.0, 1), (0.25, 1), (0.6, 2.4)])
+def test_a_second_is_kept_for_settling_or_four_requests_as_they_take_in_this_process(
+    request_seconds: float, kept: float
+) -> None:  # SPEC I2
+    assert reserve(measured(loading=0.5, request=request_seconds)) == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    ("share", "has_boto3", "kept"), [(1, False, 1.6), (1, True, 1.25), (1 / 4, False, 3.4), (1 / 14, False, 9.4)]
+)
+def test_until_the_client_is_made_time_is_kept_for_it_by_the_functions_share_of_a_core(
+    share: float, has_boto3: bool, kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I2
+    monkeypatch.setattr(module, "CORE_SHARE", share)
+    monkeypatch.setattr(module, "modules", {"boto3": None} if has_boto3 else {})
+    assert reserve(measured()) == pytest.approx(kept)
 
 
 @pytest.mark.parametrize("now", [1_000, 1_029.9, 2_000])
@@ -67,7 +92,7 @@ def test_the_messages_before_it_are_expected_to_take_as_long_as_earlier_ones_and
 
 
 def test_without_a_deadline_there_is_always_time() -> None:  # SPEC I2
-    endless = Deadline(math.inf, math.inf, is_loaded=False)
+    endless = Deadline(math.inf, math.inf)
     assert endless.check_at == math.inf
     assert endless.may_start(1e9, waiting=1_000)
     assert endless.interrupt_at == math.inf

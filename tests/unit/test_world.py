@@ -1,5 +1,6 @@
 """The world: the clock, random source and client factory of a consumer."""
 
+import threading
 from random import Random
 from typing import Any
 
@@ -19,6 +20,23 @@ def test_a_world_after_a_cold_start_keeps_its_settings_and_none_of_its_cached_va
     assert fresh.keep(lambda here: "new") == "new" != kept
     assert fresh.first_time("warned")
     assert not world.first_time("warned")
+
+
+def test_making_one_object_of_a_world_does_not_delay_another() -> None:
+    """The SQS client takes long to make, in a thread; the main thread must not wait for it."""
+    world, made, may_end = World(), threading.Event(), threading.Event()
+
+    def slow(_: World) -> str:
+        made.set()
+        return "slow" if may_end.wait(60) else ""
+
+    thread = threading.Thread(target=world.keep, args=(slow,))
+    thread.start()
+    made.wait(60)
+    assert world.keep(lambda _: "fast") == "fast"
+    may_end.set()
+    thread.join()
+    assert world.keep(slow) == "slow"
 
 
 def test_a_world_may_run_another_consumer_instead_of_the_one_that_was_called() -> None:

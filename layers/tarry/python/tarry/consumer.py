@@ -127,6 +127,10 @@ class Consumer(Generic[T]):
         self._metrics = environ.get("POWERTOOLS_METRICS_NAMESPACE")
         """The namespace of the metrics; None or empty if they are off."""
         self._on_outcome = outcome_hook_of(settings, is_async)
+        if "AWS_LAMBDA_INITIALIZATION_TYPE" in environ:
+            from tarry.execution.loading import load
+
+            load(world.current())
 
     def __repr__(self) -> str:
         return f"<Consumer {self.__module__}.{self.__qualname__}>"

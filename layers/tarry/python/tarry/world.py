@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # signal itself loads enum, and wraps these
 import os
-import sys
 from _thread import RLock
 from contextvars import ContextVar, copy_context
 from time import monotonic, sleep
@@ -142,6 +141,12 @@ class Interruption(Protocol):
         """Cancel the interruption, and restore the previous signal handler and timer."""
 
 
+CORE_MB = 1_769
+"""The memory with which a Lambda function has a whole core; with less, it has as much less of one."""
+ASSUMED_MB = 512
+"""The memory of a process that is not a Lambda function."""
+CORE_SHARE = min(1.0, int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") or ASSUMED_MB) / CORE_MB)
+"""The share of a core that this function has."""
 INTERRUPT_AGAIN_SECONDS = 0.1
 """The pause before the next interruption if the handler catches one."""
 RENEWED_SECONDS = 0.05
@@ -271,6 +276,12 @@ class World:
             the runs of the handler by it.
     """
 
+    # Defaults of the class: a process that makes no request measures nothing.
+    loading_seconds: float | None = None
+    """How long it took to make the client in this process; None until it is made."""
+    request_seconds = 0.0
+    """How long requests take in this process: as the slowest of the latest ones."""
+
     def __init__(
         self,
         clock: Clock | None = None,
@@ -286,7 +297,8 @@ class World:
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._first_times: dict[str, object] = {}
-        self._lock = RLock()
+        self._locks: dict[Any, RLock] = {}
+        """A lock for each object to be made: the client takes long, and others must not wait for it."""
 
     @property
     def random(self) -> Random:
@@ -302,8 +314,8 @@ class World:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a client can be made without importing boto3 first, which is slow."""
-        return self.client_factory is not None or "boto3" in sys.modules
+        """Whether the client is made, or takes no time to make: boto3 is slow to import."""
+        return self.loading_seconds is not None or self.client_factory is not None
 
     def new_id(self) -> str:
         """Return a unique id in the form of a UUID.
@@ -322,7 +334,7 @@ class World:
         try:
             return self._kept[make]  # type: ignore[no-any-return]
         except KeyError:
-            with self._lock:
+            with self._locks.setdefault(make, RLock()):
                 if make not in self._kept:
                     self._kept[make] = make(self)
                 return self._kept[make]  # type: ignore[no-any-return]

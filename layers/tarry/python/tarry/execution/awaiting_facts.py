@@ -1,24 +1,26 @@
 """Messages that wait for the attributes of their queue before tarry can decide on them.
 
-Another thread looks up the queue while handlers run. This module keeps the messages and starts the look-ups;
-`tarry.execution.verdicts` decides on each message when its queue is known.
+Another thread looks up the queue while handlers run. This module keeps the messages and starts the look-ups, for
+redelivered messages before they run; `tarry.execution.verdicts` decides on each message when its queue is known.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tarry.delivery import Delivery
     from tarry.policy.decision import Decision
     from tarry.policy.failure import Failure
     from tarry.settlement.settlement import Settlement
+    from tarry.world import Event
 
 PATIENCE_SECONDS = 1.0
 """How long the first failure of a batch waits for the look-up of its queue; a longer look-up continues."""
@@ -73,16 +75,25 @@ class AwaitingFacts:
             return ended_at != math.inf
         self._ended_at[queue] = math.inf
         ended = invocation.world.threads.event()
-
-        def then() -> None:
-            self._ended_at[queue] = invocation.elapsed()
-            ended.set()
-            self.wake()
-
-        settlement.prepare(delivery, then)
+        settlement.prepare(delivery, partial(self._note_end, delivery, ended))
         if self._may_wait:
             ended.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
         return self._ended_at[queue] != math.inf
+
+    def fetch(self, deliveries: Iterable[Delivery], settlement: Settlement) -> list[Event]:
+        """Start to fetch what settling messages may need; return an event for each queue, set when that has ended."""
+        fetching: list[Event] = []
+        for queue, delivery in {delivery.source.text: delivery for delivery in deliveries}.items():
+            ended = delivery.invocation.world.threads.event()
+            if settlement.fetch(delivery, partial(self._note_end, delivery, ended)):
+                self._ended_at.setdefault(queue, math.inf)
+                fetching.append(ended)
+        return fetching
+
+    def _note_end(self, delivery: Delivery, ended: Event) -> None:
+        self._ended_at[delivery.source.text] = delivery.invocation.elapsed()
+        ended.set()
+        self.wake()
 
 
 def nothing(*_: object) -> None:

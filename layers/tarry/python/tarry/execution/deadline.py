@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from sys import modules
+from typing import TYPE_CHECKING
+
+from tarry.world import CORE_SHARE
+
+if TYPE_CHECKING:
+    from tarry.world import World
 
 MARGIN_SECONDS = 1.0
-"""The time kept for the settlement after the last message has run."""
-LOADING_SECONDS = 2.0
-"""The time kept in addition until boto3 is loaded, which takes this long on a small function."""
+"""The time kept for the settlement after the last message has run, or more if requests are slow in this process."""
+REQUESTS = 4
+"""The requests for which there must be time: two look-ups, then a send with its delete."""
+LOADING_SECONDS = 0.6
+"""How long a whole core takes to import boto3 and to make a client."""
+CLIENT_SECONDS = 0.25
+"""How long it takes to make a client if boto3 is imported already."""
 MARGIN_SHARE = 1 / 3
 """The largest share of the invocation's time that is kept."""
 RELEASE_SHARE = 1 / 3
@@ -30,21 +41,18 @@ class Deadline:
     The time that a message needs is assumed to be its timeout, or else the longest that one took in this invocation.
     """
 
-    def __init__(self, ends_at: float, began_with: float, is_loaded: bool, timeout: float | None = None) -> None:
+    def __init__(
+        self, ends_at: float, began_with: float, wanted: float = MARGIN_SECONDS, timeout: float | None = None
+    ) -> None:
         self.ends_at = ends_at
         """When Lambda kills the process; infinite if it never does."""
-        wanted = MARGIN_SECONDS if is_loaded else MARGIN_SECONDS + LOADING_SECONDS
-        share = began_with * MARGIN_SHARE
-        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
-        """The seconds kept for settling."""
+        self.timeout = timeout
+        self.keep(wanted, began_with)
         self.owed = 0.0
         """The seconds kept in addition for settling the messages that have failed so far."""
         self.ending = self.most_ending = 0.0
         """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
         that they may become."""
-        self.timeout = timeout
-        self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
-        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
         self._longest = 0.0
         self._began_with = began_with
         self.checked_at = -math.inf
@@ -56,6 +64,14 @@ class Deadline:
     """The seconds that the user's hooks have taken."""
     hook_share = 1.0
     """The largest share of the time left for one hook: less than 1 if async handlers wait for it."""
+
+    def keep(self, wanted: float, began_with: float) -> None:
+        """Keep ``wanted`` seconds for settling (`reserve`), or less in a short invocation."""
+        share = began_with * MARGIN_SHARE
+        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
+        """The seconds kept for settling."""
+        self.is_timeout_cut = self.timeout is not None and self.timeout > began_with - self.margin
+        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
 
     @property
     def interrupt_at(self) -> float:
@@ -129,6 +145,15 @@ class Deadline:
         return TimeoutError(text)
 
 
+def reserve(world: World) -> float:
+    """Return the seconds to keep for settling, as loading boto3 and requests are known to cost in this process."""
+    seconds = REQUESTS * world.request_seconds
+    wanted = seconds if seconds > MARGIN_SECONDS else MARGIN_SECONDS  # noqa: FURB136 as above
+    if world.loading_seconds is not None or world.client_factory is not None:
+        return wanted
+    return wanted + (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
+
+
 def out_of_time(batch_size: int, left: int) -> str:
     """Return the log text for ``left`` messages of a batch that were not started."""
     fits = batch_size - left
@@ -146,9 +171,9 @@ def too_little_time(began_with: float) -> str:
     )
 
 
-def timeout_cut(timeout: float) -> str:
+def timeout_cut(timeout: float, margin: float) -> str:
     """Return the log text for a ``timeout=`` that is longer than an invocation has for its messages."""
     return (
         f"timeout={timeout:g} is longer than an invocation of this function has for its messages, so it is cut. Give "
-        f"the function a Timeout of at least {math.ceil(timeout + MARGIN_SECONDS + LOADING_SECONDS)} s."
+        f"the function a Timeout of at least {math.ceil(timeout + margin)} s."
     )

@@ -37,20 +37,32 @@ class NotStarted:
         self._run = run
         self.current: Iterator[Item] = iter(run.records.items())
 
-    def prepare(self) -> None:
-        """Put redelivered messages last (SPEC G4), and on FIFO renew leases."""
+    def prepare(self, *, runs_batch: bool = False) -> None:
+        """Put redelivered messages last (SPEC G4), fetch what settling them needs (C8), and on FIFO renew leases.
+
+        ``runs_batch``: whether all messages run at once, in a batch handler.
+        """
         run = self._run
-        if run.invocation.are_plain or not run.handling.isolate:
+        if run.invocation.are_plain:
             return run.renew_leases()
         from tarry.execution.order import fresh_first
 
-        self.current, groups = fresh_first(run.records)
-        if groups:
+        fresh, groups = fresh_first(run.records)
+        if not groups:
+            return run.renew_leases()
+        run.fetch_facts(groups)
+        if runs_batch or not run.handling.isolate:
+            run.renew_leases()
+            comes_first = runs_batch or next(iter(run.records)) in {group[0][0] for group in groups}
+        else:
             from tarry.execution.isolation import Isolation
 
-            self.redelivered = chain.from_iterable(groups)
+            self.current, self.redelivered = fresh, chain.from_iterable(groups)
             self.isolation = Isolation(groups, run)
-        run.renew_leases(groups)
+            run.renew_leases(groups)
+            comes_first = self.isolation.has_whole_batch
+        if comes_first:
+            run.wait_for_facts()
 
     def turn_to_redelivered(self) -> None:
         """Make the redelivered messages the current ones: all others have run."""

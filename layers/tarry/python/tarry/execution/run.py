@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution.deadline import Deadline, timeout_cut
+from tarry.execution.deadline import Deadline, reserve, timeout_cut
 from tarry.execution.handlers import is_awaitable, is_cancelled_error
 from tarry.execution.intake import Records, read_attributes, receives
 from tarry.execution.timeouts import Watch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
     from tarry.tracing.backends import TracesRuns
+    from tarry.world import Event
 
     class ClaimsMessages(Protocol):
         """The idempotency of one invocation (`tarry.idempotency.claims`)."""
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
         fails_without_verdict: bool
 
 
+FETCH_SHARE = 1 / 3
+"""The share of the time left for which a redelivered message waits until there is what settling it may need."""
 CANNOT_INTERRUPT = (
     "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
     "The handler runs to its end."
@@ -96,6 +99,10 @@ class Run:
     """The `verdicts` if they were made."""
     claims: ClaimsMessages | None = None
     """Claims messages before they run; None without ``idempotency``."""
+    _fetching: Sequence[Event] = ()
+    """For each queue that `fetch_facts` looks up, an event that is set when that has ended."""
+    _fetch_until = 0.0
+    """Until when to wait for them."""
     tracing: Sequence[TracesRuns] = ()
     """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
@@ -108,8 +115,8 @@ class Run:
         self.is_fifo = is_fifo
         """Whether any message is from a FIFO queue."""
         self.monotonic = invocation.world.clock.monotonic
-        is_loaded = invocation.world.is_loaded
-        self.deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
+        wanted = reserve(invocation.world)
+        self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, handling.timeout)
         hook_limit.set(self.deadline)
         self.watch = Watch(self.deadline, self.monotonic)
         """Interrupts a handler that runs on the main thread."""
@@ -160,6 +167,22 @@ class Run:
             rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
             if rerun is not None:
                 self.verdicts.cancel(rerun)
+
+    def fetch_facts(self, groups: Sequence[Sequence[Item]]) -> None:
+        """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
+        if self.invocation.deadline == math.inf:
+            return  # there will be time for it
+        by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
+        deliveries = [self.invocation.delivery(*item) for item in by_queue.values()]
+        self._fetch_until = self.monotonic() + self.invocation.time_left() * FETCH_SHARE
+        self._fetching = self.verdicts.awaiting.fetch(deliveries, self.verdicts.outcomes.settlement)
+
+    def wait_for_facts(self) -> None:
+        """Wait for what `fetch_facts` fetches, before any message runs; what takes too long is fetched meanwhile."""
+        for ended in self._fetching:
+            ended.wait(max(0.0, self._fetch_until - self.monotonic()))
+        if self._fetching:
+            self.deadline.keep(reserve(self.invocation.world), self.invocation.began_with)  # the client is made by now
 
     def log_failure(self, error: BaseException) -> None:
         """Log a defect of tarry, after which the runner releases the messages that have not started."""
@@ -230,7 +253,8 @@ class Run:
     def log_cut_timeout(self) -> None:
         """Log a ``timeout=`` that is longer than an invocation's time for messages."""
         if self.deadline.is_timeout_cut and self.handling.timeout is not None:
-            self.handling.log.once(self.invocation.world, "timeout_cut", timeout_cut(self.handling.timeout))
+            text = timeout_cut(self.handling.timeout, reserve(self.invocation.world))
+            self.handling.log.once(self.invocation.world, "timeout_cut", text)
 
     def validating(self) -> Callable[[Message[Any]], Any]:
         """Return the handler of one message; with a model, it first validates the message's body.

@@ -67,6 +67,8 @@ class Verdicts:
         """Decide on all remaining messages; no handler runs any more."""
         self.outcomes.settle_here()
         self.outcomes.end_claims()
+        if self.awaiting.messages:
+            self.outcomes.settlement.load()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
 

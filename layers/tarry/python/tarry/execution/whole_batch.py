@@ -41,7 +41,7 @@ class WholeBatch:
     def run(self) -> None:
         """Run the handler with the batch."""
         run = self._run
-        run.renew_leases()
+        self._not_started.prepare(runs_batch=True)
         try:
             if run.handling.is_async:
                 from tarry.execution.tasks import run_in_tasks

@@ -19,6 +19,7 @@ from tarry.lint.rules.last_steps import no_last_step
 from tarry.lint.rules.loops import ended_loop
 from tarry.lint.rules.responses import ignored_response
 from tarry.lint.rules.runtimes import old_runtime
+from tarry.lint.rules.timeouts import short_timeout
 from tarry.lint.rules.visibility import short_visibility
 from tarry.lint.rules.wide_permissions import wide_permissions
 from tarry.template import read_template
@@ -74,6 +75,7 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
     for function, mappings in _by_function(facts):
         yield from low_reserved_concurrency(function, mappings)
         yield from old_runtime(function)
+        yield from short_timeout(function)
     yield from no_room(facts)
 
 

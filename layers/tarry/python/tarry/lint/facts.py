@@ -59,6 +59,7 @@ class CheckedFunction:
     """Its logical id, or its name if it is deployed."""
     at: At
     timeout_seconds: int | None = None
+    memory_mb: int | None = None
     reserved_concurrency: int | None = None
     """None also if it reserves none."""
     allows_loops: bool | None = None

@@ -85,6 +85,7 @@ class Gatherer:
             name=name,
             at=At(name, (PROPERTIES,)),
             timeout_seconds=known("Timeout", function.timeout_seconds),
+            memory_mb=known("MemorySize", function.memory_mb),
             reserved_concurrency=known("ReservedConcurrentExecutions", function.reserved_concurrency),
             allows_loops=known("RecursiveLoop", function.recursive_loop == "Allow"),
             tells_of_loops=None if RECURSIVE_LOOP_VARIABLE in function.unresolved else variable == "Allow",

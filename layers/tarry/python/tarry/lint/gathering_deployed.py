@@ -196,6 +196,7 @@ class DeployedGatherer:
             name=logical_id or name,
             at=At(logical_id or name),
             timeout_seconds=config.get("Timeout"),
+            memory_mb=config.get("MemorySize"),
             reserved_concurrency=reserved,
             allows_loops=None if loops is None else loops == "Allow",
             tells_of_loops=variables.get(RECURSIVE_LOOP_VARIABLE) == "Allow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tarry.sqs.refusals import is_late
 from tarry.support.arn import QueueArn, named_queue
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
 
 class NoDeadLetterQueue(Exception):
     """There is no usable dead-letter queue: the message stays in its queue and waits."""
+
+    def __init__(self, text: str, *, is_late: bool = False) -> None:
+        super().__init__(text)
+        self.is_late = is_late
+        """Whether only the time to look it up was lacking."""
 
 
 def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
@@ -36,6 +42,9 @@ def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) 
     else:
         if facts.error is not None:
             name = source.name or "a queue without a name"
+            if is_late(facts.error):
+                text = f"there was no time to read the redrive policy of {name} ({facts.error}): give the function a "
+                raise NoDeadLetterQueue(f"{text}longer Timeout or more memory", is_late=True)
             raise NoDeadLetterQueue(
                 f"the redrive policy of {name} cannot be read ({facts.error}): grant sqs:GetQueueAttributes, or set "
                 "TARRY_DEAD_LETTER_QUEUE_URL"

@@ -15,6 +15,7 @@ from tarry.policy.decision import Decision, ask_steps
 from tarry.policy.failure import Failure, StepContext
 from tarry.settlement.copies import CannotCopy
 from tarry.settlement.copy_writer import CopyWriter
+from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.settlement.facts import FactsNeeded
 from tarry.settlement.plans import (
     MANY_HOPS,
@@ -26,7 +27,7 @@ from tarry.settlement.plans import (
     ways_of,
     why_it_could_not_wait,
 )
-from tarry.sqs.refusals import is_refused_for_good, may_be_applied
+from tarry.sqs.refusals import is_late, is_refused_for_good, may_be_applied
 from tarry.support.causes import is_a, text_of
 from tarry.telemetry.logs import MAX_FIELD_BYTES
 from tarry.telemetry.notices import Notice
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way
     from tarry.sqs.queue_facts import QueueFacts
+    from tarry.support.arn import QueueArn
 
 SHORTEST_CUT_SECONDS = 60
 """The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
@@ -86,7 +88,9 @@ class Planner:
                     )
                     plan = plan.changed(notices=(*plan.notices, notice))
                     return self._ask_again(plan, failure.changed(does_not_fit=True), situation)
-                plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
+                lacks_time = isinstance(error, NoDeadLetterQueue) and error.is_late
+                late_delay = self._backoff(plan, situation) if lacks_time else None
+                plan = plan.failed(text_of(error, MAX_FIELD_BYTES), late_delay)
                 continue
             notices = (*plan.notices, *writer.notices)
             if copy is not None:
@@ -101,6 +105,7 @@ class Planner:
         why = f"{copy.target.name}: {error}" + (" (it may be there all the same)" if is_open else "")
         plan = plan.failed(
             why,
+            self._backoff(plan, situation) if is_late(error) else None,
             tried=plan.tried | {copy.target},
             may_be_sent=plan.may_be_sent or (is_open and copy.target.is_fifo),
             is_refused=is_refused_for_good(error),
@@ -126,8 +131,21 @@ class Planner:
             return 0
         if plan.decided.outcome.kind in WAITS:
             return waits_until(plan.decided, 0)
-        longest = self.longest_delay(plan.delivery)
-        return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else longest)
+        if plan.late_delay is not None:
+            until = plan.decided.decided_at + plan.late_delay
+        else:
+            until = now + self.longest_delay(plan.delivery)
+        return min(until, now + REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else until
+
+    def _backoff(self, plan: SettlementPlan, situation: Situation) -> float | None:
+        """Return the backoff's delay for the failed attempt, as which a message waits that there was no time to send.
+
+        At its next delivery, what settling it needs is fetched before it runs (SPEC C8).
+        """
+        if plan.late_delay is not None or (failure := plan.decided.failure) is None:
+            return plan.late_delay
+        is_fifo = plan.delivery.source.is_fifo
+        return self._policy.delay_after(failure.attempt, fifo=is_fifo, rng=situation.rng)[0]
 
     def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
@@ -149,6 +167,14 @@ class Planner:
     def options_of(self, delivery: Delivery) -> DeadLetter:
         """Return the options of the failure records of a message's queue."""
         return self._steps.of(delivery.queue).dead_letter
+
+    def target_of(self, delivery: Delivery, facts: QueueFacts) -> QueueArn | None:
+        """Return the dead-letter queue of a message; None if it is not known before the message has failed."""
+        named = self.options_of(delivery).queue
+        try:
+            return dead_letter_queue(delivery, named if isinstance(named, str) else None, facts)
+        except NoDeadLetterQueue:
+            return None
 
     def longest_delay(self, delivery: Delivery) -> float:
         """Return for how many seconds an unhandled message waits."""

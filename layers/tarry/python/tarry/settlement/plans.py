@@ -70,6 +70,8 @@ class SettlementPlan(Value):
     """Why the earlier ways failed, as texts."""
     is_refused: bool
     """Whether the way before certainly had no effect, and would have none the next time."""
+    late_delay: float | None
+    """The backoff's delay, in seconds, if a way failed for lack of time and none for another reason; else None."""
     may_be_sent: bool
     """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
     notices: tuple[Notice, ...]
@@ -86,6 +88,7 @@ class SettlementPlan(Value):
             tried=frozenset(),
             not_sent=(),
             is_refused=True,
+            late_delay=None,
             may_be_sent=False,
             notices=notices,
         )
@@ -94,10 +97,12 @@ class SettlementPlan(Value):
         """Return the same plan with some fields changed."""
         return self._changed(**fields)
 
-    def failed(self, why: str, **fields: Any) -> SettlementPlan:
-        """Return the plan without its next way, which has failed."""
+    def failed(self, why: str, late_delay: float | None = None, **fields: Any) -> SettlementPlan:
+        """Return the plan without its next way, which has failed; ``late_delay``: if it was for lack of time."""
         not_sent = self.not_sent if why in self.not_sent else (*self.not_sent, why)
-        return self._changed(not_sent=not_sent, ways=self.ways[1:], **fields)
+        if self.not_sent and self.late_delay is None:
+            late_delay = None
+        return self._changed(not_sent=not_sent, ways=self.ways[1:], late_delay=late_delay, **fields)
 
     @property
     def delivery(self) -> Delivery:

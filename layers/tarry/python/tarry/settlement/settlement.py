@@ -70,6 +70,23 @@ class Settlement:
         """Start the look-up of the message's queue in another thread."""
         self._lookups.prepare(delivery.source, then)
 
+    def fetch(self, delivery: Delivery, then: Callable[[], None]) -> bool:
+        """Start to fetch in another thread what settling a message may need: the client, its queue and its target.
+
+        Return False if everything is there, so that ``then`` is not called.
+        """
+        source, lookups = delivery.source, self._lookups
+        if (facts := lookups.known(source)) is not None:
+            target = self._planner.target_of(delivery, facts)
+            if target is None or lookups.knows_size(target):
+                return False
+        lookups.prepare(source, then, lambda facts: self._planner.target_of(delivery, facts))
+        return True
+
+    def load(self) -> None:
+        """Make the client if it is not made yet: everything that is left to do needs it."""
+        self._lookups.requests.load()
+
     def facts(self, delivery: Delivery) -> QueueFacts:
         """Return the facts of the message's queue; this may make a request."""
         return self._lookups.source(delivery.source)

@@ -10,11 +10,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tarry.sqs.client import NoAnswer, OutOfTime, Requests, result_of
+from tarry.sqs.client import Requests, result_of
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code, has_answer, is_denied
+from tarry.sqs.refusals import NoAnswer, error_code, has_answer, is_denied, is_late
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Acks:
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
         self._lookups.warn(error, "delete_message_batch", queue)
-        is_logged = is_denied(error_code(error)) or isinstance(error, OutOfTime)
+        is_logged = is_denied(error_code(error)) or is_late(error)
         if is_logged or not has_answer(error):
             self.close()
         if not is_logged:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import threading
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.sqs.refusals import watch_tries
+from tarry.sqs.refusals import NoAnswer, OutOfTime, watch_tries
 from tarry.support.forks import generation
+from tarry.world import CORE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,21 +30,17 @@ READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2
 """The part of the time left that is reserved for returning the response."""
-LOADING_ANSWER_SECONDS = 0.4
+LOADING_ANSWER_SECONDS = max(0.4, 0.06 / CORE_SHARE)
 """The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
 LOADING_SHARE = 1 / 3
 """The share of the time left for requests while boto3 is not imported yet, as it never is after a crash."""
+FIRST_REQUEST_SHARE = 0.1
+"""The time of a request until one is measured, as a share of the time that loading took."""
+FADING = 0.5
+"""The share of the time of a slow request that is still expected after a faster one."""
 MAX_PARALLEL = 10  # botocore's pool holds as many connections
 
 _sender: ContextVar[Requests | None] = ContextVar("tarry.requests", default=None)
-
-
-class OutOfTime(Exception):
-    """The invocation had no time left for a request; whether SQS carried it out is unknown."""
-
-
-class NoAnswer(OutOfTime):
-    """A request may have been sent, and there was no time left to wait for its answer."""
 
 
 class RequestBroken(Exception):
@@ -73,9 +71,12 @@ def client_of(world: World) -> Any:
 
 
 def _make_for(world: World) -> Any:
+    began = world.clock.monotonic()
     client = (world.client_factory or make_client)()
     client.meta.events.register("before-send.sqs", _refuse_after_the_answer, unique_id="tarry")
     watch_tries(client)
+    world.loading_seconds = world.clock.monotonic() - began
+    world.request_seconds = max(world.request_seconds, world.loading_seconds * FIRST_REQUEST_SHARE)
     return client
 
 
@@ -91,7 +92,6 @@ class Requests:
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
         self._is_closed = False
-        self._to_answer = ANSWER_SECONDS if invocation.world.is_loaded else LOADING_ANSWER_SECONDS
 
     def close(self) -> None:
         """Refuse all further requests, and retries of those in progress."""
@@ -107,12 +107,16 @@ class Requests:
         if generation() != self.invocation.began_in:
             raise OutOfTime("a forked child makes no requests for the invocation of its parent")
         if self._seconds() <= 0:
-            raise OutOfTime("no time left for a request")
+            raise self._out_of_time()
         if self.invocation.observer is not None:
             self.invocation.observer.requests.append(operation)
-        token = _sender.set(self)
+        world, token = self.invocation.world, _sender.set(self)
         try:
-            return getattr(client_of(self.invocation.world), operation)(**parameters)  # type: ignore[no-any-return]
+            request = getattr(client_of(world), operation)
+            began = world.clock.monotonic()
+            answer: dict[str, Any] = request(**parameters)
+            world.request_seconds = max(world.request_seconds * FADING, world.clock.monotonic() - began)
+            return answer
         finally:
             _sender.reset(token)
 
@@ -130,11 +134,11 @@ class Requests:
             yield from [result_of(job) for job in jobs]  # there is no deadline
             return
         if self._seconds() <= 0:
-            yield from [OutOfTime("no time left for a request") for _ in jobs]
+            yield from [self._out_of_time() for _ in jobs]
             return
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:
             share = LOADING_SHARE
-        results: list[T | Exception] = [NoAnswer("SQS did not answer in the time that was left") for _ in jobs]
+        results: dict[int, T | Exception] = {}
         began_with = self._seconds()
         enough = 0.0 if began_with == math.inf else began_with * (1 - share)
         ended = [self.invocation.world.threads.event() for _ in jobs]
@@ -153,11 +157,24 @@ class Requests:
 
         started = [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
         if not any(started):
-            yield from results
+            yield from [self._no_answer() for _ in jobs]
             return
         for index, event in enumerate(ended):
             event.wait(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
-            yield results[index]
+            yield results[index] if index in results else self._no_answer()
+
+    def load(self) -> None:
+        """Make the client if it is not made yet, as far as there is time."""
+        if not self.invocation.world.is_loaded:
+            self.all([partial(client_of, self.invocation.world)])
+
+    def _out_of_time(self) -> OutOfTime:
+        why = "" if self.invocation.world.is_loaded else ", because boto3 was not loaded in time"
+        return OutOfTime(f"no time left for a request{why}")
+
+    def _no_answer(self) -> NoAnswer:
+        what = "SQS did not answer" if self.invocation.world.is_loaded else "boto3 was not loaded"
+        return NoAnswer(f"{what} in the time that was left")
 
     def _start(self, work: Callable[[], None]) -> bool:
         """Start a thread; return whether it was started."""
@@ -168,7 +185,8 @@ class Requests:
         return True
 
     def _seconds(self) -> float:
-        return -1.0 if self.is_over else self.invocation.time_left() - self._to_answer
+        to_answer = ANSWER_SECONDS if self.invocation.world.is_loaded else LOADING_ANSWER_SECONDS
+        return -1.0 if self.is_over else self.invocation.time_left() - to_answer
 
 
 def result_of(job: Callable[[], T]) -> T | Exception:

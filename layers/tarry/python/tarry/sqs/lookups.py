@@ -25,6 +25,7 @@ class Lookups:
         self.log = log
         self._world = requests.invocation.world
         self._topology = self._world.keep(Topology)
+        self._since = requests.invocation.started_at
         self._logged: set[str] = set()
         self._compared: set[str] = set()
 
@@ -38,7 +39,7 @@ class Lookups:
 
     def known(self, queue: QueueArn) -> QueueFacts | None:
         """Return the facts of a source queue if that takes no request."""
-        facts = self._topology.known(queue)
+        facts = self._topology.known(queue, self._since)
         return None if facts is None else self._checked(facts, queue)
 
     def _checked(self, facts: QueueFacts, queue: QueueArn) -> QueueFacts:
@@ -51,13 +52,22 @@ class Lookups:
             self._warn_of_max_receive_count(facts.max_receive_count, queue)
         return facts
 
-    def prepare(self, queue: QueueArn, then: Callable[[], None]) -> None:
+    def prepare(
+        self,
+        queue: QueueArn,
+        then: Callable[[], None],
+        target_of: Callable[[QueueFacts], QueueArn | None] | None = None,
+    ) -> None:
         """See `Topology.prepare`."""
-        self._topology.prepare(queue, self.requests, then)
+        self._topology.prepare(queue, self.requests, then, target_of)
 
     def knows(self, queue: QueueArn) -> bool:
         """Return whether the facts of a source queue are known, so that `source` makes no request."""
-        return self._topology.knows(queue)
+        return self._topology.known(queue, self._since) is not None
+
+    def knows_size(self, queue: QueueArn) -> bool:
+        """Return whether the size limit of a queue is known, so that `maximum_message_size` makes no request."""
+        return self._topology.knows_size(queue, self._since)
 
     def visibility_timeout(self, queue: QueueArn) -> int:
         """Return a queue's visibility timeout in seconds; SQS's default if it is unknown."""

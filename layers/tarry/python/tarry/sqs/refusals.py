@@ -12,6 +12,14 @@ MAYBE_APPLIED = "TarryMaybeApplied"
 """The key of the note, in the metadata of an answer and in the context of the request's tries."""
 
 
+class OutOfTime(Exception):
+    """The invocation had no time left for a request; whether SQS carried it out is unknown."""
+
+
+class NoAnswer(OutOfTime):
+    """A request may have been sent, and there was no time left to wait for its answer."""
+
+
 class Refused(Exception):
     """SQS accepted the request and refused this entry.
 
@@ -109,6 +117,11 @@ def may_be_applied(error: Exception) -> bool:
         return _is_open(error.response)  # type: ignore[attr-defined]
     bases = {base.__name__ for base in type(error).__mro__}  # without importing botocore
     return "BotoCoreError" not in bases or not bases.isdisjoint({"HTTPClientError", "ConnectionError"})
+
+
+def is_late(error: BaseException | None) -> bool:
+    """Return whether only the time was lacking for a request."""
+    return isinstance(error, OutOfTime)
 
 
 def is_refused_for_good(error: Exception) -> bool:

@@ -7,9 +7,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tarry.sqs.client import NoAnswer, OutOfTime, client_of, result_of
+from tarry.sqs.client import client_of, result_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.queue_facts import QueueFacts
+from tarry.sqs.refusals import NoAnswer, is_late
 from tarry.support.arn import QueueArn, queue_arn
 from tarry.support.value import Value
 
@@ -49,21 +50,22 @@ class Topology:
         self._facts: dict[str, tuple[Lookup, QueueFacts]] = {}
         """The facts parsed from the last look-up of each source queue."""
         self._underway: dict[str, Event] = {}
-        """The look-ups in progress in threads of their own, by the queue's ARN."""
+        """The look-ups in progress, by the queue's ARN."""
         self._lock = threading.Lock()
-
-    def knows(self, queue: QueueArn) -> bool:
-        """Return whether the facts of a source queue are cached."""
-        return self._known(queue, SOURCE_ATTRIBUTES) is not None
 
     def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
         """Return the facts of a source queue."""
-        return self.known(queue) or self._facts_in(self._look_up(queue, SOURCE_ATTRIBUTES, requests), queue)
+        since = requests.invocation.started_at
+        return self.known(queue, since) or self._facts_in(self._look_up(queue, SOURCE_ATTRIBUTES, requests), queue)
 
-    def known(self, queue: QueueArn) -> QueueFacts | None:
-        """Return the facts of a source queue if they are cached."""
-        known = self._known(queue, SOURCE_ATTRIBUTES)
+    def known(self, queue: QueueArn, since: float) -> QueueFacts | None:
+        """Return the facts of a source queue if they are cached, for an invocation that began at ``since``."""
+        known = self._known(queue, SOURCE_ATTRIBUTES, since)
         return None if known is None else self._facts_in(known, queue)
+
+    def knows_size(self, queue: QueueArn, since: float) -> bool:
+        """Return whether the size limit of a queue is cached, for an invocation that began at ``since``."""
+        return any(self._known(queue, asked, since) is not None for asked in (SOURCE_ATTRIBUTES, TARGET_ATTRIBUTES))
 
     def _facts_in(self, lookup: Lookup, queue: QueueArn) -> QueueFacts:
         known = self._facts.get(queue.text)
@@ -77,34 +79,36 @@ class Topology:
         except (AttributeError, TypeError, ValueError) as error:
             return QueueFacts(error=error)
 
-    def prepare(self, queue: QueueArn, requests: Requests, then: Callable[[], None]) -> None:
-        """Start the look-up of a source queue in a thread of its own; call ``then`` when it has ended."""
-        own = self._world.threads.event()
-        with self._lock:
-            underway = self._underway.setdefault(queue.text, own)
+    def prepare(
+        self,
+        queue: QueueArn,
+        requests: Requests,
+        then: Callable[[], None],
+        target_of: Callable[[QueueFacts], QueueArn | None] | None = None,
+    ) -> None:
+        """Start the look-up of a source queue in a thread of its own; call ``then`` when it has ended.
+
+        ``target_of``: returns the queue whose size limit is looked up as well, from the facts of the source queue.
+        """
 
         def work() -> None:
-            if underway is not own:  # another invocation looks it up
-                underway.wait()
-            if underway is own or not self.knows(queue):
-                answer = result_of(partial(self._ask, queue, SOURCE_ATTRIBUTES, requests))
-                if isinstance(answer, Exception):
-                    self._keep_failure(queue, SOURCE_ATTRIBUTES, answer)
-            if underway is own:
-                self._underway.pop(queue.text, None)
-                own.set()
-            then()
+            try:
+                facts = self._facts_in(self._ask_once(queue, SOURCE_ATTRIBUTES, requests), queue)
+                target = None if target_of is None else target_of(facts)
+                if target is not None and not self.knows_size(target, requests.invocation.started_at):
+                    self._ask_once(target, TARGET_ATTRIBUTES, requests)
+            finally:
+                then()
 
         try:
             self._world.threads.start(work)
         except RuntimeError:  # the process may have no more threads: `source` looks it up
-            if underway is own:
-                self._underway.pop(queue.text, None)
             then()
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """Return a queue's size limit in bytes; 1 MiB with the error if the look-up failed."""
-        known = self._known(queue, SOURCE_ATTRIBUTES) or self._known(queue, TARGET_ATTRIBUTES)
+        since = requests.invocation.started_at
+        known = self._known(queue, SOURCE_ATTRIBUTES, since) or self._known(queue, TARGET_ATTRIBUTES, since)
         lookup = known or self._look_up(queue, TARGET_ATTRIBUTES, requests)
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
@@ -116,15 +120,28 @@ class Topology:
         return f"{endpoint}/{queue.account}/{queue.name}"
 
     def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
-        underway = self._underway.get(queue.text) if attributes is SOURCE_ATTRIBUTES else None
-
-        def ask() -> Lookup:
-            if underway is not None and underway.wait() and (known := self._known(queue, attributes)) is not None:
-                return known
-            return self._ask(queue, attributes, requests)
-
-        [answer] = requests.all([ask], share=LOOK_UP_SHARE)
+        [answer] = requests.all([partial(self._ask_once, queue, attributes, requests)], share=LOOK_UP_SHARE)
         return answer if isinstance(answer, Lookup) else self._keep_failure(queue, attributes, answer)
+
+    def _ask_once(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
+        """Look a queue up; if another thread is doing so, wait for it first."""
+        since = requests.invocation.started_at
+        with self._lock:
+            other = self._underway.get(queue.text)
+            if other is None:
+                if (known := self._known(queue, attributes, since)) is not None:
+                    return known
+                self._underway[queue.text] = underway = self._world.threads.event()
+        if other is not None:
+            other.wait()
+            if (known := self._known(queue, attributes, since)) is not None:
+                return known
+        answer = result_of(partial(self._ask, queue, attributes, requests))
+        lookup = self._keep_failure(queue, attributes, answer) if isinstance(answer, Exception) else answer
+        if other is None:
+            del self._underway[queue.text]
+            underway.set()
+        return lookup
 
     def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
         """Request the attributes; an answer that arrives too late for its invocation is cached for the next."""
@@ -136,12 +153,23 @@ class Topology:
 
     def _keep_failure(self, queue: QueueArn, attributes: tuple[str, ...], error: Exception) -> Lookup:
         failed = Lookup({}, error, self._until(FAILURE_KEPT_SECONDS))
-        was_not_sent = isinstance(error, OutOfTime) and not isinstance(error, NoAnswer)
+        was_not_sent = is_late(error) and not isinstance(error, NoAnswer)
         return failed if was_not_sent else self._keep((queue.text, attributes[0]), failed)
 
-    def _known(self, queue: QueueArn, attributes: tuple[str, ...]) -> Lookup | None:
+    def _known(self, queue: QueueArn, attributes: tuple[str, ...], since: float) -> Lookup | None:
+        """Return a look-up that is cached for an invocation that began at ``since``.
+
+        Attributes count until it ends, so that none are asked for again while it settles its messages. A look-up for
+        which the time was lacking counts only in its own invocation: the next one has more time for it.
+        """
         known = self._lookups.get((queue.text, attributes[0]))
-        return known if known is not None and known.until > self._world.clock.time() else None
+        if known is None:
+            return None
+        if known.error is None:
+            return known if known.until > since else None
+        kept_at = known.until - FAILURE_KEPT_SECONDS
+        is_current = kept_at >= since if is_late(known.error) else known.until > self._world.clock.time()
+        return known if is_current else None
 
     def _keep(self, key: Key, lookup: Lookup) -> Lookup:
         self._lookups[key] = lookup

@@ -162,6 +162,7 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
         "LANG": "en_US.UTF-8",
         "POWERTOOLS_METRICS_DISABLED": "true",  # there is no CloudWatch that reads them
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon
+        "TARRY_LOAD_BOTO3": "later",  # a machine has a whole core at any time
         "TZ": ":UTC",
         "_HANDLER": function.handler or "",
     }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"
 )
+NO_TIME = re.compile("no time|in the time that was left")
 TOO_LONG = "Total VisibilityTimeout"
 RULE = "delays are kept"
 LATE_SECONDS = 2.0
@@ -138,11 +139,14 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
 def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: RecordedHistory) -> float:
     """The shortest delay of a message that could not be settled (SPEC E4).
 
-    On FIFO a copy that may have been sent is sent again while SQS still drops duplicates. The delay may be that of the
-    policy, cut to the message's retention.
+    Where only the time was lacking, it waits no longer than its backoff says (SPEC C8). On FIFO a copy that may have
+    been sent is sent again while SQS still drops duplicates. The delay may be that of the policy, cut to the message's
+    retention.
     """
     assert delivery.invocation is not None
     assert delivery.run is not None
+    if any(NO_TIME.search(str(event.fields.get("not_sent", ""))) for event in delivery.log_lines):
+        return 0.0
     is_perhaps_sent = delivery.copy.is_fifo and delivery.invocation.struck("SendMessageBatch")
     most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
     return min(most, _cut(delivery, max(most, delivery.run.terms(delivery.copy.delivery_id).longest), now, history))
