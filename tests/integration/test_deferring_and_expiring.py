@@ -1,6 +1,7 @@
 """Delays that a copy waits: deferrals, and delays beyond the retention period of the queue."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -563,13 +564,68 @@ def test_on_fifo_a_deferred_or_unhandled_message_about_to_expire_goes_to_the_nex
     assert wire.envelopes()[0]["failure"]["reason"] == "expiring"
 
 
-def test_a_failure_step_that_retries_an_expiring_message_gets_the_delay_of_the_backoff() -> None:  # SPEC C10, B7
-    class RetriesEverything:
-        def handle(self, failure: Any, next_step: Any) -> Outcome:
-            return Outcome.retry()
+def raises(failure: Any, next_step: Any) -> Outcome:
+    raise RuntimeError("the step's own error")
 
+
+KEEPS = {
+    "retry": lambda failure, next_step: Outcome.retry(11 * HOUR),
+    "retry by the backoff": lambda failure, next_step: Outcome.retry(),
+    "defer": lambda failure, next_step: Outcome.defer(11 * HOUR),
+    "unhandled": lambda failure, next_step: Outcome.unhandled(),
+    "raises": raises,
+}
+"""Failure steps that keep a message in its queue, also if it is about to expire."""
+keeps = pytest.mark.parametrize("step", KEEPS.values(), ids=KEEPS)
+
+
+@keeps
+def test_on_fifo_a_message_is_dead_lettered_before_it_expires_whatever_its_failure_steps_answer(
+    step: Any,
+) -> None:  # SPEC C10, E5
     old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
-    handler = consumer(on_failure=[RetriesEverything(), RetryInPlace()], backoff=Fixed(40))(fails)
+    handler = consumer(on_failure=[step, RetryInPlace(), DeadLetter(queue="elsewhere")], backoff=Fixed(40))(fails)
     with orders() as wire:
-        assert failed(handler(event(old), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 40}
+        assert failed(handler(event(old), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    failure = wire.envelopes()[0]["failure"]
+    assert (failure["reason"], failure["message"]) == ("expiring", "no")
+
+
+@keeps
+def test_on_fifo_without_a_dead_letter_queue_a_message_about_to_expire_stays_with_one_error(
+    step: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C10, F5
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with Wire(queues={"orders.fifo": Queue()}) as wire:
+        assert failed(consumer(on_failure=[step, RetryInPlace()])(fails)(event(old), Context())) == ["m1"]
+    assert wire.sent_entries() == []
+    errors = [line for line in lines(caplog, level=logging.ERROR) if field(line, "event") != "step_failed"]
+    assert [field(line, "event") for line in errors] == ["unhandled"]
+    assert "orders.fifo has no dead-letter queue" in field(errors[0], "not_sent")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [client_error("AccessDenied", status=403), ConnectionError("lost"), client_error("RequestThrottled")],
+    ids=["refused", "lost answer", "throttle"],
+)
+def test_on_fifo_a_message_about_to_expire_comes_back_before_that_if_its_dead_letter_cannot_be_sent(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C10, F4
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = error
+        assert failed(consumer(on_failure=[KEEPS["retry"]])(fails)(event(old), Context())) == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    assert wire.visibilities() == {"handle-m1": HOUR / 2}
+    assert lines(caplog, "unhandled")
+
+
+def test_a_message_whose_failure_step_raises_is_dead_lettered_before_it_expires_if_it_cannot_be_copied() -> (
+    None
+):  # SPEC C10, E5
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(on_failure=[raises])(fails)(event(aged(4 * DAY - HOUR / 2)), Context())) == []
+    assert wire.envelopes()[-1]["failure"]["reason"] == "expiring"

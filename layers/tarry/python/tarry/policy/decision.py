@@ -119,7 +119,7 @@ def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFac
     delivery = failure.delivery
     failure = _exhausted(_with_opinion(failure, policy, context), policy, steps, facts)
     outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
-    if delivery.source.is_fifo and _would_expire(failure, outcome, policy, facts):
+    if delivery.source.is_fifo and failure.reason != "expiring" and _would_expire(failure, outcome, policy, facts):
         failure = failure.changed(reason="expiring")
         outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
     if outcome.kind == "retry" and facts.is_last_delivery(delivery):

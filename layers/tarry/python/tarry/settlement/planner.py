@@ -202,8 +202,7 @@ class Planner:
         failure = decision.failure or Failure(delivery.message, None, "expiring", failed_at=decision.decided_at)
         own_reason = decision.outcome.reason if had_failed else None
         reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
-        named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
-        dead_letter = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
+        dead_letter = Outcome.dead_letter(reason)
         copy = writer.dead_letter(failure, dead_letter, decision.decided_at, text=why_it_could_not_wait(decision, way))
         if copy.target in plan.tried:
             return decision, None
