@@ -28,7 +28,7 @@ class RetryInPlace(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        return Outcome.retry(failure.delay) if failure.reason == "error" else next_step(failure)
+        return Outcome.retry(failure.policy_delay) if failure.reason == "error" else next_step(failure)
 
 
 class DeadLetter(Value):
@@ -104,7 +104,7 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        has_verdict = failure.was_requested or failure.delivery.verdict is not None
+        has_verdict = failure.delivery.verdict is not None
         may_retry = failure.reason == "error" and not has_verdict and isinstance(failure.error, Exception)
         if not may_retry or failure.tries > self.times:
             return next_step(failure)

@@ -112,7 +112,8 @@ class Planner:
         delivery, decided = plan.delivery, plan.decided
         if decided.failure is None or decided.outcome.kind != "retry" or not delivery.crashes:
             return False
-        return delivery.attempt + delivery.crashes >= self._policy.max_attempts
+        limit = delivery.max_attempts
+        return limit is not None and delivery.attempt + delivery.crashes >= limit
 
     def untraced(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
         """Return the plan of a message whose run was not recorded; the failure steps decide once more."""
