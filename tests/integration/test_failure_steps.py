@@ -221,6 +221,7 @@ def test_on_fifo_a_copy_keeps_its_group_has_its_own_deduplication_id_and_the_gro
         lambda: SendAgain("slow", delay=43_201),
         lambda: SendAgain("slow", times=9, delay=Exponential(3600, maximum=90_000)),
         lambda: SendAgain("slow", delay=5, queue="other.fifo"),
+        lambda: consumer(on_failure={"orders.fifo": [SendAgain("slow", delay=5)]}),
         lambda: LocalRetry(0),
         lambda: LocalRetry(1, delay=-1),
         lambda: DeadLetter(enrich="x"),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tarry.policy.backoff import Backoff
     from tarry.policy.failure import Step
     from tarry.policy.retry_policy import RetryWhen
-    from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import LogOptions
 
 else:

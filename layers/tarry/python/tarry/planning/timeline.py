@@ -134,7 +134,7 @@ class _Walk:
     begins: DelayBounds = NOW
     age: DelayBounds = NOW
     """The time since this copy of the message was sent."""
-    limits: set[Literal["cut", "retention", "timeout"]] = field(default_factory=set)
+    limits: set[Literal["retention", "timeout"]] = field(default_factory=set)
     """The limits that have changed a delay so far."""
     # of the current attempt
     runs: int = 1
@@ -207,10 +207,8 @@ class _Walk:
             )
             if queue.is_fifo:
                 return self._end(next((each for each in self.policy.steps if each.kind in ENDS), DEAD_LETTER))
-            return self._made("copy", step.name, wait=wait.at_most(MAX_VISIBILITY_SECONDS))
+            return self._made("copy", step.name, wait=wait)
         if wait.latest > longest:
-            if wait.latest > MAX_VISIBILITY_SECONDS:  # the default maximum of a backoff is cut by minutes only
-                self.limits.add("cut")
             self.notes.append(f"cut from {duration(wait.latest)} to what SQS allows")
         return self._made("retry", step.name, wait=wait.at_most(longest))
 
@@ -283,11 +281,6 @@ class _Walk:
             yield (
                 f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery "
                 f"{limit}. Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
-            )
-        if "cut" in self.limits:
-            yield (
-                "A delay is longer than SQS keeps a message invisible (12 hours from its receive), and is cut. "
-                "For longer waits: docs/guides/long-delays.md."
             )
         if "retention" in self.limits:
             begin = (

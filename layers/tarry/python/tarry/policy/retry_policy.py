@@ -134,10 +134,10 @@ class RetryPolicy(Value):
         return self.retry_on is not None and not self.fatal and is_a(error, Exception)
 
     def limit(self, *, retries_in_place: bool, was_asked_for: bool = True) -> int | None:
-        """Return the attempt after which a message is not retried; None if only its queue limits its attempts (SPEC B7).
+        """Return the number of attempts; None if only the queue of the message limits them (SPEC B7).
 
-        ``retries_in_place``: whether its failure steps include `RetryInPlace`. ``was_asked_for``: whether the handler or
-        ``retry_when`` asked for the retry.
+        ``retries_in_place``: whether the failure steps include `RetryInPlace`. ``was_asked_for``: whether the handler
+        or ``retry_when`` asked for the retry.
         """
         return self.max_attempts if retries_in_place or (was_asked_for and self._is_limit_set) else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
 from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.support.value import Value
@@ -113,7 +112,7 @@ class LocalRetry(Value):
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
             text = f"LocalRetry's delay failed: {error}. The next failure step decides."
-            _notice(failure, "backoff_failed", text)
+            context.note("backoff_failed", text)
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
@@ -147,6 +146,8 @@ class SendAgain(Value):
     delay: Backoff | None
     queue: str | Callable[[Failure], str | None] | None
     breaks_order: bool
+    _longest: float
+    """The longest delay in seconds; 0 for the queue's own."""
 
     def __init__(
         self,
@@ -165,16 +166,8 @@ class SendAgain(Value):
             )
         backoff = None if delay is None else as_backoff(delay)
         longest = 0 if backoff is None else longest_of(f"SendAgain({id!r})'s delay", backoff, times)
-        if longest > MAX_VISIBILITY_SECONDS:
-            raise ConfigurationError(
-                f"SendAgain({id!r}) would wait {longest:g} s: SQS can delay a message by at most "
-                f"{MAX_VISIBILITY_SECONDS} s"
-            )
-        if longest and isinstance(queue, str) and queue.endswith(".fifo"):
-            raise ConfigurationError(
-                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS accepts no delay for a single message there"
-            )
-        self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=breaks_order)
+        self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=bool(breaks_order), _longest=longest)
+        self.refuse_delay_on("")
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
@@ -184,13 +177,6 @@ class SendAgain(Value):
         if failure.reason not in ("error", "exhausted") or sent >= self.times:
             return next_step(failure)
         queue = self._queue_for(failure)
-        if (why := self._why_not(failure, queue)) is not None:
-            _notice(
-                failure,
-                "step_passed_on",
-                f"SendAgain({self.id!r}) does not send the message: {why}. The next failure step decides.",
-            )
-            return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
     def _queue_for(self, failure: Failure) -> str | None:
@@ -207,33 +193,27 @@ class SendAgain(Value):
     def _delay_of(self, number: int, failure: Failure) -> float | None:
         if self.delay is None:
             return None
-        rng = _context(failure).rng
+        context = _context(failure)
         try:
-            return delay_of(self.delay, number, rng)
+            return delay_of(self.delay, number, context.rng)
         except BadDelay as error:
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
             text = f"SendAgain({self.id!r})'s delay failed: {error}. The default backoff delays this copy."
-            _notice(failure, "backoff_failed", text)
-            return STANDARD_BACKOFF.delay(number, rng)
+            context.note("backoff_failed", text)
+            return STANDARD_BACKOFF.delay(number, context.rng)
 
-    def _why_not(self, failure: Failure, queue: str | None) -> str | None:
-        if failure.does_not_fit:
-            return "there is no space for its failure record"
-        if not failure.delivery.source.is_fifo:
-            return None
-        if self.delay is not None and not queue:
-            return "the step has a delay, and SQS accepts none for a single message of a FIFO queue"
-        target = (queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
-        if not self.breaks_order and target == failure.queue:
-            return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
-        return None
+    def refuse_delay_on(self, queue: str) -> None:
+        """Raise `ConfigurationError` if the step has a delay, and its copies go to a FIFO queue.
 
-
-def _notice(failure: Failure, event: str, text: str) -> None:
-    from tarry.telemetry.notices import Notice
-
-    _context(failure).notices.append(Notice(event, text))
+        ``queue``: the name, URL or ARN of the source queue, used if the step has no queue of its own.
+        """
+        target = queue if self.queue is None else self.queue
+        if self._longest and isinstance(target, str) and target.endswith(".fifo"):
+            raise ConfigurationError(
+                f"SendAgain({self.id!r}) has a delay, and {target} is FIFO: SQS accepts no delay for a single message "
+                "there"
+            )
 
 
 def _context(failure: Failure) -> StepContext:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch, batch_verdict_of
 from tarry.consumer import Consumer
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import apply_result
@@ -279,7 +278,7 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
         delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
     except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
         return _Verdict(delivery, "fail", error=trouble)
-    if given is None and delay is not None and delay > _longest_delay(delivery):
+    if given is None and delay is not None and delay > delivery.longest_delay():
         return _Verdict(delivery, "fail")  # a delay that is too long is an ordinary failure
     return _Verdict(delivery, kind, delay, due=_moment_of(signal))
 
@@ -292,11 +291,6 @@ def _moment_of(signal: BaseException) -> float | None:
 
 def _name(error: BaseException) -> str:
     return type_name(error).rpartition(".")[2]
-
-
-def _longest_delay(delivery: Delivery) -> float:
-    """The longest delay; on FIFO it is shorter, because a message can only wait in place."""
-    return delivery.longest_wait() if delivery.source.is_fifo else MAX_VISIBILITY_SECONDS
 
 
 def _is_exact(delivery: Delivery) -> bool:
