@@ -367,7 +367,7 @@ def test_on_fifo_a_copy_with_a_delay_makes_the_step_pass_on(caplog: pytest.LogCa
     assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
     assert [field(line, "text").split(" cannot ")[0] for line in lines(caplog, "step_passed_on")] == [
         "The answer of step",
-        "The answer of SendAgain('slow')",
+        "The answer of SendAgain('slow', times=1)",
     ]
 
 

@@ -128,7 +128,7 @@ def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFac
             "A failure step asked for a retry at the queue's last delivery, after which SQS would move the message "
             "without a failure record. The message is dead-lettered with its record. Raise the queue's maxReceiveCount."
         )
-        context.note("no_delivery_left", text)  # SPEC C8
+        context.notice("no_delivery_left", text)  # SPEC C8
         outcome = Outcome.dead_letter(failure.reason)
     until = failure.until if outcome.kind == "retry" and outcome.delay == failure.delay else None
     by_backoff = context.is_policy_delay(outcome)
@@ -176,7 +176,7 @@ def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -
             "retry_when raised an exception, or returned a value that is not a bool, a delay or None. The policy "
             "decides without it."
         )
-        context.note("retry_when_failed", text, error)
+        context.notice("retry_when_failed", text, error)
         return failure
 
 

@@ -172,14 +172,14 @@ class StepContext:
             seconds, why = self.policy.delay_after(failure.attempt, fifo=failure.delivery.source.is_fifo, rng=self.rng)
             self._drawn = failure.attempt, seconds
             if why is not None:
-                self.note("backoff_failed", f"{why}. The default backoff sets this delay.")
+                self.notice("backoff_failed", f"{why}. The default backoff sets this delay.")
         return self._drawn[1]
 
     def is_policy_delay(self, outcome: Outcome) -> bool:
         """Return whether the delay of a retry is the policy's, as drawn for this failure."""
         return self._drawn is not None and outcome.kind == "retry" and outcome.delay == math.ceil(self._drawn[1])
 
-    def note(self, event: str, text: str, error: BaseException | None = None) -> None:
+    def notice(self, event: str, text: str, error: BaseException | None = None) -> None:
         """Ask for a log line, once."""
         from tarry.telemetry.notices import Notice
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.policy.steps import EVERY_REASON, BuiltInStep, DeadLetter, LocalRetry, RetryInPlace, SendAgain
 from tarry.support.arn import named_queue
 from tarry.support.causes import name_of
 from tarry.support.value import Value
@@ -95,7 +95,7 @@ class StepList(Value):
         for twice in {each for each in ids if ids.count(each) > 1}:
             raise ConfigurationError(f"two SendAgain steps of a list have the id {twice!r}: give each an id of its own")
         for step in steps[:-1]:
-            if isinstance(step, (DeadLetter, DropMessage)):
+            if isinstance(step, BuiltInStep) and step.handles == EVERY_REASON:
                 raise ConfigurationError(f"{step!r} handles every failure, so it must be the last step, got {steps!r}")
         self._freeze(steps=steps, retries_in_place=any(isinstance(step, RetryInPlace) for step in steps))
 
@@ -137,8 +137,9 @@ class StepList(Value):
                 outcome: Outcome = answer
                 return outcome
             if context is not None and not failure.does_not_fit:  # else it was logged when the copy was made
-                text = f"The answer of {_name(step)} cannot be carried out: {why}. The next failure step decides."
-                context.note("step_passed_on", text)
+                name = name_of_step(step)
+                text = f"The answer of {name} cannot be carried out: {why}. The next failure step decides."
+                context.notice("step_passed_on", text)
             return self._from(index + 1, failure, context)
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
@@ -166,10 +167,10 @@ def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | Non
     return None if delay <= longest else f"a delay of {delay:g} s was asked for, and SQS keeps at most {longest:g} s"
 
 
-def _name(step: FailureStep) -> str:
-    """Return a failure step for a text: its class, with the id of a `SendAgain`, or its function's name."""
-    if isinstance(step, SendAgain):
-        return f"SendAgain({step.id!r})"
+def name_of_step(step: FailureStep) -> str:
+    """Return a failure step for a text: as it was made, or the name of the user's class or function."""
+    if isinstance(step, BuiltInStep):
+        return str(step)
     function: Any = step.function if isinstance(step, FunctionStep) else None
     return getattr(function, "__name__", None) or name_of(type(function or step))
 

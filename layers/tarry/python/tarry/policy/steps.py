@@ -18,19 +18,38 @@ Record = Mapping[str, Any]
 MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
 
 
-class RetryInPlace(Value):
+EVERY_REASON = frozenset({"error", "exhausted", "fatal", "rejected", "undecodable", "expiring"})
+"""The reasons of failures (`Failure.reason`)."""
+
+
+class BuiltInStep(Value):
+    """A failure step of tarry's. Checks and plans ask it what it does, because they must not run it."""
+
+    leads_to = ""
+    """The kind of its outcome."""
+    handles = EVERY_REASON
+    """The reasons of the failures that it may handle; it passes on all others."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class RetryInPlace(BuiltInStep):
     """Retry a message that failed with an error, as the consumer's policy says; pass on every other failure.
 
     The message stays in its queue, invisible for the delay. No message is sent.
     """
 
+    leads_to = "retry"
+    handles = frozenset({"error"})
+
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        return Outcome.retry(failure.policy_delay) if failure.reason == "error" else next_step(failure)
+        return Outcome.retry(failure.policy_delay) if failure.reason in self.handles else next_step(failure)
 
 
-class DeadLetter(Value):
+class DeadLetter(BuiltInStep):
     """Send the message to the dead-letter queue, with a failure record.
 
     Args:
@@ -46,6 +65,7 @@ class DeadLetter(Value):
         ConfigurationError: ``enrich`` or ``redact`` is not a function.
     """
 
+    leads_to = "dead_letter"
     queue: str | Callable[[Failure], str | None] | None
     enrich: Callable[[Failure], Mapping[str, Any]] | None
     include_traceback: bool
@@ -69,8 +89,10 @@ class DeadLetter(Value):
         return Outcome.dead_letter(failure.reason, self.queue(failure) if callable(self.queue) else self.queue)
 
 
-class DropMessage(Value):
+class DropMessage(BuiltInStep):
     """Delete the message; only a log line remains. For queues whose messages may be lost."""
+
+    leads_to = "discard"
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
@@ -78,7 +100,7 @@ class DropMessage(Value):
         return Outcome.discard(failure.reason)
 
 
-class LocalRetry(Value):
+class LocalRetry(BuiltInStep):
     """Run the handler again within the same delivery, after the other messages of the batch (on FIFO at once).
 
     All its runs are one attempt. It passes on a message with a verdict, and one for which there is no time left. For
@@ -92,8 +114,13 @@ class LocalRetry(Value):
         ConfigurationError: ``times`` is out of range, or ``delay`` is not a delay.
     """
 
+    leads_to = "again"
+    handles = frozenset({"error"})
     times: int
     delay: Backoff
+
+    def __str__(self) -> str:
+        return f"LocalRetry({self.times})"
 
     def __init__(self, times: int, delay: Wait = 0) -> None:
         backoff = as_backoff(delay)
@@ -104,7 +131,7 @@ class LocalRetry(Value):
         from tarry.outcome import Outcome
 
         has_verdict = failure.delivery.verdict is not None
-        may_retry = failure.reason == "error" and not has_verdict and isinstance(failure.error, Exception)
+        may_retry = failure.reason in self.handles and not has_verdict and isinstance(failure.error, Exception)
         if not may_retry or failure.tries > self.times:
             return next_step(failure)
         context = _context(failure)
@@ -112,7 +139,7 @@ class LocalRetry(Value):
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
             text = f"LocalRetry's delay failed: {error}. The next failure step decides."
-            context.note("backoff_failed", text)
+            context.notice("backoff_failed", text)
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
@@ -121,7 +148,7 @@ class LocalRetry(Value):
 RESERVE_SECONDS = 2.0  # kept for the run itself and its settlement
 
 
-class SendAgain(Value):
+class SendAgain(BuiltInStep):
     """Send a copy of the message with its id, attempts and history, then delete the original.
 
     `RetryInPlace` is cheaper. A copy to the message's own queue is a hop: Lambda stops a function after about 16 hops
@@ -141,6 +168,8 @@ class SendAgain(Value):
         ConfigurationError: The id is empty, ``times`` is out of range, or SQS cannot keep the delay.
     """
 
+    leads_to = "resend"
+    handles = frozenset({"error", "exhausted"})
     id: str
     times: int
     delay: Backoff | None
@@ -148,6 +177,9 @@ class SendAgain(Value):
     breaks_order: bool
     _longest: float
     """The longest delay in seconds; 0 for the queue's own."""
+
+    def __str__(self) -> str:
+        return f"SendAgain({self.id!r}, times={self.times})"
 
     def __init__(
         self,
@@ -174,7 +206,7 @@ class SendAgain(Value):
 
         note = failure.note(self.id)
         sent = note if isinstance(note, int) else 0  # a text note is that of another step
-        if failure.reason not in ("error", "exhausted") or sent >= self.times:
+        if failure.reason not in self.handles or sent >= self.times:
             return next_step(failure)
         queue = self._queue_for(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
@@ -200,7 +232,7 @@ class SendAgain(Value):
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
             text = f"SendAgain({self.id!r})'s delay failed: {error}. The default backoff delays this copy."
-            context.note("backoff_failed", text)
+            context.notice("backoff_failed", text)
             return STANDARD_BACKOFF.delay(number, context.rng)
 
     def refuse_delay_on(self, queue: str) -> None:
