@@ -544,3 +544,16 @@ def test_the_history_contains_a_delay_that_a_copy_waits() -> None:  # DESIGN 3, 
         handler(batch_of(1), Context())
     assert [entry["delay"] for entry in wire.envelopes()[0]["history"]] == [43_200]
     assert json.loads(json.dumps(wire.envelopes()[0]["due"])) == 1_800_043_200
+
+
+@pytest.mark.parametrize(("recursive_loop", "warnings"), [("Allow", 0), ("Terminate", 2)])
+def test_a_sandbox_that_allows_the_loop_has_no_line_about_many_copies(
+    recursive_loop: Any, warnings: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E8, J5
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    handler = consumer(on_failure=[SendAgain("slow", times=13), DeadLetter()])(fails)
+    sandbox.connect(handler, "orders", recursive_loop=recursive_loop)
+    sandbox.send("orders", "{}")
+    sandbox.run()
+    assert len(lines(caplog, "many_hops")) == warnings
+    assert len(sandbox.messages("orders-dlq")) == 1
