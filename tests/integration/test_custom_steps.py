@@ -1,6 +1,8 @@
 """The user's failure steps: functions, notes, queues chosen by a function, and copies with another body."""
 
 import json
+import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +24,7 @@ from tarry.testing import Sandbox
 from tests.integration.test_failure_steps import fails, last_copy, orders, run_with_copies
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.wire import Queue, Wire, arn, url
 
 Next = Callable[[Failure], Outcome]
 
@@ -274,6 +276,140 @@ def test_an_invalid_note_is_refused_with_the_limits(note: Any, text: str) -> Non
     assert text in str(caught.value)
 
 
+# what SQS cannot keep
+
+
+def answers(outcome: Outcome, **attributes: Any) -> Any:
+    """Return a failure step that always answers with an outcome, and has these attributes."""
+
+    def step(failure: Failure, next_step: Next) -> Outcome:
+        return outcome
+
+    step.__dict__.update(attributes)
+    return step
+
+
+class BreaksOrder:
+    """A failure step that may send a message to its own FIFO queue."""
+
+    breaks_order = True
+
+    def handle(self, failure: Failure, next_step: Next) -> Outcome:
+        return Outcome.resend()
+
+
+def fifo() -> Wire:
+    return Wire(queues={"orders.fifo": Queue(dead_letter="dlq.fifo"), "other.fifo": Queue()})
+
+
+def run_on_fifo(*steps: Any) -> Wire:
+    """Run the steps for a message of a FIFO queue with a backoff of a minute; return the wire."""
+    with fifo() as wire:
+        handler = consumer(on_failure=[*steps, RetryInPlace(), DeadLetter()], backoff=Fixed(60))(fails)
+        handler(event(record("{}", "m1", "orders.fifo", group="g")), Context())
+    return wire
+
+
+@pytest.mark.parametrize("queue", [None, "orders.fifo", arn("orders.fifo"), url("orders.fifo")])
+def test_on_fifo_a_step_that_sends_a_message_to_its_own_queue_passes_on_with_one_error(
+    queue: str | None, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E7
+    wire = run_on_fifo(answers(Outcome.resend(queue)))
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
+    [line] = lines(caplog, level=logging.ERROR)
+    assert "The answer of step cannot be carried out: a copy in the same FIFO queue loses its place" in field(
+        line, "text"
+    )
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(answers(Outcome.resend(), breaks_order=True), id="function"),
+        pytest.param(BreaksOrder(), id="class"),
+        pytest.param(answers(Outcome.resend("other.fifo")), id="another queue"),
+    ],
+)
+def test_on_fifo_a_step_may_send_to_its_own_queue_if_it_breaks_order(step: Any) -> None:  # SPEC E7
+    assert len(run_on_fifo(step).sent_entries()) == 1
+
+
+def test_a_step_that_returns_the_answer_of_another_step_needs_no_permission_of_its_own() -> None:  # SPEC E7
+    wire = run_on_fifo(lambda failure, next_step: next_step(failure), SendAgain("slow", breaks_order=True))
+    assert len(wire.sent_entries()) == 1
+
+
+TOO_LONG = [Outcome.retry(43_201), Outcome.defer(43_201), Outcome.resend("elsewhere", 43_201)]
+
+
+@pytest.mark.parametrize("outcome", TOO_LONG, ids=lambda outcome: outcome.kind)
+def test_a_delay_above_12_hours_is_not_cut_and_the_step_passes_on_with_one_error(
+    outcome: Outcome, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E7
+    wire = orders()
+    with wire:
+        consumer(on_failure=[answers(outcome), RetryInPlace()], backoff=Fixed(60))(fails)(batch_of(1), Context())
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m0": 60})
+    [line] = lines(caplog, level=logging.ERROR)
+    assert "a delay of 43201 s was asked for, and SQS keeps at most 43200 s" in field(line, "text")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.retry(43_200), Outcome.defer(43_200)], ids=lambda outcome: outcome.kind)
+def test_on_fifo_a_delay_that_cannot_be_kept_in_place_makes_the_step_pass_on(
+    outcome: Outcome, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E7
+    assert run_on_fifo(answers(outcome)).visibilities() == {"handle-m1": 60}
+    assert len(lines(caplog, "step_passed_on")) == 1
+
+
+def test_on_fifo_a_copy_with_a_delay_makes_the_step_pass_on(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
+    wire = run_on_fifo(answers(Outcome.resend("other.fifo", 5)), SendAgain("slow", delay=5, breaks_order=True))
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
+    assert [field(line, "text").split(" cannot ")[0] for line in lines(caplog, "step_passed_on")] == [
+        "The answer of step",
+        "The answer of SendAgain('slow', times=1)",
+    ]
+
+
+# the delay of the policy
+
+
+def test_a_step_around_retry_in_place_gets_the_delay_of_the_policy() -> None:  # SPEC E1, E7
+    seen: list[Any] = []
+
+    def around(failure: Failure, next_step: Next) -> Outcome:
+        outcome = next_step(failure)
+        seen.append((failure.delay, failure.policy_delay, outcome.delay))
+        return Outcome.retry(outcome.delay or 0)
+
+    with orders() as wire:
+        consumer(on_failure=[around, RetryInPlace()], backoff=Fixed(299.5))(fails)(batch_of(1), Context())
+    assert seen == [(None, 299.5, 300)]
+    assert wire.visibilities() == {"handle-m0": 300}
+
+
+def test_the_delay_of_the_policy_is_drawn_once_for_a_failure() -> None:  # SPEC E1
+    seen: list[float | None] = []
+
+    def watch(failure: Failure, next_step: Next) -> Outcome:
+        seen.extend((failure.policy_delay, failure.policy_delay, next_step(failure).delay))
+        return Outcome.retry()
+
+    with orders() as wire:
+        handler = consumer(on_failure=[watch, RetryInPlace()], backoff=Fixed(40_000, jitter="full"))(fails)
+        handler(batch_of(1), Context())
+    first, second, of_retry_in_place = seen
+    assert first == second
+    assert wire.visibilities() == {"handle-m0": math.ceil(first or 0)} == {"handle-m0": of_retry_in_place}
+
+
+def test_a_step_may_answer_with_a_delay_of_the_policy_that_is_cut() -> None:  # SPEC C6, E7
+    with orders() as wire:
+        steps = [lambda failure, next_step: Outcome.retry(failure.policy_delay)]
+        consumer(on_failure=steps, backoff=Fixed(43_200))(fails)(batch_of(1), Context())
+    assert wire.visibilities() == {"handle-m0": 43_199}
+
+
 # another body or attributes
 
 
@@ -283,6 +419,7 @@ def resends(**changes: Any) -> list[Any]:
     def step(failure: Failure, next_step: Next) -> Outcome:
         return next_step(failure) if failure.note("once") else Outcome.resend(note={"once": 1}, **changes)
 
+    step.breaks_order = True  # type: ignore[attr-defined]
     return [step, DeadLetter()]
 
 
@@ -407,3 +544,16 @@ def test_the_history_contains_a_delay_that_a_copy_waits() -> None:  # DESIGN 3, 
         handler(batch_of(1), Context())
     assert [entry["delay"] for entry in wire.envelopes()[0]["history"]] == [43_200]
     assert json.loads(json.dumps(wire.envelopes()[0]["due"])) == 1_800_043_200
+
+
+@pytest.mark.parametrize(("recursive_loop", "warnings"), [("Allow", 0), ("Terminate", 2)])
+def test_a_sandbox_that_allows_the_loop_has_no_line_about_many_copies(
+    recursive_loop: Any, warnings: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E8, J5
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    handler = consumer(on_failure=[SendAgain("slow", times=13), DeadLetter()])(fails)
+    sandbox.connect(handler, "orders", recursive_loop=recursive_loop)
+    sandbox.send("orders", "{}")
+    sandbox.run()
+    assert len(lines(caplog, "many_hops")) == warnings
+    assert len(sandbox.messages("orders-dlq")) == 1

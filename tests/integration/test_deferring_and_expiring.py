@@ -1,6 +1,7 @@
 """Delays that a copy waits: deferrals, and delays beyond the retention period of the queue."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -289,7 +290,7 @@ def test_from_the_twelfth_hop_a_deferred_message_waits_in_place_unless_loops_are
         monkeypatch.setenv("TARRY_RECURSIVE_LOOP", "Allow")
     with orders() as wire:
         consumer(defers)(event(record(attributes=carrying(hops=11))), Context())
-    assert "RecursiveLoop" in field(lines(caplog, "many_hops")[0], "text")
+    assert ["RecursiveLoop" in field(line, "text") for line in lines(caplog, "many_hops")] == [True] * (not is_allowed)
     assert len(wire.sent_entries()) == is_allowed
     assert len(wire.visibilities()) == (not is_allowed)
 
@@ -345,16 +346,32 @@ def test_a_message_that_would_expire_while_its_handler_runs_is_saved_by_a_copy(q
     assert len(wire.sent_entries()) == 1
 
 
-def test_a_copy_of_a_message_with_a_backoff_beyond_12_hours_is_due_in_12_hours() -> None:  # SPEC C10, C6
+def test_a_copy_of_a_message_with_a_delay_beyond_12_hours_is_due_in_12_hours() -> None:  # SPEC C10, C6
+    handler = consumer(retry_when=lambda failure: 2 * DAY)(fails)
     with orders() as wire:
-        assert failed(consumer(backoff=Fixed(2 * DAY))(fails)(event(aged(4 * DAY - 5 * HOUR)), Context())) == []
+        assert failed(handler(event(aged(4 * DAY - 5 * HOUR)), Context())) == []
     assert wire.envelopes()[0]["due"] == RECEIVED_AT + 12 * HOUR
 
 
-def test_a_backoff_beyond_12_hours_is_cut_in_place_long_before_the_message_expires() -> None:  # SPEC C10, E8
+def test_a_backoff_of_12_hours_is_cut_in_place_long_before_the_message_expires() -> None:  # SPEC C10, E8
     with orders() as wire:
-        assert failed(consumer(backoff=Fixed(4 * DAY))(fails)(event(aged(DAY)), Context())) == ["m1"]
+        assert failed(consumer(backoff=Fixed(12 * HOUR))(fails)(event(aged(DAY)), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 43_199}
+
+
+def test_a_message_with_many_hops_that_is_retried_in_place_does_not_warn_of_loops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E8
+    with orders() as wire:
+        consumer(backoff=Fixed(30))(fails)(event(record(attributes=carrying(hops=20))), Context())
+    assert (wire.visibilities(), lines(caplog, "many_hops")) == ({"handle-m1": 30}, [])
+
+
+def test_the_number_of_hops_ends_where_readers_refuse_it(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC E8
+    monkeypatch.setenv("TARRY_RECURSIVE_LOOP", "Allow")
+    with orders() as wire:
+        consumer(defers)(event(record(attributes=carrying(hops=1_000))), Context())
+    assert (wire.envelopes()[0]["id"], wire.envelopes()[0]["hops"]) == ("stable", 1_000)
 
 
 @pytest.mark.parametrize(
@@ -563,13 +580,68 @@ def test_on_fifo_a_deferred_or_unhandled_message_about_to_expire_goes_to_the_nex
     assert wire.envelopes()[0]["failure"]["reason"] == "expiring"
 
 
-def test_a_failure_step_that_retries_an_expiring_message_gets_the_delay_of_the_backoff() -> None:  # SPEC C10, B7
-    class RetriesEverything:
-        def handle(self, failure: Any, next_step: Any) -> Outcome:
-            return Outcome.retry()
+def raises(failure: Any, next_step: Any) -> Outcome:
+    raise RuntimeError("the step's own error")
 
+
+KEEPS = {
+    "retry": lambda failure, next_step: Outcome.retry(11 * HOUR),
+    "retry by the backoff": lambda failure, next_step: Outcome.retry(),
+    "defer": lambda failure, next_step: Outcome.defer(11 * HOUR),
+    "unhandled": lambda failure, next_step: Outcome.unhandled(),
+    "raises": raises,
+}
+"""Failure steps that keep a message in its queue, also if it is about to expire."""
+keeps = pytest.mark.parametrize("step", KEEPS.values(), ids=KEEPS)
+
+
+@keeps
+def test_on_fifo_a_message_is_dead_lettered_before_it_expires_whatever_its_failure_steps_answer(
+    step: Any,
+) -> None:  # SPEC C10, E5
     old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
-    handler = consumer(on_failure=[RetriesEverything(), RetryInPlace()], backoff=Fixed(40))(fails)
+    handler = consumer(on_failure=[step, RetryInPlace(), DeadLetter(queue="elsewhere")], backoff=Fixed(40))(fails)
     with orders() as wire:
-        assert failed(handler(event(old), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 40}
+        assert failed(handler(event(old), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    failure = wire.envelopes()[0]["failure"]
+    assert (failure["reason"], failure["message"]) == ("expiring", "no")
+
+
+@keeps
+def test_on_fifo_without_a_dead_letter_queue_a_message_about_to_expire_stays_with_one_error(
+    step: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C10, F5
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with Wire(queues={"orders.fifo": Queue()}) as wire:
+        assert failed(consumer(on_failure=[step, RetryInPlace()])(fails)(event(old), Context())) == ["m1"]
+    assert wire.sent_entries() == []
+    errors = [line for line in lines(caplog, level=logging.ERROR) if field(line, "event") != "step_failed"]
+    assert [field(line, "event") for line in errors] == ["unhandled"]
+    assert "orders.fifo has no dead-letter queue" in field(errors[0], "not_sent")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [client_error("AccessDenied", status=403), ConnectionError("lost"), client_error("RequestThrottled")],
+    ids=["refused", "lost answer", "throttle"],
+)
+def test_on_fifo_a_message_about_to_expire_comes_back_before_that_if_its_dead_letter_cannot_be_sent(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C10, F4
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = error
+        assert failed(consumer(on_failure=[KEEPS["retry"]])(fails)(event(old), Context())) == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    assert wire.visibilities() == {"handle-m1": HOUR / 2}
+    assert lines(caplog, "unhandled")
+
+
+def test_a_message_whose_failure_step_raises_is_dead_lettered_before_it_expires_if_it_cannot_be_copied() -> (
+    None
+):  # SPEC C10, E5
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(on_failure=[raises])(fails)(event(aged(4 * DAY - HOUR / 2)), Context())) == []
+    assert wire.envelopes()[-1]["failure"]["reason"] == "expiring"

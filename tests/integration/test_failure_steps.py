@@ -221,13 +221,13 @@ def test_on_fifo_a_copy_keeps_its_group_has_its_own_deduplication_id_and_the_gro
         lambda: SendAgain("slow", delay=43_201),
         lambda: SendAgain("slow", times=9, delay=Exponential(3600, maximum=90_000)),
         lambda: SendAgain("slow", delay=5, queue="other.fifo"),
+        lambda: consumer(on_failure={"orders.fifo": [SendAgain("slow", delay=5)]}),
         lambda: LocalRetry(0),
         lambda: LocalRetry(1, delay=-1),
         lambda: DeadLetter(enrich="x"),
         lambda: consumer(on_failure=[SendAgain("a"), SendAgain("a", queue="b")]),
         lambda: consumer(on_failure={"orders": "RetryInPlace"}),
         lambda: consumer(on_failure=[DropMessage(), DeadLetter()]),
-        lambda: consumer(on_failure={"orders": [SendAgain("a")], "default": [DeadLetter()]}, max_attempts=3),
         lambda: batch_consumer(on_failure=[LocalRetry(2)]),
         lambda: consumer(retry_when=True),
         lambda: consumer(traverse_causes="yes"),
@@ -246,14 +246,91 @@ def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_s
     assert wire.sent_entries() == []
 
 
-def test_a_message_has_no_last_attempt_if_the_list_of_its_queue_retries_nothing() -> None:  # SPEC C2, E2
-    seen: list[tuple[str, bool | None, int | None]] = []
-    handler = consumer(on_failure={"orders": [DropMessage()]}, max_attempts=3)(
-        lambda message: seen.append((message.queue, message.is_last_attempt, message.max_attempts))
-    )
+@pytest.mark.parametrize(("settings", "expected"), [({}, (None, None)), ({"max_attempts": 5}, (True, 5))])
+def test_a_message_has_a_last_attempt_if_its_list_retries_in_place_or_max_attempts_is_set(
+    settings: dict[str, Any], expected: tuple[bool | None, int | None]
+) -> None:  # SPEC C2, E2
+    seen: dict[str, tuple[bool | None, int | None]] = {}
+
+    @consumer(on_failure={"orders": [DropMessage()]}, **settings)
+    def handler(message: Message) -> None:
+        seen[message.queue] = message.is_last_attempt, message.max_attempts
+
     with Wire():
-        handler(event(record("{}", "m1", receives=3), record("{}", "m2", "refunds", receives=3)), Context())
-    assert seen == [("orders", None, None), ("refunds", True, 3)]
+        handler(event(record("{}", "m1", receives=5), record("{}", "m2", "refunds", receives=5)), Context())
+    assert seen == {"orders": expected, "refunds": (True, 5)}
+
+
+# retries that are asked for
+
+
+def calls_retry(message: Message) -> None:
+    message.retry(600)
+
+
+def raises_retry(message: Message) -> None:
+    raise Retry(600)
+
+
+def retries_all(batch: Batch) -> None:
+    batch.retry_all(600)
+
+
+ASKED_FOR: dict[str, Callable[..., Any]] = {
+    "message.retry": lambda **settings: consumer(**settings)(calls_retry),
+    "raise Retry": lambda **settings: consumer(**settings)(raises_retry),
+    "retry_all": lambda **settings: batch_consumer(**settings)(retries_all),
+    "retry_when": lambda **settings: consumer(retry_when=lambda failure: 600, **settings)(fails),
+}
+asked_for = pytest.mark.parametrize("make", ASKED_FOR.values(), ids=ASKED_FOR)
+NOT_IN_PLACE: list[Any] = [
+    DropMessage(),
+    DeadLetter(),
+    SendAgain("slow", delay=10),
+    lambda failure, next_step: Outcome.discard(),
+]
+
+
+@asked_for
+@pytest.mark.parametrize("step", NOT_IN_PLACE, ids=["DropMessage", "DeadLetter", "SendAgain", "own"])
+def test_a_retry_that_was_asked_for_is_carried_out_whatever_the_failure_steps(make: Any, step: Any) -> None:  # SPEC B7
+    with orders() as wire:
+        assert failed(make(on_failure=[step])(batch_of(1), Context())) == ["m0"]
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m0": 600})
+
+
+def test_a_retry_that_was_asked_for_without_a_delay_waits_as_the_backoff_says() -> None:  # SPEC B7, C1
+    with orders() as wire:
+        consumer(on_failure=[DropMessage()], backoff=Fixed(77))(lambda message: message.retry())(batch_of(1), Context())
+    assert wire.visibilities() == {"handle-m0": 77}
+
+
+@asked_for
+@pytest.mark.parametrize(
+    ("settings", "receives", "reported"),
+    [({"max_attempts": 5}, 4, ["m0"]), ({"max_attempts": 5}, 5, []), ({}, 14, ["m0"]), ({}, 15, [])],
+    ids=["attempts left", "the last attempt", "max_attempts was not set", "the last delivery"],
+)
+def test_a_retry_that_was_asked_for_meets_the_failure_steps_only_if_it_is_exhausted(
+    make: Any, settings: dict[str, Any], receives: int, reported: list[str]
+) -> None:  # SPEC B7, C8
+    with orders():
+        handler = make(on_failure=[DropMessage()], **settings)
+        assert failed(handler(event(record("{}", "m0", receives=receives)), Context())) == reported
+
+
+def test_a_retry_when_that_returns_true_leaves_the_decision_to_the_failure_steps() -> None:  # SPEC B7, D3
+    with orders() as wire:
+        handler = consumer(fatal=ValueError, retry_when=lambda failure: True, on_failure=[DropMessage()])(fails)
+        assert failed(handler(batch_of(1), Context())) == []
+    assert wire.visibilities() == {}
+
+
+def test_an_error_at_max_attempts_is_not_exhausted_if_the_list_retries_nothing_in_place() -> None:  # SPEC C8
+    with orders() as wire:
+        handler = consumer(on_failure=[DeadLetter()], max_attempts=3)(fails)
+        handler(event(record("{}", "m0", receives=3)), Context())
+    assert wire.envelopes()[0]["failure"]["reason"] == "error"
 
 
 # DropMessage

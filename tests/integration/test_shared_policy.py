@@ -99,19 +99,8 @@ def test_an_invalid_policy_is_refused(odd: Any) -> None:  # SPEC C5
 NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
 
 
-@pytest.mark.parametrize(
-    ("policy", "name"), [(RetryPolicy(3), "max_attempts=3"), (RetryPolicy(backoff=Fixed(9)), r"backoff=Fixed\(")]
-)
-def test_a_policy_with_attempts_or_a_backoff_is_refused_without_retry_in_place(
-    policy: RetryPolicy, name: str
-) -> None:  # SPEC E1
-    with pytest.raises(ConfigurationError, match=f"the policy's {name}.* has no effect without RetryInPlace"):
-        consumer(policy=policy, on_failure=NOT_IN_PLACE)
-
-
-def test_a_policy_that_only_names_errors_works_with_any_failure_steps() -> None:  # SPEC E1
-    policy = RetryPolicy(fatal=KeyError, traverse_causes=True)
-    assert consumer(policy=policy, on_failure=NOT_IN_PLACE)(fails).policy is policy
+def test_a_policy_works_with_any_failure_steps() -> None:  # SPEC B7, E1
+    assert consumer(policy=PATIENT, on_failure=NOT_IN_PLACE)(fails).policy is PATIENT
 
 
 # replace
@@ -147,9 +136,13 @@ def test_replacing_both_is_refused() -> None:  # SPEC C1
         consumer(policy=PATIENT)(fails).replace(policy=RetryPolicy(), max_attempts=2)
 
 
-def test_a_policy_without_attempts_allows_replacing_failure_steps_and_fatal() -> None:  # SPEC E1
-    handler = consumer(policy=RetryPolicy(fatal=KeyError))(fails)
-    assert handler.replace(on_failure=NOT_IN_PLACE, fatal=OSError).policy == RetryPolicy(fatal=OSError)
+@pytest.mark.parametrize("settings", [{"max_attempts": 5}, {"policy": RetryPolicy(5)}], ids=["single", "policy"])
+def test_replacing_another_setting_keeps_a_max_attempts_that_equals_the_default(settings: Any) -> None:  # SPEC B7
+    seen: list[int | None] = []
+    handler = consumer(on_failure=NOT_IN_PLACE, **settings)(lambda message: seen.append(message.max_attempts))
+    for each in (handler, handler.replace(timeout=3), handler.replace(fatal=KeyError), handler.replace(policy=None)):
+        each(event(record()), Context())
+    assert seen == [5, 5, 5, None]
 
 
 # backoffs written by the user

@@ -832,7 +832,7 @@ def test_the_failure_of_a_retry_after_an_except_block_has_no_error() -> None:  #
             seen.append(failure.error)
             return next_step(failure)  # type: ignore[no-any-return]
 
-    @consumer(on_failure=[RecordsErrors(), RetryInPlace()])
+    @consumer(on_failure=[RecordsErrors(), RetryInPlace()], max_attempts=1)
     def handler(message: Message) -> None:
         try:
             raise ConnectionError("503")

@@ -71,13 +71,19 @@ class RandomStep:
                 }
                 changed = {**failure.message.attributes, "mood": "changed"} if random.random() < 0.5 else None
                 return Outcome.resend(None, delay, note=note, attributes=changed)
-            case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # otherwise it would defer for ever
+            case 6 if _is_young(failure) and failure.reason != "undecodable":  # otherwise it would defer for ever
                 return Outcome.defer(random.choice([1, 60]))
             case 7 if failure.tries < 3:
                 return Outcome.again(0.1)
             case 8:
                 return Outcome.dead_letter("whimsical")
         return next_step(failure)
+
+
+def _is_young(failure: Failure) -> bool:
+    """Whether a message was sent first less than an hour ago, and has few attempts: a deferral counts as none."""
+    sent_at = failure.message.sent_at
+    return failure.attempt < 6 and (sent_at is None or failure.failed_at - sent_at.timestamp() < HOUR)
 
 
 def enrich(failure: Failure) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tarry import ConfigurationError, Exponential, Fixed, Linear, Schedule
 from tarry.policy.backoff import Backoff
 from tarry.world import World, use
 
-MAX_SECONDS = 10.0**9
+MAX_SECONDS = 43_200.0
 seconds = st.floats(0, MAX_SECONDS) | st.integers(0, int(MAX_SECONDS))
 jitters: st.SearchStrategy[Any] = st.sampled_from([None, "full", "equal", 0, 1]) | st.floats(0, 1)
 attempts = st.integers(1, 100) | st.sampled_from([10**6, 10**400]) | st.integers(1, 10**400)
@@ -22,14 +22,14 @@ attempts = st.integers(1, 100) | st.sampled_from([10**6, 10**400]) | st.integers
 @st.composite
 def linears(draw: st.DrawFn) -> Linear:
     initial = draw(seconds)
-    return Linear(initial, draw(seconds), maximum=initial + draw(seconds), jitter=draw(jitters))
+    return Linear(initial, draw(seconds), maximum=draw(st.floats(initial, MAX_SECONDS)), jitter=draw(jitters))
 
 
 @st.composite
 def exponentials(draw: st.DrawFn) -> Exponential:
     initial = draw(seconds)
     multiplier = draw(st.floats(0.01, 100) | st.floats(1e-300, 1e300))
-    return Exponential(initial, multiplier, maximum=initial + draw(seconds), jitter=draw(jitters))
+    return Exponential(initial, multiplier, maximum=draw(st.floats(initial, MAX_SECONDS)), jitter=draw(jitters))
 
 
 fixed = st.builds(Fixed, seconds, jitters)
@@ -251,7 +251,20 @@ def test_changing_the_list_does_not_change_the_schedule_made_from_it() -> None: 
 # invalid arguments
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**400
-INVALID_SECONDS: list[Any] = [-1, -0.001, NAN, INFINITE, HUGE, True, "60", None, timedelta(seconds=60), 1j]
+INVALID_SECONDS: list[Any] = [
+    -1,
+    -0.001,
+    43_200.001,
+    90_000,
+    NAN,
+    INFINITE,
+    HUGE,
+    True,
+    "60",
+    None,
+    timedelta(seconds=60),
+    1j,
+]
 
 
 @pytest.mark.parametrize("value", INVALID_SECONDS, ids=lambda value: repr(value)[:20])
@@ -278,7 +291,7 @@ def test_a_multiplier_must_be_above_0(multiplier: Any) -> None:  # SPEC C5
     assert repr(multiplier) in str(caught.value)
 
 
-@pytest.mark.parametrize("make", [lambda: Linear(10, 1, 9), lambda: Exponential(10, 2, 9), lambda: Exponential(50_000)])
+@pytest.mark.parametrize("make", [lambda: Linear(10, 1, 9), lambda: Exponential(10, 2, 9)])
 def test_a_maximum_below_initial_is_refused(make: Any) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match="maximum"):
         make()

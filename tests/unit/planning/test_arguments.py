@@ -39,7 +39,7 @@ def test_a_backoff_is_read_by_its_name_and_literals(text: str, backoff: Any) -> 
         ("Fixed(**{'delay': 1})", "must be numbers, strings or lists"),
         ("Fixed()", "missing 1 required positional argument: 'delay'"),
         ("Fixed(1, 2, 3)", "Fixed takes from 2 to 3 positional arguments"),
-        ("Fixed(-1)", "0 or more, got -1"),
+        ("Fixed(-1)", "from 0 to 43200 (12 hours), got -1"),
         ('Fixed(30, jitter="some")', "jitter must be"),
     ],
 )

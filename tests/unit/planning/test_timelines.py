@@ -96,9 +96,9 @@ def test_the_queue_ends_the_attempts_at_its_maximum_of_receives() -> None:
 
 
 def test_a_delay_is_cut_to_what_sqs_allows_from_its_receive() -> None:
-    timeline = planned(3, Fixed(20 * HOUR), queue=PlannedQueue("q", retention=14 * DAY, is_known=False))
+    timeline = planned(3, Fixed(12 * HOUR), queue=PlannedQueue("q", retention=14 * DAY, is_known=False))
     assert [each.wait.latest for each in timeline.attempts] == [43_198, 42_868, 0]
-    assert "12 hours" in timeline.warnings[0]
+    assert "cut from 12 h to what SQS allows" in timeline.attempts[0].notes
 
 
 def test_a_message_that_would_expire_waits_as_a_copy_and_on_fifo_is_dead_lettered() -> None:

@@ -153,6 +153,29 @@ def test_a_wait_beyond_the_retention_of_the_queue_is_reported(
     assert "no message expires waiting" in rules(sandbox)
 
 
+def raises(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+    raise RuntimeError("the step's own error")
+
+
+LETS_EXPIRE = {
+    "retry": lambda failure, next_step: Outcome.retry(40_000),
+    "defer": lambda failure, next_step: Outcome.defer(40_000),
+    "unhandled": lambda failure, next_step: Outcome.unhandled(),
+    "raises": raises,
+}
+"""Failure steps that answer each failure with a wait."""
+
+
+@pytest.mark.parametrize("step", LETS_EXPIRE.values(), ids=LETS_EXPIRE)
+def test_a_fifo_message_that_a_failure_step_lets_expire_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, step: Any
+) -> None:
+    monkeypatch.setattr(QueueFacts, "seconds_left_if_short", lambda *_: None)
+    handler = fails(on_failure=[step, RetryInPlace()], backoff=Fixed(40_000))
+    work(sandbox, handler, "a", fifo=True, retention=86_400)
+    assert "no message expires waiting" in rules(sandbox)
+
+
 @pytest.mark.parametrize("lost", ["body", "trace header", "attributes"])
 def test_a_copy_without_a_part_of_its_original_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, lost: str

@@ -91,7 +91,7 @@ class Consumer(Generic[T]):
         self.steps = FailureSteps(settings.get("on_failure"))
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
             raise ConfigurationError("LocalRetry() works with @consumer only: a batch cannot run again in part")
-        self.policy: RetryPolicy = policy_of(settings, self.steps)
+        self.policy: RetryPolicy = policy_of(settings)
         """The retry policy: the ``policy=`` that was given, or one made of the single settings."""
         self._settings = with_policy(settings, self.policy)
         self.concurrency = concurrency_of(settings.get("concurrency", 1), takes_batch)
@@ -284,7 +284,7 @@ class Consumer(Generic[T]):
         return kept_alive
 
     def _max_attempts_of(self, queue: str) -> int | None:
-        return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
+        return self.policy.limit(retries_in_place=self.steps.of(queue).retries_in_place)
 
 
 def _kind(takes_batch: bool) -> type:

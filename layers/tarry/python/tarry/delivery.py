@@ -245,18 +245,19 @@ class Delivery:
         return longest_wait(received_at=self.received_at, invoked_at=invocation.started_at, now=now)
 
     def check_delay(self, signal: Retry | Defer, now: float | None = None) -> None:
-        """Raise `DelayNotSupported` for a delay that SQS cannot keep (SPEC J4).
-
-        On FIFO, a message can only wait in place. On a standard queue, a copy waits if the delay is too long for that.
-        """
+        """Raise `DelayNotSupported` for a delay that SQS cannot keep (SPEC J4)."""
         seconds = delay_of(signal) or 0
-        is_fifo = self.source.is_fifo
-        if seconds > (longest := self.longest_wait(now) if is_fifo else MAX_VISIBILITY_SECONDS):
+        if seconds > (longest := self.longest_delay(now)):
+            here = " here" if self.source.is_fifo else ""
             why = "SQS keeps a message invisible for at most 43200 seconds from its receive"
             raise DelayNotSupported(
-                f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
+                f"delay must be between 0 and {longest} seconds{here}, got {seconds}: {why}; "
                 "docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
             )
+
+    def longest_delay(self, now: float | None = None) -> int:
+        """Return the longest delay in seconds that SQS can keep: in place on FIFO, else also by a copy that waits."""
+        return self.longest_wait(now) if self.source.is_fifo else MAX_VISIBILITY_SECONDS
 
     # the verdict
 

@@ -205,7 +205,7 @@ class Message(Generic[T]):
 
     @property
     def max_attempts(self) -> int | None:
-        """The limit of the policy; None if ``on_failure`` has no `RetryInPlace`."""
+        """The limit of the policy; None if it is not set and ``on_failure`` has no `RetryInPlace`."""
         return self._delivery.max_attempts
 
     @property

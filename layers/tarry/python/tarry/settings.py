@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tarry.policy.backoff import Backoff
     from tarry.policy.failure import Step
     from tarry.policy.retry_policy import RetryWhen
-    from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import LogOptions
 
 else:
@@ -168,17 +167,10 @@ def fails_without_verdict(settings: BatchSettings, takes_batch: bool) -> bool:
 POLICY_SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")
 
 
-def policy_of(settings: Settings, steps: FailureSteps) -> RetryPolicy:
-    retries_in_place = any(of_queue.retries_in_place for of_queue in steps.all)
+def policy_of(settings: Settings) -> RetryPolicy:
     policy: object = settings.get("policy")
     if policy is not None:
-        return _given_policy(policy, settings, retries_in_place)
-    if not retries_in_place:
-        for name in ("max_attempts", "backoff"):
-            if settings.get(name) is not None:
-                raise ConfigurationError(
-                    f"{name} has no effect without RetryInPlace() in on_failure: add the step, or remove {name}"
-                )
+        return _given_policy(policy, settings)
     return RetryPolicy(
         settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
         settings.get("backoff"),
@@ -189,7 +181,7 @@ def policy_of(settings: Settings, steps: FailureSteps) -> RetryPolicy:
     )
 
 
-def _given_policy(policy: object, settings: Settings, retries_in_place: bool) -> RetryPolicy:
+def _given_policy(policy: object, settings: Settings) -> RetryPolicy:
     if not isinstance(policy, RetryPolicy):
         raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
     for name in POLICY_SETTINGS:
@@ -197,13 +189,6 @@ def _given_policy(policy: object, settings: Settings, retries_in_place: bool) ->
             raise ConfigurationError(
                 f"policy and {name} are both given: set {name} in the RetryPolicy, or remove policy"
             )
-    if not retries_in_place:
-        for name, value in settings_of(policy).items():
-            if name in ("max_attempts", "backoff"):
-                raise ConfigurationError(
-                    f"the policy's {name}={value!r} has no effect without RetryInPlace() in on_failure: add the step, "
-                    f"or use a RetryPolicy without {name}"
-                )
     return policy
 
 
@@ -211,7 +196,9 @@ def settings_of(policy: RetryPolicy) -> dict[str, Any]:
     """Return the single settings that make an equal policy, without defaults."""
     default = RetryPolicy()
     settings = {name: getattr(policy, name) for name in POLICY_SETTINGS}
-    return {name: value for name, value in settings.items() if value is not getattr(default, name)}
+    is_set = {name: value is not getattr(default, name) for name, value in settings.items()}
+    is_set["max_attempts"] = policy.limit(retries_in_place=False) is not None
+    return {name: value for name, value in settings.items() if is_set[name]}
 
 
 def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:

@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry.policy.backoff import Backoff
+from tarry.policy.steps import EVERY_REASON, BuiltInStep
+
+BUILT_IN: Mapping[str, type[BuiltInStep]] = {kind.__name__: kind for kind in BuiltInStep.__subclasses__()}
+"""The built-in failure steps by name. They tell what they do, so no rule lists them."""
 
 
 class Step(NamedTuple):
@@ -17,6 +21,16 @@ class Step(NamedTuple):
     kind: str
     queue: str | None = None
     times: int | None = None
+
+    @property
+    def leads_to(self) -> str:
+        """The kind of its outcome; empty for one of the user's own."""
+        return BUILT_IN[self.kind].leads_to if self.kind else ""
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether it certainly passes some failures on."""
+        return bool(self.kind) and BUILT_IN[self.kind].handles != EVERY_REASON
 
 
 UNKNOWN_STEP = Step("")

@@ -3,10 +3,12 @@
 import ast
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 
 from tarry.lint.backoffs import backoff_of
 from tarry.lint.consumer_code import (
+    BUILT_IN,
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_STEPS,
     UNKNOWN_STEP,
@@ -18,8 +20,6 @@ from tarry.lint.consumer_code import (
 )
 from tarry.lint.names import Names
 
-QUEUE_POSITION = {"DeadLetter": 0, "SendAgain": 3}
-"""The position of the argument ``queue`` of each step that sends messages."""
 DECORATORS = frozenset({"consumer", "batch_consumer"})
 GENERICS = frozenset({"Message", "Batch"})
 POWERTOOLS = "aws_lambda_powertools"
@@ -130,23 +130,26 @@ class SettingsReader:
                 return ()
 
     def _step(self, node: ast.expr | None) -> Step:
-        if not isinstance(node, ast.Call) or (kind := self._names.name_in_tarry(node.func)) is None:
+        if not isinstance(node, ast.Call):
             return UNKNOWN_STEP
-        keywords = {each.arg: each.value for each in node.keywords}
-        position = QUEUE_POSITION.get(kind, len(node.args))
-        queue = (*node.args[position : position + 1], keywords.get("queue"))[0]
-        times = self._times(node, keywords) if kind == "SendAgain" else None
-        match self._names.value(queue):
-            case None | ast.Constant(value=None) if None not in keywords:
+        kind = self._names.name_in_tarry(node.func) or ""
+        keywords = {str(each.arg): each.value for each in node.keywords}
+        try:
+            given = signature(BUILT_IN[kind]).bind_partial(*node.args, **keywords)
+        except (KeyError, TypeError):  # one of the user's own; **options
+            return UNKNOWN_STEP
+        times = self._times(given.arguments.get("times")) if kind == "SendAgain" else None
+        match self._names.value(given.arguments.get("queue")):
+            case None | ast.Constant(value=None):
                 return Step(kind, times=times)
             case ast.Constant(value=str(text)):
                 return Step(kind, text, times)
             case _:
                 return UNKNOWN_STEP
 
-    def _times(self, node: ast.Call, keywords: Mapping[str | None, ast.expr]) -> int | None:
-        """Return the ``times`` of a `SendAgain`, its second argument; None if it is not known."""
-        match self._names.value((*node.args[1:2], keywords.get("times"))[0]):
+    def _times(self, node: ast.expr | None) -> int | None:
+        """Return the ``times`` of a `SendAgain`; None if it is not known."""
+        match self._names.value(node):
             case None:
                 return 1
             case ast.Constant(value=int(number)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.policy.backoff import bounds_of, delay_of, is_known
-from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.policy.step_lists import name_of_step
+from tarry.policy.steps import BuiltInStep
 from tarry.support.causes import name_of
+from tarry.support.value import fields_of
 
 if TYPE_CHECKING:
     from tarry.policy.backoff import Backoff
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 SAMPLES = 200
 """How often the delay of a backoff of your own is asked for, if it does not tell its bounds."""
-
-StepKind = Literal["RetryInPlace", "SendAgain", "LocalRetry", "DeadLetter", "DropMessage", "other"]
 
 
 class DelayBounds(NamedTuple):
@@ -41,9 +41,12 @@ class DelayBounds(NamedTuple):
 class PlannedStep:
     """A failure step. ``delays`` are those of its re-sends or runs, in order; None for the queue's own delay."""
 
-    kind: StepKind
+    leads_to: str
+    """The kind of its outcome; empty for a step of your own."""
     name: str
     """Its class and id, or the function's name."""
+    handles: frozenset[str] = frozenset()
+    """The reasons of the failures that it may handle."""
     id: str = ""
     times: int = 0
     delays: tuple[DelayBounds, ...] | None = None
@@ -78,7 +81,8 @@ def policy_of(name: str, policy: RetryPolicy, steps: StepList, *, fifo: bool, co
     """Return the facts of a policy and its failure steps for a standard or a FIFO queue."""
     backoff = policy.backoff_of(fifo=fifo)
     planned = tuple(_step(each) for each in steps.steps)
-    waits = [backoff, *(each.delay for each in steps.steps if isinstance(each, LocalRetry | SendAgain) and each.delay)]
+    built_in = (fields_of(each) for each in steps.steps if isinstance(each, BuiltInStep))
+    waits = [backoff, *(options["delay"] for options in built_in if options.get("delay"))]
     return PlannedPolicy(
         name=name,
         max_attempts=policy.max_attempts,
@@ -93,30 +97,21 @@ def policy_of(name: str, policy: RetryPolicy, steps: StepList, *, fifo: bool, co
 
 
 def _step(step: FailureStep) -> PlannedStep:
-    match step:
-        case RetryInPlace():
-            return PlannedStep("RetryInPlace", "RetryInPlace()")
-        case LocalRetry(times=times, delay=delay):
-            return PlannedStep("LocalRetry", f"LocalRetry({times})", times=times, delays=_delays(delay, times))
-        case SendAgain():
-            return PlannedStep(
-                "SendAgain",
-                f"SendAgain({step.id!r}, times={step.times})",
-                id=step.id,
-                times=step.times,
-                delays=None if step.delay is None else _delays(step.delay, step.times),
-                queue=step.queue if isinstance(step.queue, str) else None,
-                chooses_queue=callable(step.queue),
-                breaks_order=step.breaks_order,
-            )
-        case DeadLetter(queue=queue):
-            named = queue if isinstance(queue, str) else None
-            return PlannedStep("DeadLetter", "DeadLetter()", queue=named, chooses_queue=callable(queue))
-        case DropMessage():
-            return PlannedStep("DropMessage", "DropMessage()")
-        case _:
-            function: Any = getattr(step, "function", step)
-            return PlannedStep("other", getattr(function, "__name__", None) or name_of(type(function)))
+    if not isinstance(step, BuiltInStep):
+        return PlannedStep("", name_of_step(step))
+    options = fields_of(step)
+    times, delay, queue = options.get("times", 0), options.get("delay"), options.get("queue")
+    return PlannedStep(
+        step.leads_to,
+        name_of_step(step),
+        step.handles,
+        id=options.get("id", ""),
+        times=times,
+        delays=None if delay is None else _delays(delay, times),
+        queue=queue if isinstance(queue, str) else None,
+        chooses_queue=callable(queue),
+        breaks_order=options.get("breaks_order", False),
+    )
 
 
 def _delays(backoff: Backoff, last: int) -> tuple[DelayBounds, ...]:

@@ -35,8 +35,7 @@ NOW = DelayBounds(0.0, 0.0)
 Follows = Literal["retry", "copy", "unhandled", "dead_letter", "drop", "sent_on", "stays"]
 """A message waits in place, as a copy, or unhandled for its next attempt; or it ends, or stays in its queue."""
 WAITS: frozenset[Follows] = frozenset({"retry", "copy", "unhandled"})
-ENDS = frozenset({"DeadLetter", "DropMessage"})
-DEAD_LETTER = PlannedStep("DeadLetter", "DeadLetter()")
+DEAD_LETTER = PlannedStep("dead_letter", "DeadLetter()")
 CHOSEN = "the queue that its function chooses"
 
 
@@ -134,7 +133,7 @@ class _Walk:
     begins: DelayBounds = NOW
     age: DelayBounds = NOW
     """The time since this copy of the message was sent."""
-    limits: set[Literal["cut", "retention", "timeout"]] = field(default_factory=set)
+    limits: set[Literal["retention", "timeout"]] = field(default_factory=set)
     """The limits that have changed a delay so far."""
     # of the current attempt
     runs: int = 1
@@ -170,21 +169,21 @@ class _Walk:
         return is_spent or self._is_last_delivery
 
     def _attempt(self) -> PlannedAttempt:
-        is_exhausted = self._is_exhausted
+        reason = "exhausted" if self._is_exhausted else "error"
         for step in self.policy.steps:
-            match step.kind:
-                case "other":
+            match step.leads_to:
+                case "":
                     self.notes.append(f"{step.name} decides first; the plan assumes that it passes the message on")
-                case "LocalRetry" if not is_exhausted:
-                    self._run_locally(step)
-                case "RetryInPlace" if not is_exhausted:
-                    return self._in_place(step, self.policy.delays[min(self.number, len(self.policy.delays)) - 1])
-                case "SendAgain" if self.sent[step.id] < step.times and not self._is_refused(step):
-                    return self._sent_again(step)
-                case "DeadLetter" | "DropMessage":
-                    return self._end(step)
-                case _:
+                case _ if reason not in step.handles:
                     pass
+                case "again":
+                    self._run_locally(step)
+                case "retry":
+                    return self._in_place(step, self.policy.delays[min(self.number, len(self.policy.delays)) - 1])
+                case "resend" if self.sent[step.id] < step.times and not self._is_refused(step):
+                    return self._sent_again(step)
+                case "dead_letter" | "discard":
+                    return self._end(step)
         return self._unhandled("No failure step takes it")
 
     def _run_locally(self, step: PlannedStep) -> None:
@@ -206,11 +205,9 @@ class _Walk:
                 f"its retention of {duration(queue.retention)} would end before, or soon after, its retry"
             )
             if queue.is_fifo:
-                return self._end(next((each for each in self.policy.steps if each.kind in ENDS), DEAD_LETTER))
-            return self._made("copy", step.name, wait=wait.at_most(MAX_VISIBILITY_SECONDS))
+                return self._end(next((each for each in self.policy.steps if "expiring" in each.handles), DEAD_LETTER))
+            return self._made("copy", step.name, wait=wait)
         if wait.latest > longest:
-            if wait.latest > MAX_VISIBILITY_SECONDS:  # the default maximum of a backoff is cut by minutes only
-                self.limits.add("cut")
             self.notes.append(f"cut from {duration(wait.latest)} to what SQS allows")
         return self._made("retry", step.name, wait=wait.at_most(longest))
 
@@ -218,7 +215,7 @@ class _Walk:
         """Return whether FIFO makes a `SendAgain` pass the message on."""
         if not self.queue.is_fifo or step.chooses_queue:
             return False
-        if step.delays is not None and not step.queue:
+        if any(each.latest for each in step.delays or ()) and not step.queue:
             self.notes.append(f"SendAgain({step.id!r}) passes it on: it has a delay, and the queue is FIFO")
             return True
         if not step.breaks_order and self._is_own(step.queue):
@@ -240,7 +237,7 @@ class _Walk:
         return not queue or _name_of(queue) == self.queue.name
 
     def _end(self, step: PlannedStep) -> PlannedAttempt:
-        if step.kind == "DropMessage":
+        if step.leads_to == "discard":
             return self._made("drop", step.name)
         target = _name_of(step.queue) if step.queue else self.queue.dead_letter_queue or ""
         if step.chooses_queue:
@@ -283,11 +280,6 @@ class _Walk:
             yield (
                 f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery "
                 f"{limit}. Set it above {policy.max_attempts} to leave deliveries for crashes and throttles."
-            )
-        if "cut" in self.limits:
-            yield (
-                "A delay is longer than SQS keeps a message invisible (12 hours from its receive), and is cut. "
-                "For longer waits: docs/guides/long-delays.md."
             )
         if "retention" in self.limits:
             begin = (

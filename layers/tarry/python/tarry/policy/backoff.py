@@ -251,7 +251,8 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
     """Return the longest wait in seconds after attempts 1 to ``last``.
 
     Raises:
-        ConfigurationError: A user's backoff does not return a delay. ``name`` names the setting in the text.
+        ConfigurationError: A user's backoff does not return a delay, or one above 12 hours. ``name`` names the setting
+            in the text.
     """
     if isinstance(backoff, JitteredBackoff) and is_known(backoff):
         return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=0.0)
@@ -265,6 +266,9 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
             raise ConfigurationError(f"{name} {_shown(backoff)} cannot be used: {error}") from error
         bounds = bounds_of(backoff, attempt)
         longest = max(longest, delay if bounds is None else bounds[1])
+    if longest > MAX_VISIBILITY_SECONDS:
+        text = f"{name} {_shown(backoff)} cannot be used: it waits {longest:g} s, and SQS keeps a message for at most"
+        raise ConfigurationError(f"{text} {MAX_VISIBILITY_SECONDS} s")
     return longest
 
 
@@ -305,8 +309,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _seconds(name: str, value: float) -> float:
-    if not _is_number(value) or value < 0:
-        raise ConfigurationError(f"{name} must be a number of seconds, 0 or more, got {value!r}")
+    if not _is_number(value) or not 0 <= value <= MAX_VISIBILITY_SECONDS:
+        raise ConfigurationError(
+            f"{name} must be a number of seconds from 0 to {MAX_VISIBILITY_SECONDS} (12 hours), got {value!r}"
+        )
     return float(value)
 
 

@@ -12,7 +12,6 @@ from tarry.policy.failure import Failure, StepContext
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_beside, reason_of, until_of
 from tarry.support.causes import cause_of, drop_tracebacks, is_a
 from tarry.support.value import Value
-from tarry.telemetry.notices import Notice
 from tarry.verdict import ACK, Verdict
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import StepList
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.telemetry.diagnosis import Diagnosis
+    from tarry.telemetry.notices import Notice
 
 
 class Decision(Value):
@@ -106,6 +106,7 @@ def ask_steps(
 
     ``facts``: the facts of the source queue.
     """
+    context.policy = policy
     try:
         decision = _ask(failure.changed(context=context), policy, steps, facts, context)
     except BaseException as error:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
@@ -119,25 +120,29 @@ def ask_steps(
 def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts, context: StepContext) -> Decision:
     delivery = failure.delivery
     failure = _exhausted(_with_opinion(failure, policy, context), policy, steps, facts)
-    outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
-    if delivery.source.is_fifo and _would_expire(failure, outcome, policy, facts):
+    outcome = _answer(steps, failure, context)
+    if delivery.source.is_fifo and failure.reason != "expiring" and _would_expire(failure, outcome, policy, facts):
         failure = failure.changed(reason="expiring")
-        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
+        outcome = _answer(steps, failure, context)
     if outcome.kind == "retry" and facts.is_last_delivery(delivery):
         text = (
             "A failure step asked for a retry at the queue's last delivery, after which SQS would move the message "
             "without a failure record. The message is dead-lettered with its record. Raise the queue's maxReceiveCount."
         )
-        context.notices.append(Notice("no_delivery_left", text))  # SPEC C8
-        outcome, by_backoff = Outcome.dead_letter(failure.reason), False
+        context.notice("no_delivery_left", text)  # SPEC C8
+        outcome = Outcome.dead_letter(failure.reason)
     until = failure.until if outcome.kind == "retry" and outcome.delay == failure.delay else None
+    by_backoff = context.is_policy_delay(outcome)
     return Decision(delivery, outcome, failure.failed_at, failure, until=until, by_backoff=by_backoff)
 
 
-def _answer(steps: StepList, failure: Failure) -> Outcome:
-    outcome: object = steps.handle(failure)
+def _answer(steps: StepList, failure: Failure, context: StepContext) -> Outcome:
+    """Return the outcome of a failure: the retry that was asked for, else the answer of the failure steps (SPEC B7)."""
+    outcome: object = Outcome.retry(failure.delay) if failure.asks_for_retry else steps.handle(failure)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"a failure step returned {outcome!r}: return an Outcome, or next_step(failure)")
+    if outcome.kind == "retry" and outcome.delay is None:
+        return Outcome.retry(context.policy_delay(failure))
     return _plain(outcome)
 
 
@@ -156,17 +161,6 @@ def _plain(outcome: Outcome) -> Outcome:
     return plain
 
 
-def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context: StepContext) -> tuple[Outcome, bool]:
-    """Return the outcome, and whether the backoff set its delay: it does for a retry without a delay."""
-    if outcome.kind != "retry" or outcome.delay is not None:
-        return outcome, False
-    delivery = failure.delivery
-    seconds, why = policy.delay_after(failure.attempt, fifo=delivery.source.is_fifo, rng=context.rng)
-    if why is not None:
-        context.notices.append(Notice("backoff_failed", f"{why}. The default backoff sets this delay."))
-    return Outcome.retry(seconds), True
-
-
 def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts: QueueFacts) -> bool:
     """Return whether a message would expire in its queue while it waits. An unhandled message waits too (SPEC E4)."""
     if outcome.kind not in ("retry", "defer", "unhandled"):
@@ -183,15 +177,15 @@ def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -
             "retry_when raised an exception, or returned a value that is not a bool, a delay or None. The policy "
             "decides without it."
         )
-        context.notices.append(Notice("retry_when_failed", text, error))
+        context.notice("retry_when_failed", text, error)
         return failure
 
 
 def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Failure:
     if failure.reason != "error":
         return failure
-    is_spent = steps.retries_in_place and failure.attempt >= policy.max_attempts
-    is_last = is_spent or facts.is_last_delivery(failure.delivery)
+    limit = policy.limit(retries_in_place=steps.retries_in_place, was_asked_for=failure.asks_for_retry)
+    is_last = (limit is not None and failure.attempt >= limit) or facts.is_last_delivery(failure.delivery)
     return failure.changed(reason="exhausted") if is_last else failure
 
 

@@ -13,6 +13,7 @@ A function with these parameters is a step too.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.policy.retry_policy import RetryPolicy
     from tarry.telemetry.diagnosis import Diagnosis
     from tarry.telemetry.notices import Notice
 
@@ -116,6 +118,16 @@ class Failure(Value):
         """Whether the handler deferred the message, which would expire while it waits (SPEC C10)."""
         return self.reason == "expiring" and self.diagnosis is None and not self.was_requested
 
+    @property
+    def policy_delay(self) -> float | None:
+        """The delay in seconds that the policy sets after this attempt; None for a failure made by hand."""
+        return None if self.context is None else self.context.policy_delay(self)
+
+    @property
+    def asks_for_retry(self) -> bool:
+        """Whether the handler, or ``retry_when``, asked for another attempt (SPEC B7)."""
+        return self.reason == "error" and (self.was_requested or self.delay is not None)
+
     def note(self, id: str) -> int | str:
         """Return the note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
 
@@ -139,14 +151,40 @@ class Failure(Value):
 class StepContext:
     """Further arguments of tarry's own steps, made anew each time the steps are asked."""
 
-    __slots__ = ("notices", "rng", "time_left")
+    __slots__ = ("_drawn", "notices", "policy", "rng", "time_left")
 
     def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
+        self.policy: RetryPolicy | None = None
+        """The consumer's policy; None for a failure made by hand."""
+        self._drawn: tuple[int, float] | None = None
+        """The attempt whose delay was drawn, and the delay."""
         self.rng = rng
         self.time_left = time_left
         """Returns the seconds until Lambda kills the process; an earlier step may have taken some."""
         self.notices: list[Notice] = []
         """Log lines that the steps ask for."""
+
+    def policy_delay(self, failure: Failure) -> float | None:
+        """Return the seconds that the policy waits after an attempt, drawn once; None without a policy."""
+        if self.policy is None:
+            return None
+        if self._drawn is None or self._drawn[0] != failure.attempt:
+            seconds, why = self.policy.delay_after(failure.attempt, fifo=failure.delivery.source.is_fifo, rng=self.rng)
+            self._drawn = failure.attempt, seconds
+            if why is not None:
+                self.notice("backoff_failed", f"{why}. The default backoff sets this delay.")
+        return self._drawn[1]
+
+    def is_policy_delay(self, outcome: Outcome) -> bool:
+        """Return whether the delay of a retry is the policy's, as drawn for this failure."""
+        return self._drawn is not None and outcome.kind == "retry" and outcome.delay == math.ceil(self._drawn[1])
+
+    def notice(self, event: str, text: str, error: BaseException | None = None) -> None:
+        """Ask for a log line, once."""
+        from tarry.telemetry.notices import Notice
+
+        if (notice := Notice(event, text, error)) not in self.notices:
+            self.notices.append(notice)
 
 
 class FailureStep(Protocol):

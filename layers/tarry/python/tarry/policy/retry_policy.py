@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
-DEFAULT_MAX_ATTEMPTS = 5
+
+class _Default(int):
+    """A default that is not the same object as an equal number that a user gives."""
+
+
+DEFAULT_MAX_ATTEMPTS = _Default(5)
 MAX_ATTEMPTS_LIMIT = 1_000  # the maximum of SQS's maxReceiveCount
 SHORTEST_UNHANDLED_WAIT = 900
 STANDARD_BACKOFF = Exponential(initial=30, multiplier=3, maximum=900, jitter="equal")
@@ -63,6 +68,8 @@ class RetryPolicy(Value):
     retry_on: tuple[type[BaseException], ...] | None
     retry_when: RetryWhen | None
     traverse_causes: bool
+    _is_limit_set: bool
+    """Whether ``max_attempts`` was given: then it limits the retries that are asked for, whatever the failure steps."""
     _longest: float | None
     """The longest delay of a user's backoff, which is called for it only once."""
 
@@ -93,12 +100,13 @@ class RetryPolicy(Value):
         if not isinstance(traverse_causes, bool):
             raise ConfigurationError(f"traverse_causes must be True or False, got {traverse_causes!r}")
         self._freeze(
-            max_attempts=max_attempts,
+            max_attempts=int(max_attempts),
             backoff=backoff,
             fatal=fatal,
             retry_on=retried,
             retry_when=retry_when,
             traverse_causes=traverse_causes,
+            _is_limit_set=max_attempts is not DEFAULT_MAX_ATTEMPTS,
             _longest=_longest(backoff, max_attempts),
         )
 
@@ -124,6 +132,14 @@ class RetryPolicy(Value):
                     return False
         # "all others" are exceptions: a SystemExit is not the fault of the message
         return self.retry_on is not None and not self.fatal and is_a(error, Exception)
+
+    def limit(self, *, retries_in_place: bool, was_asked_for: bool = True) -> int | None:
+        """Return the number of attempts; None if only the queue of the message limits them (SPEC B7).
+
+        ``retries_in_place``: whether the failure steps include `RetryInPlace`. ``was_asked_for``: whether the handler
+        or ``retry_when`` asked for the retry.
+        """
+        return self.max_attempts if retries_in_place or (was_asked_for and self._is_limit_set) else None
 
     def opinion(self, failure: Failure) -> Failure:
         """Return the failure as ``retry_when`` decides; raise its exceptions, or `ValueError` for an invalid answer."""

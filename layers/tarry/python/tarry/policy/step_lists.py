@@ -7,8 +7,11 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.policy.steps import EVERY_REASON, BuiltInStep, DeadLetter, LocalRetry, RetryInPlace, SendAgain
+from tarry.support.arn import named_queue
+from tarry.support.causes import name_of
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -26,6 +29,10 @@ class FunctionStep(Value):
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         return self.function(failure, next_step)
+
+    @property
+    def breaks_order(self) -> bool:
+        return getattr(self.function, "breaks_order", False) is True
 
 
 class FailureSteps(Value):
@@ -48,6 +55,10 @@ class FailureSteps(Value):
         by_queue = {name: StepList(given) for name, given in steps.items() if given and name != "default"}
         self._freeze(default=default, by_queue=by_queue)
         self._refuse_shared_ids()
+        for name, of_queue in by_queue.items():
+            for step in of_queue.steps:
+                if isinstance(step, SendAgain):
+                    step.refuse_delay_on(name)
 
     def _refuse_shared_ids(self) -> None:
         by_id: dict[str, SendAgain] = {}
@@ -84,7 +95,7 @@ class StepList(Value):
         for twice in {each for each in ids if ids.count(each) > 1}:
             raise ConfigurationError(f"two SendAgain steps of a list have the id {twice!r}: give each an id of its own")
         for step in steps[:-1]:
-            if isinstance(step, (DeadLetter, DropMessage)):
+            if isinstance(step, BuiltInStep) and step.handles == EVERY_REASON:
                 raise ConfigurationError(f"{step!r} handles every failure, so it must be the last step, got {steps!r}")
         self._freeze(steps=steps, retries_in_place=any(isinstance(step, RetryInPlace) for step in steps))
 
@@ -114,27 +125,62 @@ class StepList(Value):
         if failure.context is not context:  # a step made a failure of its own
             failure = failure.changed(context=context)
         if index < len(self.steps):
-            answer = _answer(self.steps[index], failure, lambda passed: self._from(index + 1, passed, context))
-            asks_for_a_copy = isinstance(answer, Outcome) and answer.kind == "resend"
-            if failure.does_not_fit and asks_for_a_copy:  # no copy can be sent: ask the next step
-                return self._from(index + 1, failure, context)
-            outcome: Outcome = answer
-            return outcome
+            step, of_others = self.steps[index], list[Outcome]()
+
+            def next_step(passed: Failure) -> Outcome:
+                of_others.append(self._from(index + 1, passed, context))
+                return of_others[-1]
+
+            answer = _answer(step, failure, next_step)
+            is_own = isinstance(answer, Outcome) and not any(answer is each for each in of_others)
+            if not is_own or (why := _why_not(answer, step, failure)) is None:
+                outcome: Outcome = answer
+                return outcome
+            if context is not None and not failure.does_not_fit:  # else it was logged when the copy was made
+                name = name_of_step(step)
+                text = f"The answer of {name} cannot be carried out: {why}. The next failure step decides."
+                context.notice("step_passed_on", text)
+            return self._from(index + 1, failure, context)
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
         return Outcome.unhandled()
 
 
 def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:
-    if type(step) in _BUILT_IN:  # what these call of the user's has its own limit
+    if isinstance(step, BuiltInStep):  # what it calls of the user's has its own limit
         return step.handle(failure, next_step)
     from tarry.support.hooks import call
 
-    own = step.function if isinstance(step, FunctionStep) else type(step)
-    return call(f"the failure step {getattr(own, '__qualname__', '')}".rstrip(), step.handle, failure, next_step)
+    return call(f"the failure step {name_of_step(step)}", step.handle, failure, next_step)
 
 
-_BUILT_IN = frozenset({RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage})
+def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | None:
+    """Return why the answer of a failure step cannot be carried out as it is; None if it can (SPEC E7)."""
+    delivery, delay = failure.delivery, outcome.delay or 0
+    longest: float = MAX_VISIBILITY_SECONDS
+    if outcome.kind == "resend":
+        if failure.does_not_fit:
+            return "there is no space for its failure record"
+        target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
+        if delay and target.is_fifo:
+            return f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
+        if target.is_fifo and target == delivery.source and getattr(step, "breaks_order", False) is not True:
+            return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
+    elif outcome.kind in ("retry", "defer"):
+        longest = delivery.longest_delay(failure.failed_at)
+        if failure.context is not None and failure.context.is_policy_delay(outcome):
+            return None  # the delay of the policy is cut (SPEC C6)
+    else:
+        return None
+    return None if delay <= longest else f"a delay of {delay:g} s was asked for, and SQS keeps at most {longest:g} s"
+
+
+def name_of_step(step: FailureStep) -> str:
+    """Return a failure step for a text: as it was made, or the name of the user's class or function."""
+    if isinstance(step, BuiltInStep):
+        return str(step)
+    function: Any = step.function if isinstance(step, FunctionStep) else None
+    return getattr(function, "__name__", None) or name_of(type(function or step))
 
 
 def _step(step: Any) -> FailureStep:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
 from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.support.value import Value
@@ -19,19 +18,38 @@ Record = Mapping[str, Any]
 MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
 
 
-class RetryInPlace(Value):
+EVERY_REASON = frozenset({"error", "exhausted", "fatal", "rejected", "undecodable", "expiring"})
+"""The reasons of failures (`Failure.reason`)."""
+
+
+class BuiltInStep(Value):
+    """A failure step of tarry's. Checks and plans ask it what it does, because they must not run it."""
+
+    leads_to = ""
+    """The kind of its outcome."""
+    handles = EVERY_REASON
+    """The reasons of the failures that it may handle; it passes on all others."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class RetryInPlace(BuiltInStep):
     """Retry a message that failed with an error, as the consumer's policy says; pass on every other failure.
 
     The message stays in its queue, invisible for the delay. No message is sent.
     """
 
+    leads_to = "retry"
+    handles = frozenset({"error"})
+
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        return Outcome.retry(failure.delay) if failure.reason == "error" else next_step(failure)
+        return Outcome.retry(failure.policy_delay) if failure.reason in self.handles else next_step(failure)
 
 
-class DeadLetter(Value):
+class DeadLetter(BuiltInStep):
     """Send the message to the dead-letter queue, with a failure record.
 
     Args:
@@ -47,6 +65,7 @@ class DeadLetter(Value):
         ConfigurationError: ``enrich`` or ``redact`` is not a function.
     """
 
+    leads_to = "dead_letter"
     queue: str | Callable[[Failure], str | None] | None
     enrich: Callable[[Failure], Mapping[str, Any]] | None
     include_traceback: bool
@@ -71,8 +90,10 @@ class DeadLetter(Value):
         return Outcome.dead_letter(failure.reason, queue)
 
 
-class DropMessage(Value):
+class DropMessage(BuiltInStep):
     """Delete the message; only a log line remains. For queues whose messages may be lost."""
+
+    leads_to = "discard"
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
@@ -80,7 +101,7 @@ class DropMessage(Value):
         return Outcome.discard(failure.reason)
 
 
-class LocalRetry(Value):
+class LocalRetry(BuiltInStep):
     """Run the handler again within the same delivery, after the other messages of the batch (on FIFO at once).
 
     All its runs are one attempt. It passes on a message with a verdict, and one for which there is no time left. For
@@ -94,8 +115,13 @@ class LocalRetry(Value):
         ConfigurationError: ``times`` is out of range, or ``delay`` is not a delay.
     """
 
+    leads_to = "again"
+    handles = frozenset({"error"})
     times: int
     delay: Backoff
+
+    def __str__(self) -> str:
+        return f"LocalRetry({self.times})"
 
     def __init__(self, times: int, delay: Wait = 0) -> None:
         backoff = as_backoff(delay)
@@ -105,8 +131,8 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        has_verdict = failure.was_requested or failure.delivery.verdict is not None
-        may_retry = failure.reason == "error" and not has_verdict and isinstance(failure.error, Exception)
+        has_verdict = failure.delivery.verdict is not None
+        may_retry = failure.reason in self.handles and not has_verdict and isinstance(failure.error, Exception)
         if not may_retry or failure.tries > self.times:
             return next_step(failure)
         context = _context(failure)
@@ -114,7 +140,7 @@ class LocalRetry(Value):
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
             text = f"LocalRetry's delay failed: {error}. The next failure step decides."
-            _notice(failure, "backoff_failed", text)
+            context.notice("backoff_failed", text)
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
@@ -123,7 +149,7 @@ class LocalRetry(Value):
 RESERVE_SECONDS = 2.0  # kept for the run itself and its settlement
 
 
-class SendAgain(Value):
+class SendAgain(BuiltInStep):
     """Send a copy of the message with its id, attempts and history, then delete the original.
 
     `RetryInPlace` is cheaper. A copy to the message's own queue is a hop: Lambda stops a function after about 16 hops
@@ -143,11 +169,18 @@ class SendAgain(Value):
         ConfigurationError: The id is empty, ``times`` is out of range, or SQS cannot keep the delay.
     """
 
+    leads_to = "resend"
+    handles = frozenset({"error", "exhausted"})
     id: str
     times: int
     delay: Backoff | None
     queue: str | Callable[[Failure], str | None] | None
     breaks_order: bool
+    _longest: float
+    """The longest delay in seconds; 0 for the queue's own."""
+
+    def __str__(self) -> str:
+        return f"SendAgain({self.id!r}, times={self.times})"
 
     def __init__(
         self,
@@ -166,32 +199,17 @@ class SendAgain(Value):
             )
         backoff = None if delay is None else as_backoff(delay)
         longest = 0 if backoff is None else longest_of(f"SendAgain({id!r})'s delay", backoff, times)
-        if longest > MAX_VISIBILITY_SECONDS:
-            raise ConfigurationError(
-                f"SendAgain({id!r}) would wait {longest:g} s: SQS can delay a message by at most "
-                f"{MAX_VISIBILITY_SECONDS} s"
-            )
-        if longest and isinstance(queue, str) and queue.endswith(".fifo"):
-            raise ConfigurationError(
-                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS accepts no delay for a single message there"
-            )
-        self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=breaks_order)
+        self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=bool(breaks_order), _longest=longest)
+        self.refuse_delay_on("")
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
         note = failure.note(self.id)
         sent = note if isinstance(note, int) else 0  # a text note is that of another step
-        if failure.reason not in ("error", "exhausted") or sent >= self.times:
+        if failure.reason not in self.handles or sent >= self.times:
             return next_step(failure)
         queue = self._queue_for(failure)
-        if (why := self._why_not(failure, queue)) is not None:
-            _notice(
-                failure,
-                "step_passed_on",
-                f"SendAgain({self.id!r}) does not send the message: {why}. The next failure step decides.",
-            )
-            return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
     def _queue_for(self, failure: Failure) -> str | None:
@@ -208,39 +226,33 @@ class SendAgain(Value):
     def _delay_of(self, number: int, failure: Failure) -> float | None:
         if self.delay is None:
             return None
-        rng = _context(failure).rng
+        context = _context(failure)
         try:
-            return delay_of(self.delay, number, rng)
+            return delay_of(self.delay, number, context.rng)
         except BadDelay as error:
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
             text = f"SendAgain({self.id!r})'s delay failed: {error}. The default backoff delays this copy."
-            _notice(failure, "backoff_failed", text)
-            return STANDARD_BACKOFF.delay(number, rng)
+            context.notice("backoff_failed", text)
+            return STANDARD_BACKOFF.delay(number, context.rng)
 
-    def _why_not(self, failure: Failure, queue: str | None) -> str | None:
-        if failure.does_not_fit:
-            return "there is no space for its failure record"
-        if not failure.delivery.source.is_fifo:
-            return None
-        if self.delay is not None and not queue:
-            return "the step has a delay, and SQS accepts none for a single message of a FIFO queue"
-        target = (queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
-        if not self.breaks_order and target == failure.queue:
-            return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
-        return None
+    def refuse_delay_on(self, queue: str) -> None:
+        """Raise `ConfigurationError` if the step has a delay, and its copies go to a FIFO queue.
+
+        ``queue``: the name, URL or ARN of the source queue, used if the step has no queue of its own.
+        """
+        target = queue if self.queue is None else self.queue
+        if self._longest and isinstance(target, str) and target.endswith(".fifo"):
+            raise ConfigurationError(
+                f"SendAgain({self.id!r}) has a delay, and {target} is FIFO: SQS accepts no delay for a single message "
+                "there"
+            )
 
 
 def _called(what: str, queue: Callable[[Failure], str | None], failure: Failure) -> str | None:
     from tarry.support.hooks import call
 
     return call(what, queue, failure)
-
-
-def _notice(failure: Failure, event: str, text: str) -> None:
-    from tarry.telemetry.notices import Notice
-
-    _context(failure).notices.append(Notice(event, text))
 
 
 def _context(failure: Failure) -> StepContext:

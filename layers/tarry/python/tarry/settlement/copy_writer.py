@@ -6,13 +6,13 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
+from tarry.delay import MAX_DELAY_SECONDS
 from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
 from tarry.envelope.fitting import fit, smallest
 from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
 from tarry.settlement.copies import Attributes, CannotCopy, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
-from tarry.settlement.plans import MANY_HOPS
+from tarry.settlement.plans import may_hop
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.support.arn import named_queue
@@ -67,7 +67,7 @@ class CopyWriter:
         """Return the copy for a resend, always with its `Tarry` attribute.
 
         Raises:
-            CannotCopy: There is no room for the attribute, or SQS does not accept the delay, body or attributes.
+            CannotCopy: There is no room for the attribute, or SQS does not accept the body or attributes.
             FactsNeeded: The size limit of the target was not looked up.
         """
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
@@ -77,7 +77,7 @@ class CopyWriter:
         body, attributes = _contents(delivery, outcome)
         target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
-        delay, due = _delay_and_due(outcome.delay, until, target, now)
+        delay, due = _delay_and_due(until, target, now)
         self._situation.limit_of(target)  # before any hook of the user's is called
         record = copy_record(
             failure,
@@ -104,7 +104,7 @@ class CopyWriter:
         options = self._steps.of(delivery.queue).dead_letter
         _refuse_missing_body(delivery)
         self._situation.limit_of(delivery.source)  # before any hook of the user's is called
-        delay, due = _delay_and_due(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
+        delay, due = _delay_and_due(until, delivery.source, now)
         if decision.outcome.reason == "not_due" and due is not None:
             due = delivery.due  # as the producer set it, also if this copy waits for only a part
         counts = decision.outcome.kind not in ("defer", "wait")
@@ -128,7 +128,8 @@ class CopyWriter:
     def _complete(self, draft: Copy, record: Record) -> Copy:
         """Return a copy that must have its `Tarry` attribute; warn if it was sent to its own queue many times."""
         copy = self._fitted(draft, record, may_go_without=False)
-        if (hops := hops_of(draft.delivery) + 1) >= MANY_HOPS:
+        if not may_hop(draft.delivery):
+            hops = hops_of(draft.delivery) + 1
             text = f"The message was sent again {hops} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
             self.notices.append(Notice("many_hops", text))
         return copy
@@ -249,24 +250,13 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
         raise CannotCopy(f"SQS would refuse the copy ({why})") from error  # a TypeError's text may show the body
 
 
-def _delay_and_due(
-    delay: float | None, until: float | None, target: QueueArn, now: float
-) -> tuple[int | None, float | None]:
+def _delay_and_due(until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
     """Return the ``DelaySeconds`` of a copy, and its due time (epoch seconds) if they cannot cover the whole delay.
 
-    ``delay``: the requested delay. ``until``: when it ends; a part of it may be over by now.
-
-    Raises:
-        CannotCopy: SQS cannot keep the delay.
+    ``until``: when the requested delay ends; a part of it may be over by now. On FIFO it can only be 0.
     """
-    if delay is None or until is None or (delay == 0 and target.is_fifo):
+    if until is None or target.is_fifo:
         return None, None
-    if target.is_fifo:
-        raise CannotCopy(
-            f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
-        )
-    if delay > MAX_VISIBILITY_SECONDS:
-        raise CannotCopy(f"a delay of {delay:g} s was asked for, and SQS keeps at most {MAX_VISIBILITY_SECONDS} s")
     seconds = max(0, math.ceil(until - now))
     return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
 

@@ -283,7 +283,7 @@ class Executor:
         plan, more = self.plan_of(delivery), dict[str, Any]()
         delivery.is_settled = True
         outcome = plan.decided.outcome
-        if outcome.kind in SENDS_COPY:
+        if outcome.kind in SENDS_COPY or plan.is_stuck:
             outcome = Outcome.unhandled()
             more["not_sent"] = "; ".join(plan.not_sent) or "there is no failure to record"
         elif result.error is None:
@@ -325,7 +325,7 @@ class Executor:
         plan = self.plan_of(delivery)
         decision, failure = plan.decision, plan.decision.failure
         if decision.step_error is not None:
-            text = "A failure step raised an exception; the message stays in its queue."
+            text = "A failure step raised an exception, so the message counts as unhandled."
             self._log.problem("step_failed", text, delivery, error=decision.step_error)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)

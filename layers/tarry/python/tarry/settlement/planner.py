@@ -117,7 +117,8 @@ class Planner:
         delivery, decided = plan.delivery, plan.decided
         if decided.failure is None or decided.outcome.kind != "retry" or not delivery.crashes:
             return False
-        return delivery.attempt + delivery.crashes >= self._policy.max_attempts
+        limit = delivery.max_attempts
+        return limit is not None and delivery.attempt + delivery.crashes >= limit
 
     def untraced(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
         """Return the plan of a message whose run was not recorded; the failure steps decide once more."""
@@ -228,8 +229,7 @@ class Planner:
         failure = decision.failure or Failure(delivery.message, None, "expiring", failed_at=decision.decided_at)
         own_reason = decision.outcome.reason if had_failed else None
         reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
-        named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
-        dead_letter = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
+        dead_letter = Outcome.dead_letter(reason)
         copy = writer.dead_letter(failure, dead_letter, decision.decided_at, text=why_it_could_not_wait(decision, way))
         if copy.target in plan.tried:
             return decision, None

@@ -48,6 +48,8 @@ class Way(NamedTuple):
 
 
 IN_PLACE = Way("in_place")
+DEAD_LETTERS_INSTEAD = frozenset[Name]({"last_resort", "expiring"})
+"""Ways that dead-letter a message whose outcome is another one."""
 
 
 class SettlementPlan(Value):
@@ -74,6 +76,8 @@ class SettlementPlan(Value):
     """The backoff's delay, in seconds, if a way failed for lack of time and none for another reason; else None."""
     may_be_sent: bool
     """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
+    is_stuck: bool
+    """Whether a dead letter instead of the outcome could not be sent."""
     notices: tuple[Notice, ...]
     """Log lines about this planning."""
 
@@ -90,6 +94,7 @@ class SettlementPlan(Value):
             is_refused=True,
             late_delay=None,
             may_be_sent=False,
+            is_stuck=False,
             notices=notices,
         )
 
@@ -102,7 +107,8 @@ class SettlementPlan(Value):
         not_sent = self.not_sent if why in self.not_sent else (*self.not_sent, why)
         if self.not_sent and self.late_delay is None:
             late_delay = None
-        return self._changed(not_sent=not_sent, ways=self.ways[1:], late_delay=late_delay, **fields)
+        is_stuck = self.is_stuck or self.ways[0].name in DEAD_LETTERS_INSTEAD
+        return self._changed(not_sent=not_sent, ways=self.ways[1:], late_delay=late_delay, is_stuck=is_stuck, **fields)
 
     @property
     def delivery(self) -> Delivery:
@@ -122,29 +128,30 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     delivery, kind = decision.delivery, decision.outcome.kind
     if kind == "release":
         return (IN_PLACE,)
+    is_fifo, is_last = delivery.source.is_fifo, facts.is_last_delivery(delivery)
     seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
-    is_last = facts.is_last_delivery(delivery)
-    expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
-    by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest, is_last=is_last)
-    ways: list[Way] = []
+    expires = facts.would_expire(delivery, min(longest, seconds), now)
     if decision.outcome.reason == RUNS_ELSEWHERE and kind == "wait":
-        return (Way("copy_waits"), IN_PLACE) if expires and may_hop(delivery) else (IN_PLACE,)
+        return (Way("copy_waits"), IN_PLACE) if expires and not is_fifo and may_hop(delivery) else (IN_PLACE,)
+    ways: list[Way] = []
     if kind in SENDS_COPY:
         ways.append(Way("as_decided"))
+    elif is_fifo:
+        ways += [Way("expiring")] if expires else []  # no copy can wait in its group, so the answer is overruled
     elif kind == "wait":
         ways += _ways_of_delayed(delivery, expires=expires, is_last=is_last)
-    elif expires or by_copy:
+    elif expires or _waits_by_copy(decision, seconds, longest, is_last=is_last):
         ways.append(Way("copy_waits"))
     if is_last:
         ways.append(Way("last_resort"))
-    if expires and decision.step_error is None and kind != "wait":
-        ways.append(Way("copy_waits" if kind in SENDS_COPY else "expiring", only_if_refused=True))
+    if expires and kind != "wait":
+        ways.append(Way("copy_waits" if kind in SENDS_COPY and not is_fifo else "expiring", only_if_refused=True))
     return (*ways, IN_PLACE)
 
 
 def _ways_of_delayed(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:
     """Return the ways for a message that is not due: a copy, if it cannot wait in place and Lambda allows the hop."""
-    if (expires or is_last) and not delivery.source.is_fifo and may_hop(delivery):
+    if (expires or is_last) and may_hop(delivery):
         return [Way("copy_waits")]
     return [Way("expiring")] if expires else []
 

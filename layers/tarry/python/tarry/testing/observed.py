@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch, batch_verdict_of
 from tarry.consumer import Consumer
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import apply_result
 from tarry.message import Message, delivery_of
 from tarry.policy.circuits import deferral
-from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.policy.steps import BuiltInStep
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
 from tarry.support.causes import cause_of, is_a, text_of, type_name
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 MAX_TEXT_CHARACTERS = 1_000
 
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
-STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
 ACK = RunVerdict("ack")
 """Shared by all runs that succeed: the history keeps them all."""
 STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
@@ -108,7 +106,8 @@ class _Watched:
         source = delivery.source
         known = self._terms.get(source.text)
         if known is None:
-            has_own_steps = not all(isinstance(step, STEPS) for step in self.consumer.steps.of(delivery.queue).steps)
+            steps = self.consumer.steps.of(delivery.queue).steps
+            has_own_steps = not all(isinstance(step, BuiltInStep) for step in steps)
             longest = self.consumer.policy.longest_delay(fifo=source.is_fifo)
             known = RunTerms(delivery.max_attempts, has_own_steps, longest, source.is_fifo)
             self._terms[source.text] = known
@@ -207,7 +206,7 @@ class _Watch:
             return None
         policy, delivery = self._handler.consumer.policy, verdict.delivery
         terms = self._handler.terms(delivery)
-        if verdict.kind != "defer" and terms.has_own_steps:
+        if verdict.kind not in ("retry", "defer") and terms.has_own_steps:
             return None
         if verdict.kind in ("retry", "defer") and verdict.delay is not None:
             return verdict.delay, verdict.delay
@@ -279,7 +278,7 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
         delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
     except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
         return _Verdict(delivery, "fail", error=trouble)
-    if given is None and delay is not None and delay > _longest_delay(delivery):
+    if given is None and delay is not None and delay > delivery.longest_delay():
         return _Verdict(delivery, "fail")  # a delay that is too long is an ordinary failure
     return _Verdict(delivery, kind, delay, due=_moment_of(signal))
 
@@ -292,11 +291,6 @@ def _moment_of(signal: BaseException) -> float | None:
 
 def _name(error: BaseException) -> str:
     return type_name(error).rpartition(".")[2]
-
-
-def _longest_delay(delivery: Delivery) -> float:
-    """The longest delay; on FIFO it is shorter, because a message can only wait in place."""
-    return delivery.longest_wait() if delivery.source.is_fifo else MAX_VISIBILITY_SECONDS
 
 
 def _is_exact(delivery: Delivery) -> bool:

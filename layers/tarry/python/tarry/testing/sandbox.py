@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
+from tarry.settlement.plans import RECURSIVE_LOOP_VARIABLE
+from tarry.simulator.code import environment as with_variables
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
 from tarry.simulator.lambda_invoke import Invoker, InvokeTarget
@@ -182,18 +184,21 @@ class Sandbox:
         ``handler`` is a Lambda handler: a consumer, or any function of an event and a context. A handler with several
         queues is one function; ``timeout`` is the function's, in seconds. ``window`` is in seconds too. ``filters`` are
         the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop`` is the function's ``RecursiveLoop``: unless
-        it is ``"Allow"``, Lambda refuses a message that 16 sends of the function in a row led to.
+        it is ``"Allow"``, Lambda refuses a message that 16 sends of the function in a row led to. ``"Allow"`` also sets
+        ``TARRY_RECURSIVE_LOOP`` in the function's environment.
 
         Raises `ValueError` for an unknown queue, and for settings that Lambda refuses, such as a visibility timeout
         below the function's timeout; `TypeError` for an object that is not a handler.
         """
         check_handler(handler)
+        variables = {RECURSIVE_LOOP_VARIABLE: recursive_loop}  # as a template sets it beside the property
         self._hosting.connect(
             handler,
             self._queues.named(queue),
             FunctionSettings(
                 getattr(handler, "__name__", "function"), timeout_seconds=timeout, recursive_loop=recursive_loop
             ),
+            (lambda: with_variables(variables)) if recursive_loop == "Allow" else nullcontext,
             batch_size=batch_size,
             window_seconds=window,
             maximum_concurrency=max_concurrency,

@@ -28,8 +28,8 @@ MAX_SPREAD_SECONDS = 900
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 MADE_UP = (
-    "SQS does not know the receipt handle, which is made up, as in a unit test. The message runs; if its handler fails, "
-    "it is only reported as failed. On Lambda, its FIFO group would not run."
+    "SQS does not know the receipt handle, which is made up, as in a unit test. The message runs; if its handler "
+    "fails, it is only reported as failed. On Lambda, its FIFO group would not run."
 )
 
 

@@ -45,7 +45,7 @@ def longest_wait(mapping: CheckedMapping, queue: CheckedQueue) -> float | None:
     if code is None or code.attempts is None or not code.is_backoff_known:
         return None
     steps = code.steps_for(queue.name)
-    if not any(each.kind == "RetryInPlace" for each in steps):
+    if not any(each.leads_to == "retry" for each in steps):
         return None
     backoff = code.backoff or (FIFO_BACKOFF if queue.is_fifo else STANDARD_BACKOFF)
     try:

@@ -6,15 +6,13 @@ from tarry.lint.facts import CheckedMapping, CheckedQueue
 from tarry.lint.finding import Finding
 
 NO_LAST_STEP = "W9030"
-PASSING_ON = frozenset({"LocalRetry", "RetryInPlace", "SendAgain"})
-"""The built-in steps that do not take every failure."""
 
 
 def no_last_step(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
     """Find a list of failure steps whose last one passes failures on."""
     function = mapping.function
     steps = function.code.steps_for(queue.name) if function and function.code else ()
-    if function is None or not steps or steps[-1].kind not in PASSING_ON:
+    if function is None or not steps or not steps[-1].passes_on:
         return
     text = (
         f"The last failure step of {function.name} for {queue.title}, {steps[-1].kind}, does not take every failure: "

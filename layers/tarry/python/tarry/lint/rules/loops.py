@@ -15,7 +15,7 @@ def ended_loop(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding
     function = mapping.function
     if function is None or function.code is None or function.allows_loops is None:
         return
-    steps = [each for each in function.code.steps_for(queue.name) if each.kind == "SendAgain"]
+    steps = [each for each in function.code.steps_for(queue.name) if each.leads_to == "resend"]
     copies = sum(each.times or 0 for each in steps if each.queue is None or queue_name(each.queue) == queue.name)
     if copies < MANY_HOPS:
         return

@@ -88,19 +88,19 @@ def missing_table_permissions(function: TemplateFunction, place: Callable[[], tu
 def _needs(source: QueueArn, dead_letters: QueueArn | None, steps: Iterable[Step]) -> Iterator[Need]:
     for step in steps:
         target = named_queue(step.queue, source) if step.queue else None
-        match step.kind:
-            case "RetryInPlace":
+        match step.leads_to:
+            case "retry":
                 yield _need("change_message_visibility_batch", source)
-            case "DeadLetter" if target or dead_letters:
+            case "dead_letter" if target or dead_letters:
                 if target is None:
                     yield _need("get_queue_attributes", source)
                 yield _need("send_message_batch", target or dead_letters or source)
                 yield _need(TARGET_LIMIT, target or dead_letters or source)
-            case "SendAgain" if target:
+            case "resend" if target:
                 consequence = "copies are not sent, and the next failure step decides"
                 yield Need("sqs:SendMessage", target, consequence)
                 yield _need(TARGET_LIMIT, target)
-            case "SendAgain":
+            case "resend":
                 yield _need(SEND_TO_ITSELF, source)
 
 

@@ -25,7 +25,7 @@ def receive_counts(
         place: Returns the file and line of the queue in the template.
     """
     attempts = consumer.attempts
-    if attempts is None or not any(step.kind == "RetryInPlace" for step in consumer.steps_for(queue.name)):
+    if attempts is None or not any(step.leads_to == "retry" for step in consumer.steps_for(queue.name)):
         return
     file, line = place()
     count = queue.max_receive_count

@@ -86,7 +86,7 @@ def _compared(
     attempts = _total_before(delivery.copy) + run.attempt(delivery.copy.delivery_id)
     untraced = _untraced(delivery, failure, attempts)
     if failure.get("reason") == "exhausted":
-        compared.append(("exhaustion", True, _is_exhausted(delivery, history, untraced)))
+        compared.append(("exhaustion", True, is_exhausted(delivery, history, untraced)))
     if kind == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
@@ -148,7 +148,8 @@ def _untraced(delivery: ObservedDelivery, failure: dict[str, Any], attempts: int
     return more if more == crashes or (crashes is None and 0 <= more <= most) else 0
 
 
-def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int) -> bool:
+def is_exhausted(delivery: ObservedDelivery, history: RecordedHistory, untraced: int = 0) -> bool:
+    """Whether the message has no attempt or no delivery left."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
     limit, redrive = run.terms(delivery_id).limit, history.redrive(delivery.copy.sent_to)

@@ -12,6 +12,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.policy.retry_policy import SHORTEST_UNHANDLED_WAIT
 from tarry.settlement.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.sqs.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
+from tarry.testing.checkers.dead_letters import is_exhausted
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
@@ -58,7 +59,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         return
     if delivery.sends:
         yield from _check_copy_delay(delivery, promised, history)
-    elif _is_excused(delivery, history):
+    elif _is_excused(delivery, history) or _may_be_of_own_step(delivery, promised, history):
         return
     elif not delivery.visibility_changes and delivery.following and is_by_sqs(delivery, delivery.following):
         return  # an earlier delivery's request, repeated after a hang, made it visible, and it has ended since
@@ -74,6 +75,16 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, change.at)
+
+
+def _may_be_of_own_step(delivery: ObservedDelivery, promised: tuple[float, float], history: RecordedHistory) -> bool:
+    """Whether a step of the user decided on a retry that was asked for: it was exhausted, or would expire on FIFO."""
+    assert delivery.run is not None
+    if delivery.verdict != "retry" or not delivery.run.terms(delivery.copy.delivery_id).has_own_steps:
+        return False
+    wait = promised[0] - delivery.decided_at
+    expires = delivery.copy.is_fifo and _cut(delivery, wait, delivery.decided_at, history) < wait
+    return expires or is_exhausted(delivery, history)
 
 
 def _check_copy_delay(delivery: ObservedDelivery, promised: tuple[float, float], history: RecordedHistory) -> Found:

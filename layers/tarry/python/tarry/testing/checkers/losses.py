@@ -101,11 +101,8 @@ def _may_expire(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether there was no queue for the message, or a look-up or send failed."""
     assert delivery.invocation is not None
     queue = delivery.copy.sent_to
-    lines = [event.fields for event in delivery.log_lines]
-    nowhere = queue.endswith(".fifo") and (
-        history.redrive(queue) is None or any(f["event"] == "unhandled" for f in lines)
-    )
-    not_sent = any("not_sent" in fields for fields in lines)
+    nowhere = queue.endswith(".fifo") and history.redrive(queue) is None
+    not_sent = any("not_sent" in event.fields for event in delivery.log_lines)
     return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or history.look_up_failed(delivery)
 
 
