@@ -322,3 +322,15 @@ def test_messages_that_ack_all_deleted_before_a_crash_are_not_lost(count: int, s
     sandbox.faults.add("crash_after", operation="DeleteMessageBatch")
     sandbox.run()
     assert sandbox.history.events
+
+
+def test_an_extension_in_each_run_of_a_delivery_breaks_no_rule(sandbox: Sandbox) -> None:
+    @consumer(on_failure=[LocalRetry(1), DeadLetter()])
+    def handler(message: Message) -> None:
+        message.extend(300)
+        raise ValueError("no")
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    assert rules(sandbox) == set()

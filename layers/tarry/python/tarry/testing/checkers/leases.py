@@ -45,11 +45,14 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
 
 def _seconds_to_request(invocation: ObservedInvocation, history: RecordedHistory) -> float:
     """The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock."""
+    return slow_reading(invocation, history) * (len(invocation.batch) + READINGS_BEFORE_REQUEST)
+
+
+def slow_reading(invocation: ObservedInvocation, history: RecordedHistory) -> float:
+    """The seconds that each reading of the clock takes on the invocation's CPU; 0 if that is not slow."""
     slow = {event.fields["fault"] for event in invocation.faults if event.fields["kind"] == "slow_cpu"}
-    seconds = max(
-        (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow), default=0.0
-    )
-    return float(seconds * (len(invocation.batch) + READINGS_BEFORE_REQUEST))
+    seconds = (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow)
+    return float(max(seconds, default=0.0))
 
 
 def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
