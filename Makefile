@@ -24,7 +24,7 @@ help:
 	@echo "make run            run the sample orders locally, in virtual time"
 	@echo "make test           run the checks and all tests"
 	@echo "make browser-test   drive tarry console in Chromium; says how to get one"
-	@echo "make simulate       run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
+	@echo "make simulate       run random simulations; SEEDS=20000 for more, SEED=123 to print one, MIX=slow-cpu,own-steps"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make slow           settle messages whose handlers hang, in real processes with a part of a core; minutes"
@@ -69,7 +69,7 @@ browser:
 SEEDS ?= 5000
 
 simulate: $(READY)
-	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(MIX),--mix $(MIX))
 
 referee: $(READY)
 	@$(BIN)/python -m tests.simulation.referee $(if $(SEED),--seed $(SEED),--seeds $(if $(filter file,$(origin SEEDS)),100,$(SEEDS)))

@@ -220,7 +220,7 @@ def test_each_redelivered_message_is_logged_before_it_starts(caplog: pytest.LogC
     named: dict[str, list[str]] = {}
 
     def handle(message: Message) -> None:
-        named[message.id] = [field(line, "message_id") for line in lines(caplog, "suspect_started")]
+        named[message.id] = [field(line, "message_id") for line in lines(caplog, "isolated_start")]
 
     IsolationRun(handle).of(batch(fresh=1, redelivered=2, receives=3))
     assert {message_id: names[-1:] for message_id, names in named.items()} == {
@@ -228,7 +228,7 @@ def test_each_redelivered_message_is_logged_before_it_starts(caplog: pytest.LogC
         "old-0": ["old-0"],
         "old-1": ["old-1"],
     }
-    line = lines(caplog, "suspect_started")[0]
+    line = lines(caplog, "isolated_start")[0]
     assert line.levelname == "INFO"
     assert line.lineno > 0
     assert field(line, "receive_count") == 3

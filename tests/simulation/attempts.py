@@ -5,68 +5,19 @@ python -m tests.simulation.attempts --seeds 1000
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from random import Random
-from typing import Any
 
-from tarry import AttemptChange, MemoryAttempts, world
 from tarry.testing.checkers import check
 from tarry.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
 from tarry.testing.recorded_history import RecordedHistory
 from tests.simulation.campaign import SeedResult, be_quiet, play
+from tests.simulation.failing_tables import FailingStore, counted_runs
 from tests.simulation.scenario import draw
 from tests.simulation.workers import judge_each
 
-MOODS = ["well", "well", "throttled", "lost answers", "slow", "down", "read only", "mixed"]
 STAYS = ("waiting_retry", "unhandled")
 """Log events of a failed message that stays in its queue."""
-
-
-class FailingStore(MemoryAttempts):
-    """A store that fails as its mood says, and remembers the runs that it counted and returned."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._random = Random(f"store {seed}")
-        self.mood = self._random.choice(MOODS)
-        self.returned: dict[str, set[tuple[int, ...]]] = {}
-        """The runs that were read, by record."""
-
-    def read(self, ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        self._trouble()
-        found = super().read(ids)
-        for key in ids:
-            self.returned.setdefault(key, set()).add(tuple(counted_runs(found.get(key, {}))))
-        self._lost()
-        return found
-
-    def write(self, changes: Sequence[AttemptChange]) -> None:
-        assert len({change.id for change in changes}) == len(changes) <= 25
-        if self.mood == "read only":
-            raise PermissionError("no")
-        self._trouble()
-        super().write(changes)
-        self._lost()
-
-    def _is(self, mood: str, chance: float) -> bool:
-        return self.mood in (mood, "mixed") and self._random.random() < chance
-
-    def _trouble(self) -> None:
-        if self.mood == "down" or self._is("throttled", 0.4):
-            raise RuntimeError("throttled")
-        if self._is("slow", 0.5):
-            world.current().clock.sleep(self._random.choice([0.1, 0.4, 0.7, 3, 20]))
-
-    def _lost(self) -> None:
-        if self._is("lost answers", 0.4):
-            raise ConnectionError("the answer was lost")
-
-
-def counted_runs(record: Mapping[str, Any]) -> set[int]:
-    """Return the deliveries of a record that are attempts: runs that failed, or started and did not end."""
-    runs, ended = set(record.get("runs", ())), set(record.get("deliveries", ()))
-    return runs | (set(record.get("started", ())) - ended)
 
 
 def judge(seed: int) -> SeedResult:

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from tarry import Batch, BatchError, Consumer, Defer, Discard, Message, Reject, Retry, batch_consumer, consumer, world
@@ -31,6 +32,16 @@ class Act:
     seconds: float = 0
     is_stubborn: bool = False
     """When it is interrupted, it continues for a while, and ends as if it had not been interrupted."""
+    extends: float | None = None
+    """The seconds for which it extends the message's visibility when half of its time is over."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A handler's request for more time: `Message.extend`."""
+
+    message: Message
+    seconds: float
 
 
 CALM = Act()
@@ -47,9 +58,12 @@ DELAYS = [0, 0.2, 1, 30, 600, 3_600, TWELVE_HOURS - 20, TWELVE_HOURS]
 class Behaviour:
     """The handler of a scenario. It counts the runs of each message, across crashes of its process."""
 
-    def __init__(self, scenario: Scenario, now: Callable[[], float]) -> None:
+    def __init__(
+        self, scenario: Scenario, now: Callable[[], float], tables: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self._scenario = scenario
         self._now = now
+        self._tables = tables
         self._runs: dict[str, int] = {}
         self._ends_at = now() + scenario.trouble_seconds
 
@@ -74,7 +88,7 @@ class Behaviour:
                 await take_async(step)
             return _returned() if steps.result == "awaitable" else None
 
-        settings: dict[str, Any] = {"name": "handler", "model": scenario.model, **scenario.settings}
+        settings = {"name": "handler", "model": scenario.model, **scenario.settings, **self._tables}
         made: Consumer[Any] = decorate(**settings)(handle_async if scenario.is_async else handle)
         return made
 
@@ -87,13 +101,16 @@ class Behaviour:
         return self._without_trouble(TEMPERS[temper](random, self._scenario))
 
     def _without_trouble(self, act: Act) -> Act:
-        """Return the act without crashes and long runs once the time of trouble is over."""
-        if self._now() < self._ends_at:
+        """Return the act without crashes and long runs once the time of trouble is over; what hangs, hangs for ever."""
+        if self._now() < self._ends_at or act.end == "hang":
             return act
         return CALM if act.end in CRASHING else replace(act, seconds=min(act.seconds, 0.3))
 
-    def _message(self, message: Message) -> Generator[Act, None, Any]:
+    def _message(self, message: Message) -> Generator[Act | Extension, None, Any]:
         act = self._act(message)
+        if act.extends is not None:
+            yield (act := replace(act, seconds=act.seconds / 2))
+            yield Extension(message, act.extends or 1)
         if act.seconds:
             yield act
         give_verdict(message, act)
@@ -117,8 +134,10 @@ class Behaviour:
         return end(batch[index], ending.end, ending.delay)
 
 
-def take(act: Act) -> None:
-    """Sleep for the seconds of an act."""
+def take(act: Act | Extension) -> None:
+    """Sleep for the seconds of an act, or extend a message."""
+    if isinstance(act, Extension):
+        return act.message.extend(act.seconds)
     try:
         world.current().clock.sleep(act.seconds)
     except Interrupted:
@@ -127,7 +146,9 @@ def take(act: Act) -> None:
         world.current().clock.sleep(STUBBORN_SECONDS)
 
 
-async def take_async(act: Act) -> None:
+async def take_async(act: Act | Extension) -> None:
+    if isinstance(act, Extension):
+        return await act.message.extend_async(act.seconds)
     try:
         await world.current().clock.asleep(act.seconds)
     except asyncio.CancelledError:
@@ -179,6 +200,12 @@ TEMPERS: dict[str, Callable[[Random, Scenario], Act]] = {
     "fatal": lambda random, scenario: Act(random.choice(["fatal", "reject", "no json"])),
     "poison": _poison,
     "patient": lambda random, scenario: Act(random.choice(["defer", "retry", "return"]), None, random.choice(DELAYS)),
+    "hanging": lambda random, scenario: Act("hang", None, 0, 10 * scenario.timeout),
+    "extending": lambda random, scenario: Act(
+        random.choice(["return", "raise"]),
+        seconds=scenario.timeout * random.uniform(0.1, 0.8),
+        extends=scenario.timeout * random.choice([0.1, 0.5, 2, 6]),
+    ),
     "slow": lambda random, scenario: Act(
         random.choice(["slow", "raise", "reject"]), None, 0, scenario.timeout * random.choice([0.1, 0.5, 0.8])
     ),

@@ -2,11 +2,13 @@
 
 python -m tests.simulation.campaign --seeds 20000
 python -m tests.simulation.campaign --seed 123
+python -m tests.simulation.campaign --seeds 300 --mix own-steps,slow-cpu
 """
 
 import argparse
 import json
 import logging
+import os
 import sys
 import time
 import warnings
@@ -15,22 +17,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from tarry.envelope.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
-from tarry.testing.checkers import check
 from tarry.testing.parts import Parts
-from tarry.testing.recorded_history import RecordedHistory
 from tarry.testing.report import RuleBroken
 from tarry.testing.shrinking import rule_to_shrink, shrink
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
-from tests.simulation.scenario import Post, Scenario, draw, with_parts
+from tests.simulation.mixes import MIXES, mixed
+from tests.simulation.rules import judged
+from tests.simulation.scenario import Post, Scenario, Tables, draw, with_parts
 from tests.simulation.workers import SEED_SECONDS, judge_each, with_limit
 
-PROCESSES = 2
+PROCESSES = os.cpu_count() or 1
 MAX_RUNS = 6
+PLAIN = "plain"
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def redrive(sandbox: Sandbox, scenario: Scenario) -> None:
 
 
 def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
-    handler = Behaviour(scenario, lambda: sandbox.now).consumer()
+    handler = Behaviour(scenario, lambda: sandbox.now, tables(scenario)).consumer()
     for source in scenario.sources:
         dead_letter_queue = source.dead_letter_queue if source.receives else None
         if dead_letter_queue and dead_letter_queue not in sandbox.sqs.queues():
@@ -107,6 +111,19 @@ def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
         sandbox._simulation.scheduler.after(post.at, partial(_send, sandbox, post))
 
 
+def tables(scenario: Scenario) -> dict[str, Any]:
+    """Return the settings of a consumer with the tables of a scenario, which are empty."""
+    settings: dict[str, Any] = {}
+    if scenario.tables != Tables():
+        from tests.simulation.failing_tables import FailingRecords, FailingStore
+
+        if scenario.tables.records:
+            settings["idempotency"] = FailingRecords(scenario.seed, *scenario.tables.records)
+        if scenario.tables.store:
+            settings["attempts"] = FailingStore(scenario.seed, scenario.tables.store)
+    return settings
+
+
 def _send(sandbox: Sandbox, post: Post) -> None:
     kinds = ["text", 7, b"bytes"]
     attributes = {f"attribute-{number}": kinds[number % 3] for number in range(post.attributes)}
@@ -123,22 +140,20 @@ def _send(sandbox: Sandbox, post: Post) -> None:
     sandbox.sqs.call("SendMessage", {"QueueUrl": sandbox.sqs.url(post.queue), **parameters})
 
 
-def judge(seed: int) -> SeedResult:
-    """Run a seed and return its result."""
-    scenario = draw(seed)
+def judge(seed: int, mixes: Sequence[str] | None = ()) -> SeedResult:
+    """Run a seed with these mixes (None: those that it draws), and return its result."""
+    scenario = mixed(draw(seed), mixes)
     try:
         report = play(scenario)
-        history = RecordedHistory(report.events, settled=report.settled)
-        if check(history):
-            report.check()  # raises with the timelines of the messages
+        judged(report).check()  # raises with the timelines of the messages
         if not report.settled:
             raise AssertionError("the messages did not settle")
     except RuleBroken as error:
-        return SeedResult(seed, _bad(seed, f"{error}\n\n{smallest_case(scenario, error)}"))
+        return SeedResult(seed, _bad(seed, f"{error}\n\n{smallest_case(scenario, error)}", mixes))
     except Exception as error:  # noqa: BLE001 any error is a result of the seed
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        return SeedResult(seed, _bad(seed, f"{name}{error}"))
-    return SeedResult(seed, "", situations.count(history))
+        return SeedResult(seed, _bad(seed, f"{name}{error}", mixes))
+    return SeedResult(seed, "", situations.count(report.history))
 
 
 def smallest_case(scenario: Scenario, error: RuleBroken) -> str:
@@ -146,7 +161,7 @@ def smallest_case(scenario: Scenario, error: RuleBroken) -> str:
 
     def run(parts: Parts) -> RuleBroken | None:
         try:
-            play(scenario, parts).check()
+            judged(play(scenario, parts)).check()
         except RuleBroken as broken:
             return broken
         except Exception:  # noqa: BLE001 another defect than the one to shrink
@@ -158,31 +173,34 @@ def smallest_case(scenario: Scenario, error: RuleBroken) -> str:
     return "it broke no rule when it ran again" if shrunk is None else f"{shrunk}\n\n{shrunk.parts}"
 
 
-def _bad(seed: int, text: str) -> str:
-    report = f"seed {seed}: {text}\n  to reproduce it: make simulate SEED={seed}"
+def _bad(seed: int, text: str, mixes: Sequence[str] | None) -> str:
+    named = "" if mixes is None else f" MIX={','.join(mixes) or PLAIN}"
+    report = f"seed {seed}: {text}\n  to reproduce it: make simulate SEED={seed}{named}"
     return report.encode("utf-8", "backslashreplace").decode()
 
 
-def campaign(seeds: Sequence[int], processes: int = PROCESSES) -> Iterator[SeedResult]:
+def campaign(
+    seeds: Sequence[int], mixes: Sequence[str] | None = (), processes: int = PROCESSES
+) -> Iterator[SeedResult]:
     """Yield the results of all seeds as they are ready."""
-    return judge_each(seeds, judge_quietly, lost, processes)
+    return judge_each(seeds, partial(judge_quietly, mixes=mixes), partial(lost, mixes=mixes), processes)
 
 
-def judge_quietly(seed: int) -> SeedResult:
+def judge_quietly(seed: int, mixes: Sequence[str] | None = ()) -> SeedResult:
     be_quiet()
-    return judge(seed)
+    return judge(seed, mixes)
 
 
-def lost(seed: int) -> SeedResult:
+def lost(seed: int, mixes: Sequence[str] | None) -> SeedResult:
     """Return the result of a seed whose process crashed or was ended."""
     text = f"its process crashed, or hung for {SEED_SECONDS:g} s (stderr may show the stacks of its threads)"
-    return SeedResult(seed, _bad(seed, text))
+    return SeedResult(seed, _bad(seed, text, mixes))
 
 
 def digest(seed: int) -> str:
     """Return a fingerprint of the whole history of a seed."""
     be_quiet()
-    report = play(draw(seed))
+    report = play(mixed(draw(seed)))
     return sha256("\n".join(map(repr, report.events)).encode("utf-8", "backslashreplace")).hexdigest()
 
 
@@ -200,17 +218,21 @@ def main() -> int:
     parser.add_argument(
         "--digest", type=int, nargs="+", metavar="SEED", help="print the fingerprints of these histories"
     )
+    parser.add_argument(
+        "--mix", help=f"a list of {', '.join(MIXES)}, or {PLAIN} for none of them; by default each seed draws its own"
+    )
     options = parser.parse_args()
+    mixes = None if options.mix is None else [name for name in options.mix.split(",") if name != PLAIN]
     if options.digest:
         for seed in options.digest:
             print(seed, digest(seed))
         return 0
     if options.seed is not None:
-        return _show(options.seed)
+        return _show(options.seed, mixes)
     first, _, last = options.seeds.rpartition(":")
     seeds = range(int(first or 0), int(last))
     began, bad, met = time.monotonic(), [], Counter[str]()
-    for done, result in enumerate(campaign(seeds), 1):
+    for done, result in enumerate(campaign(seeds, mixes), 1):
         met.update(result.met)
         if result.text:
             bad.append(result)
@@ -223,10 +245,10 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _show(seed: int) -> int:
-    print(draw(seed), flush=True)
+def _show(seed: int, mixes: Sequence[str] | None) -> int:
+    print(mixed(draw(seed), mixes), flush=True)
     with_limit(SEED_SECONDS)
-    result = judge(seed)
+    result = judge(seed, mixes)
     print(result.text or f"seed {seed}: no defect")
     return 1 if result.text else 0
 

@@ -157,6 +157,16 @@ class Post:
 
 
 @dataclass(frozen=True)
+class Tables:
+    """The tables of the consumer: None where it has none."""
+
+    records: tuple[str, float] | None = None
+    """The mood of the idempotency table, and how long each of its requests takes, in seconds."""
+    store: str | None = None
+    """The mood of the attempt store."""
+
+
+@dataclass(frozen=True)
 class Scenario:
     """Everything that a seed determines."""
 
@@ -177,6 +187,9 @@ class Scenario:
     redrives: bool
     """Whether the dead letters are redriven once all messages have settled."""
     model: type | None
+    tables: Tables = Tables()
+    mixes: tuple[str, ...] = ()
+    """The names of the mixes that made it harder (`tests.simulation.mixes`)."""
     recursive_loop: RecursiveLoop = "Allow"
     """``Terminate`` needs a dead-letter queue: otherwise a message in a loop would be received until it expires."""
 
@@ -195,6 +208,10 @@ def with_parts(scenario: Scenario, parts: Parts) -> Scenario:
         settings={name: value for name, value in scenario.settings.items() if parts.keep("settings", name)},
         realism=parts.realism(scenario.realism),
         redrives=scenario.redrives and parts.keep("redrives"),
+        tables=Tables(
+            scenario.tables.records if scenario.tables.records and parts.keep("tables", "records") else None,
+            scenario.tables.store if scenario.tables.store and parts.keep("tables", "store") else None,
+        ),
     )
 
 
@@ -217,7 +234,7 @@ def draw(seed: int) -> Scenario:
 
 def _with_other_faults(scenario: Scenario, random: Random) -> Scenario:
     """Return the scenario, in a quarter of all cases with another kind of trouble than single faults."""
-    changes = [_denied, _all_at_once, _delivered_late, _on_slow_cpus]
+    changes = [_denied, _all_at_once, _delivered_late, on_slow_cpus]
     return random.choice(changes)(scenario, random) if random.random() < 0.25 else scenario
 
 
@@ -248,7 +265,7 @@ def _delivered_late(scenario: Scenario, random: Random) -> Scenario:
     return replace(scenario, window=0, batch_size=min(10, scenario.batch_size), posts=posts, faults=(slow_poller,))
 
 
-def _on_slow_cpus(scenario: Scenario, random: Random) -> Scenario:
+def on_slow_cpus(scenario: Scenario, random: Random) -> Scenario:
     """Return the scenario with slow CPUs: every computation takes time."""
     seconds = random.choice([0.001, 0.01, 0.05])
     slow = Fault("slow_cpu", times=None, chance=random.choice([0.5, 1]), seconds=seconds, maybe=True)

@@ -199,7 +199,7 @@ SITUATIONS: dict[str, Count] = {
     "handlers that run concurrently": _overlapping_runs,
     "an early delete": lambda history: sum(1 for _ in _deleted_early(history)),
     "an ack whose process crashed": _acks_whose_process_crashed,
-    "a redelivered message that runs in isolation": _problems("suspect_started"),
+    "a redelivered message that runs in isolation": _problems("isolated_start"),
     "a handler that timed out": lambda history: _log_lines(
         history, lambda line: "TimeoutError" in str(line.get("error"))
     ),

@@ -21,7 +21,8 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tests.loglines import lines
-from tests.simulation.attempts import MOODS, FailingStore, judge
+from tests.simulation.attempts import judge
+from tests.simulation.failing_tables import MOODS, FailingStore
 
 SEEDS = range(24)
 

@@ -38,7 +38,6 @@ FORMS = {form: word for word in REPLACED for form in (word, f"{word}s")} | {"liv
 CONTRACT = {
     "unsaid",  # batch_consumer(unsaid=...)
     "said",  # FailureRecord.said
-    "suspect_started",  # a log event
 }
 """Public names, which stay; the names of tests may contain them."""
 

@@ -116,7 +116,7 @@ def test_texts_are_read_with_their_variants_and_constants(found: Messages) -> No
     assert len(lost) >= 4, "the consequence that a caller passes is part of the text"
     no_dead_letter_queue = {text for name, text in templates if name == "NoDeadLetterQueue"}
     assert len({text for text in no_dead_letter_queue if text.startswith("its dead-letter queue {target} is")}) == 2
-    assert {each.level for each in found.events if each.name == "suspect_started"} == {"INFO"}
+    assert {each.level for each in found.events if each.name == "isolated_start"} == {"INFO"}
 
 
 def test_every_field_of_a_line_is_in_the_table() -> None:

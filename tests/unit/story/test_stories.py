@@ -122,11 +122,12 @@ def test_after_the_last_line_of_a_waiting_message_the_end_is_open() -> None:
     assert states(story(line(0, "dead_lettered", dead_letter_queue="dlq"))) == ["DEAD_LETTERED"]
 
 
-def test_attempts_without_a_line_and_a_return_from_the_dead_letter_queue_are_inferred() -> None:
+@pytest.mark.parametrize("begins", ["isolated_start", "suspect_started"])  # the second one in older logs
+def test_attempts_without_a_line_and_a_return_from_the_dead_letter_queue_are_inferred(begins: str) -> None:
     found = story(
         line(0, "waiting_retry", 2, delay=30),
         line(60, "waiting_retry", 4, delay=30),
-        line(90, "suspect_started", 5, text="runs in isolation"),
+        line(90, begins, 5, text="runs in isolation"),
         line(91, "dead_lettered", 5, dead_letter_queue="orders-dlq", error="ValueError: x"),
         line(4_000, "dead_lettered", 1, dead_letter_queue="orders-dlq", error="ValueError: y"),
     )
@@ -145,7 +146,7 @@ def test_a_delivery_that_sqs_repeats_after_its_end_has_no_missing_attempt() -> N
     found = story(
         line(0, "waiting_retry", 1, delay=30),
         line(31, "discarded", 2),
-        line(32, "suspect_started", 3, text="runs in isolation"),
+        line(32, "isolated_start", 3, text="runs in isolation"),
     )
     assert states(found) == ["WAITING_RETRY", "DISCARDED", "(READY)", "IN_FLIGHT", "(None)"]
     assert inferred(found) == ["delivered again, though it was discarded", NO_LINE]
@@ -168,6 +169,14 @@ def test_a_line_about_a_problem_is_part_of_the_story() -> None:
     assert "The lease is lost." in draw(found)
     assert found.last.state == "WAITING_RETRY"
     assert "refused" in found.last.why
+
+
+def test_only_a_retry_without_an_error_was_asked_for_by_the_handler() -> None:
+    """Of the states, a copy that a failure step sends, or a dead letter, is the step's."""
+    whys = {state: StoryEvent(NOON, state, reason="error").why for state in (None, *State)}
+    assert {state for state, why in whys.items() if why} == {State.WAITING_RETRY}
+    assert whys[State.WAITING_RETRY] == "the handler asked for it"
+    assert StoryEvent(NOON, State.WAITING_RETRY, reason="error", error="KeyError: x").why == "KeyError: x"
 
 
 # text, JSON, picture

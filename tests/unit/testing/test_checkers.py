@@ -10,6 +10,7 @@ from tarry import (
     Batch,
     BatchError,
     Consumer,
+    DeadLetter,
     Defer,
     Failure,
     Fixed,
@@ -25,6 +26,7 @@ from tarry import (
 )
 from tarry.consumer import Consumer as ConsumerClass
 from tarry.delivery import Delivery
+from tarry.envelope import records
 from tarry.envelope.attempts import attempt_number
 from tarry.execution.groups import Groups
 from tarry.execution.run import Run
@@ -377,6 +379,23 @@ def test_a_dead_letter_with_a_wrong_record_is_reported(
     monkeypatch.setattr(copy_writer, "dead_letter_record", lambda *given, **more: {**sound(*given, **more), **wrong})
     work(sandbox, rejects(), "a")
     assert rules(sandbox) & {"dead letters say why", "copies match their originals", "no message is lost"}
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_dead_letter_without_the_attempts_before_its_redrives_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    """They are in the record of the last dead letter, also behind copies; each time, three attempts are added."""
+    if forgets:
+        monkeypatch.setattr(records, "_attempts_before", lambda delivery: 0)
+    work(sandbox, fails(on_failure=[SendAgain("again", times=2), DeadLetter()]), "a")
+    for total in (3, 6, 9):
+        broken = rules(sandbox)
+        failure = sandbox.messages("dead-letters")[0].failure
+        assert failure is not None
+        assert failure.attempts == (3 if forgets else total)
+        assert broken == ({"dead letters say why"} if forgets and total > 3 else set())
+        sandbox.redrive("dead-letters", to="work")
 
 
 def test_a_dead_letter_with_the_default_delay_of_its_queue_is_reported(

@@ -71,6 +71,46 @@ def test_a_move_after_a_failed_send_to_another_queue_is_reported(sandbox: Sandbo
     assert "moves by SQS have a cause" in rules_of_edited(elsewhere, unchanged)
 
 
+def test_a_retry_that_was_asked_for_and_not_made_is_reported(sandbox: Sandbox) -> None:
+    """But not one that would expire, nor the last attempt."""
+
+    @consumer(max_attempts=2)
+    def handler(message: Message) -> None:
+        message.retry(60)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=5)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run().events)
+    first = next(event for event in events if event.what == "transition_logged")
+
+    def instead(name: str, reason: str) -> set[str]:
+        changed = replace(first, fields={**first.fields, "event": name, "reason": reason})
+        return rules_of_edited(events, lambda event: changed if event is first else event)
+
+    assert "retries asked for are made" in instead("discarded", "error")
+    assert "retries asked for are made" not in instead("dead_lettered", "expiring")
+    assert "retries asked for are made" not in rules_of_edited(events, unchanged)  # attempt 2 is a dead letter
+
+
+def test_a_lease_that_is_shortened_while_its_message_runs_is_reported(sandbox: Sandbox) -> None:
+    @consumer(on_failure=[LocalRetry(1), RetryInPlace(), DeadLetter()], max_attempts=1)
+    def handler(message: Message) -> None:
+        message.extend(300)
+        sandbox.sleep(1)
+        raise ValueError("no")
+
+    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=5, visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run().events)
+    assert rules_of_edited(events, unchanged) == set()  # nor is an extension in each of its runs too many
+    extended = next(event for event in events if event.what == "visibility_changed")
+    sooner = replace(extended, fields={**extended.fields, "visible_until": extended.at + 5})
+    shortened = rules_of_edited(events, lambda event: sooner if event is extended else event)
+    assert "running messages keep their lease" in shortened
+
+
 def test_a_move_after_an_answer_at_the_deadline_is_accepted(sandbox: Sandbox) -> None:
     events = with_a_move_by_sqs(sandbox)
 

@@ -117,7 +117,7 @@ class Isolation:
             f"The message was delivered before and runs in isolation (delivery {count}). "
             "If the process crashes, the last line of this kind names the message that was running."
         )
-        self._run.handling.log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
+        self._run.handling.log.problem("isolated_start", text, delivery, level=INFO, receive_count=count)
         return True
 
     def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:

@@ -13,8 +13,8 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-BEGINS = "suspect_started"
-"""The event of a message that was delivered before, when its handler starts (INFO)."""
+BEGINS = frozenset({"isolated_start", "suspect_started"})
+"""The event of a redelivered message whose handler starts (INFO), and its name until November 2026, for older logs."""
 LONGEST_RUN_SECONDS = 900.0
 COSTS_AN_ATTEMPT = frozenset({State.WAITING_RETRY, State.RESENT, State.READY})
 """States after which the next delivery has the next attempt."""
@@ -89,14 +89,14 @@ def texts_of(event: str, fields: Mapping[str, Any]) -> str:
     The text of a dead letter's line is about its attempts, unless the message could not wait any longer.
     """
     could_not_wait = fields.get("reason") == "expiring" and not fields.get("error")
-    is_known = event == BEGINS or (event == "dead_lettered" and not could_not_wait)
+    is_known = event in BEGINS or (event == "dead_lettered" and not could_not_wait)
     names = UNCLEAR if is_known else ("text", *UNCLEAR)
     return "; ".join(str(fields[name]) for name in names if fields.get(name))
 
 
 def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
     group, state = line.entry.group, line.state
-    if line.event == BEGINS:
+    if line.event in BEGINS:
         state = State.IN_FLIGHT
     return StoryEvent(
         line.entry.at,

@@ -13,13 +13,17 @@ from tarry.testing.checkers.answers import (
     requests_keep_their_budget,
     tarry_itself_does_not_fail,
 )
-from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
+from tarry.testing.checkers.attempts import (
+    attempts_are_counted,
+    attempts_are_within_the_policy,
+    retries_asked_for_are_made,
+)
 from tarry.testing.checkers.dead_letters import dead_letters_say_why
 from tarry.testing.checkers.delays import delays_are_kept, no_message_runs_before_it_is_due, no_wait_exceeds_sqs_limits
 from tarry.testing.checkers.doubles import duplicates_have_a_cause, finished_messages_do_not_run_again
 from tarry.testing.checkers.faults import faults_strike
 from tarry.testing.checkers.groups import groups_keep_their_order
-from tarry.testing.checkers.leases import lost_leases_are_left_alone
+from tarry.testing.checkers.leases import lost_leases_are_left_alone, running_messages_keep_their_lease
 from tarry.testing.checkers.log import the_log_is_true
 from tarry.testing.checkers.losses import every_message_settles, no_message_expires_waiting, no_message_is_lost
 from tarry.testing.checkers.moves_by_sqs import moves_by_sqs_have_a_cause
@@ -46,8 +50,10 @@ ALL: tuple[Checker, ...] = (
     no_wait_exceeds_sqs_limits,
     released_messages_are_visible,
     lost_leases_are_left_alone,
+    running_messages_keep_their_lease,
     attempts_are_counted,
     attempts_are_within_the_policy,
+    retries_asked_for_are_made,
     dead_letters_say_why,
     moves_by_sqs_have_a_cause,
     the_log_is_true,

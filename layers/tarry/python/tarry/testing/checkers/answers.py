@@ -160,8 +160,7 @@ def _extensions(invocation: ObservedInvocation) -> int:
     """The number of times that handlers extended the message they were working on (SPEC I6)."""
     times = set()
     for delivery in invocation.deliveries.values():
-        run = delivery.run
-        if run is not None:
+        for run in delivery.runs:
             ended_at = math.inf if run.ended is None else run.ended.at
             changed_at = {change.at for change in delivery.visibility_changes}
             times |= {at for at in changed_at if run.began.at <= at <= ended_at}

@@ -138,6 +138,29 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
                 yield violation(rule, copy, f"came back within {shortest:g} s, {why}", following.at)
 
 
+GIVEN_UP = frozenset({"dead_lettered", "discarded", "committed", "resent"})
+"""Log events of a message that does not come back after the delay that its handler asked for."""
+
+
+def retries_asked_for_are_made(history: RecordedHistory) -> Found:
+    """A retry that a handler asks for is made, whatever the failure steps are, as long as attempts are left (SPEC B7).
+
+    A message that would expire meets the steps (SPEC C10).
+    """
+    for delivery in history.deliveries():
+        run, copy = delivery.run, delivery.copy
+        if run is None or delivery.verdict != "retry" or not delivery.ended_well:
+            continue
+        limit, redrive = run.terms(copy.delivery_id).limit, history.redrive(copy.sent_to)
+        is_last = limit is not None and run.attempt(copy.delivery_id) >= limit
+        if is_last or (redrive is not None and delivery.count >= redrive[1]):
+            continue
+        for event in delivery.log_lines:
+            if event.fields["event"] in GIVEN_UP and event.fields.get("reason") != "expiring":
+                text = f"its handler asked for a retry, and it was {event.fields['event']}"
+                yield violation("retries asked for are made", copy, text, event.at)
+
+
 def _why_final(delivery: ObservedDelivery) -> str | None:
     """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import ObservedDelivery, ObservedInvocation
+    from tarry.testing.handler_runs import HandlerRun
     from tarry.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """The longest time that a request takes to SQS, if no fault strikes it."""
+ROUNDING_SECONDS = 1.0
+"""By how much a lease may be shorter, since SQS takes whole seconds."""
 READINGS_BEFORE_REQUEST = 10
 """The most readings of the clock between the check of a batch's leases, one reading a message, and the request."""
 
@@ -43,13 +47,49 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
                 ends_at = event.fields["visible_until"]
 
 
+def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
+    """No request makes a message visible earlier while its handler runs: it would run twice (SPEC I6).
+
+    An invocation that may not read the queue does not know when the lease ends.
+    """
+    for delivery in history.deliveries():
+        invocation, changes = delivery.invocation, delivery.visibility_changes
+        if not changes or invocation is None or history.look_up_failed(delivery):
+            continue
+        if invocation.struck("ChangeMessageVisibility", "ChangeMessageVisibilityBatch"):
+            continue  # one of them may arrive late
+        ends_at = delivery.lease_ends_at
+        for event in changes:
+            is_shorter = event.fields["visible_until"] < min(ends_at, _longest(delivery)) - ROUNDING_SECONDS
+            if is_shorter and any(_is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
+                text = f"its lease was shortened by {ends_at - event.fields['visible_until']:.1f} s while it ran"
+                yield violation("running messages keep their lease", delivery.copy, text, event.at)
+                break
+            ends_at = event.fields["visible_until"]
+
+
+def _longest(delivery: ObservedDelivery) -> float:
+    """The longest lease that a request can ask for: 12 hours from the receive, whose time may be unknown."""
+    return delivery.at + MAX_VISIBILITY_SECONDS - UNKNOWN_RECEIVE_SECONDS - 2
+
+
+def _is_undecided(run: HandlerRun, delivery_id: str, at: float) -> bool:
+    """Whether a handler runs at a moment, and has given no verdict yet: then its delay may be asked for (SPEC C11)."""
+    verdict = run.first_verdicts.get(delivery_id)
+    is_running = run.ended is not None and not run.was_abandoned and run.began.at < at < run.ended.at
+    return is_running and (verdict is None or at < verdict.at)
+
+
 def _seconds_to_request(invocation: ObservedInvocation, history: RecordedHistory) -> float:
     """The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock."""
+    return slow_reading(invocation, history) * (len(invocation.batch) + READINGS_BEFORE_REQUEST)
+
+
+def slow_reading(invocation: ObservedInvocation, history: RecordedHistory) -> float:
+    """The seconds that each reading of the clock takes on the invocation's CPU; 0 if that is not slow."""
     slow = {event.fields["fault"] for event in invocation.faults if event.fields["kind"] == "slow_cpu"}
-    seconds = max(
-        (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow), default=0.0
-    )
-    return float(seconds * (len(invocation.batch) + READINGS_BEFORE_REQUEST))
+    seconds = (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow)
+    return float(max(seconds, default=0.0))
 
 
 def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery, ObservedInvocation
     from tarry.testing.recorded_history import RecordedHistory
 
-NO_TIME_LEFT_SECONDS = 1.0
-"""With less time than this before its deadline, a function reports unsettled messages as failed (SPEC I2)."""
+NO_TIME_LEFT_SECONDS = 0.3
+"""With less time than this before its deadline, a function may only report messages as failed (SPEC I2). A handler that
+hangs is interrupted earlier, so that its message is settled."""
 DONE = frozenset({"committed", "discarded"})
 """Log events of messages that the failure steps finished with."""
 STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
@@ -67,7 +68,8 @@ def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHisto
     assert invocation.answered is not None
     held_until = min(last.held_until, known_end(last, history))
     lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
-    waits_for_other_copy = bool(last.other_copies)
+    waits_for_twin = any(event.fields.get("reason") == "in_progress" for event in last.log_lines)  # SPEC K4
+    waits_for_other_copy = waits_for_twin or bool(last.other_copies)
     was_there_before = target in (dead_lettered_from(copy), copy.sent_to)  # SPEC F7
     return (
         lease_lost
