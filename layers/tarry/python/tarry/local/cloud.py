@@ -1,6 +1,7 @@
 """The local cloud: SQS, other AWS resources, function processes, and the mappings between them."""
 
 import asyncio
+import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,6 +37,8 @@ from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.text import one_line
+
+_log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 1.0
 """The interval at which the SQS model expires messages."""
@@ -199,7 +202,7 @@ async def running(
         scheduler = AsyncioScheduler()
         stack.callback(scheduler.close)
         history = History(lambda: scheduler.now, keep=False)
-        history.listen(on_event)
+        history.listen(partial(show, on_event))
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
@@ -223,6 +226,14 @@ async def running(
         if isinstance(sqs, EmbeddedSqs):
             await stack.enter_async_context(in_background(_settling(sqs)))
         yield cloud
+
+
+def show(on_event: Callable[[HistoryEvent], None], event: HistoryEvent) -> None:
+    """Take an event. A bug of the display must not fail the request to SQS that made the event."""
+    try:
+        on_event(event)
+    except Exception:  # noqa: BLE001 logged
+        _log.exception("a bug in the display of tarry local; the queues are not affected")
 
 
 def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
