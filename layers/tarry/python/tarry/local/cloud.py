@@ -255,7 +255,8 @@ async def _sqs(
         return foreign, settings.endpoint_url
     model = Sqs(lambda: scheduler.now, Random(), history, region=plan.template.region)
     try:
-        url = await stack.enter_async_context(serve(model, scheduler, port=settings.port or 0))
+        serving = serve(model, scheduler, port=settings.port or 0, admission=settings.admission)
+        url = await stack.enter_async_context(serving)
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
     return EmbeddedSqs(model, scheduler, queues), url
@@ -276,7 +277,8 @@ def _backing(
     def note(text: str) -> None:
         history.record("noted", text=text, style="yellow")
 
-    return EmbeddedBacking(sqs.model, settings.overrides, plan.template.region, stack, note, invoking)
+    region, admission = plan.template.region, settings.admission
+    return EmbeddedBacking(sqs.model, settings.overrides, region, stack, note, invoking, admission=admission)
 
 
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:
