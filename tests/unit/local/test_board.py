@@ -8,7 +8,7 @@ import pytest
 
 from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.cloud import show
-from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
+from tarry.local.show.board import MOST_LOOKS, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.simulator.history import History, HistoryEvent
 from tarry.testing.timeline import because
@@ -285,6 +285,18 @@ def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # 
         message.deleted(f"dead {id}", by="http")
     assert len(message.board.messages) == MOST_SETTLED
     assert message.board.ended == {"DEAD_LETTERED": len(dead)}
+
+
+def test_a_dead_letter_that_is_looked_at_again_and_again_takes_no_more_memory() -> None:
+    message = OneMessage(forgetful=True)
+    message.sent(queue="dead")
+    for count in range(1, 1_000):
+        message.received(count=count, queue="dead", receipt_handle=f"{count}")
+        changed = {"receipt_handle": f"{count}", "visible_until": NOW}
+        message.record("visibility_changed", delivery_id="m", queue="dead", **changed)
+    copy = message.board._history.copies["m"]
+    assert max(map(len, (copy.events, copy.deliveries, copy.changes, copy.changes_by_handle))) <= 2 * MOST_LOOKS
+    assert (copy.deliveries[0].count, copy.deliveries[-1].count) == (1, 999)
 
 
 def test_a_bug_of_the_display_does_not_fail_the_request_that_made_the_event(caplog: pytest.LogCaptureFixture) -> None:

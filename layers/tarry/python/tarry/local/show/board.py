@@ -15,6 +15,9 @@ from tarry.testing.timeline import Timeline, Transition, without_copies
 MOST_SETTLED = 500
 """The number of settled messages that are kept after they have left all queues."""
 MOST_RECENT = 200
+LOOKS = ("received", "visibility_changed")
+MOST_LOOKS = 10
+"""The number of receives and changes of its visibility that are kept of a message, up to twice as many."""
 SOURCE = "tarry local"
 """The source of a story."""
 MOST_STEPS = 200
@@ -53,7 +56,12 @@ class Board:
     def take(self, event: HistoryEvent) -> None:
         """Note the next event."""
         self._history.take(event)
-        if self._forgetful and event.what in LEFT:  # without a step, as with a dead letter that is removed
+        if not self._forgetful:
+            return
+        if event.what in LOOKS and (copy := self._history.copies.get(event.fields["delivery_id"])) is not None:
+            if len(copy.events) > 2 * MOST_LOOKS:  # a dead letter is looked at again and again, which makes no step
+                copy.forget_receives(MOST_LOOKS)
+        elif event.what in LEFT:  # without a step, as with a dead letter that is removed
             timeline = self._history.find(event.fields["delivery_id"])
             if timeline is not None and timeline.transitions:
                 self._forget(timeline)
