@@ -8,7 +8,7 @@ import pytest
 
 from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.cloud import show
-from tarry.local.show.board import MOST_LOOKS, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
+from tarry.local.show.board import MOST_RECEIVES, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.simulator.history import History, HistoryEvent
 from tarry.testing.timeline import because
@@ -287,7 +287,7 @@ def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # 
     assert message.board.ended == {"DEAD_LETTERED": len(dead)}
 
 
-def test_a_dead_letter_that_is_looked_at_again_and_again_takes_no_more_memory() -> None:
+def test_a_dead_letter_that_is_inspected_again_and_again_takes_no_more_memory() -> None:
     message = OneMessage(forgetful=True)
     message.sent(queue="dead")
     for count in range(1, 1_000):
@@ -295,7 +295,7 @@ def test_a_dead_letter_that_is_looked_at_again_and_again_takes_no_more_memory() 
         changed = {"receipt_handle": f"{count}", "visible_until": NOW}
         message.record("visibility_changed", delivery_id="m", queue="dead", **changed)
     copy = message.board._history.copies["m"]
-    assert max(map(len, (copy.events, copy.deliveries, copy.changes, copy.changes_by_handle))) <= 2 * MOST_LOOKS
+    assert max(map(len, (copy.events, copy.deliveries, copy.changes, copy.changes_by_handle))) <= 2 * MOST_RECEIVES
     assert (copy.deliveries[0].count, copy.deliveries[-1].count) == (1, 999)
 
 

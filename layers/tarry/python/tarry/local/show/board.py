@@ -15,8 +15,8 @@ from tarry.testing.timeline import Timeline, Transition, without_copies
 MOST_SETTLED = 500
 """The number of settled messages that are kept after they have left all queues."""
 MOST_RECENT = 200
-LOOKS = ("received", "visibility_changed")
-MOST_LOOKS = 10
+OF_RECEIVES = ("received", "visibility_changed")
+MOST_RECEIVES = 10
 """The number of receives and changes of its visibility that are kept of a message, up to twice as many."""
 SOURCE = "tarry local"
 """The source of a story."""
@@ -58,9 +58,9 @@ class Board:
         self._history.take(event)
         if not self._forgetful:
             return
-        if event.what in LOOKS and (copy := self._history.copies.get(event.fields["delivery_id"])) is not None:
-            if len(copy.events) > 2 * MOST_LOOKS:  # a dead letter is looked at again and again, which makes no step
-                copy.forget_receives(MOST_LOOKS)
+        if event.what in OF_RECEIVES and (copy := self._history.copies.get(event.fields["delivery_id"])) is not None:
+            if len(copy.events) > 2 * MOST_RECEIVES:  # dead letters are inspected again and again, without a step
+                copy.forget_receives(MOST_RECEIVES)
         elif event.what in LEFT:  # without a step, as with a dead letter that is removed
             timeline = self._history.find(event.fields["delivery_id"])
             if timeline is not None and timeline.transitions:
@@ -151,7 +151,8 @@ class Board:
         if timeline.transitions[-1].state not in FINAL or timeline.is_in_a_queue:
             self._settled.pop(timeline.id, None)
             return
-        _put(self._settled, timeline, MOST_SETTLED + 1)
+        self._settled[timeline.id] = timeline
+        self._settled.move_to_end(timeline.id)
         if len(self._settled) > MOST_SETTLED:
             _, oldest = self._settled.popitem(last=False)
             self._history.forget(oldest)
@@ -159,8 +160,8 @@ class Board:
                 known.pop(oldest.id, None)
 
 
-def _put(kept: OrderedDict[str, Timeline], timeline: Timeline, most: int = MOST_RECENT) -> None:
+def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
     kept[timeline.id] = timeline
     kept.move_to_end(timeline.id)
-    if len(kept) > most:
+    if len(kept) > MOST_RECENT:
         kept.popitem(last=False)
