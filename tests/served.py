@@ -73,10 +73,10 @@ def served(seed: int = 1) -> Iterator[Served]:
         thread.join(PATIENCE_SECONDS)
 
 
-def post(server: Served, body: bytes, **headers: str) -> tuple[int, dict[str, str], str]:
-    """Make a request in SQS's JSON protocol without an SDK; return the status, the headers and the body."""
+def post(server: Served, body: bytes, path: str = "/", **headers: str) -> tuple[int, dict[str, str], str]:
+    """Make a request without an SDK, by default in SQS's JSON protocol; return the status, the headers and the body."""
     named = {name.replace("_", "-"): value for name, value in ({"Content_Type": CONTENT_TYPE} | headers).items()}
-    request = urllib.request.Request(f"{server.url}/", body, named)
+    request = urllib.request.Request(f"{server.url}{path}", body, named)
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status, dict(answer.headers), answer.read().decode()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -372,9 +373,22 @@ def test_moto_is_not_imported_for_a_template_with_queues_alone_until_it_is_calle
         assert ("Worker: []" in result.stderr) == is_imported
 
 
+PAGE = "http://localhost:3000"
+
+
+def answered(url: str, method: str = "GET", **headers: str) -> tuple[int, str | None]:
+    """Make a request; return the status, and the origin whose pages may read the answer."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as answer:
+            return answer.status, answer.headers["Access-Control-Allow-Origin"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Access-Control-Allow-Origin"]
+
+
 def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_they_are_called(folder: Path) -> None:
     without_resources()
-    with LocalProcess(folder) as local:
+    with LocalProcess(folder, "--allow-host", "host.docker.internal", "--cors", PAGE) as local:
         local.wait("^SQS is running")
         printed = local_env(local.port)
         assert (printed.returncode, printed.stderr) == (0, "")
@@ -417,6 +431,13 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
                 getattr(client(service, f"http://127.0.0.1:{local.port}"), operation)()
         with urllib.request.urlopen(f"{others}/moto-api/") as answer:
             assert answer.status == 200
+        for url in (f"http://127.0.0.1:{local.port}", others):  # SPEC N1
+            assert answered(url, Host="host.docker.internal:4577") == (200, None)
+            assert answered(url, Origin=PAGE) == (200, PAGE)
+            assert answered(url, "OPTIONS", Origin=PAGE) == (204, PAGE)
+            assert answered(url, Origin="https://evil.example") == (403, None)
+            assert answered(url, "OPTIONS", Origin="https://evil.example") == (403, None)
+            assert answered(url, Host="evil.example") == (403, None)
     refused = local_env(local.port)
     assert (refused.returncode, refused.stdout) == (2, "")
     text = f"tarry: no tarry local runs at http://127.0.0.1:{local.port}: start it, or name its port"

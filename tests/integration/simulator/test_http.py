@@ -5,11 +5,13 @@ import json
 import socket
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,8 +19,11 @@ from botocore.exceptions import ClientError
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History
 from tarry.simulator.http import PortTaken, serve
+from tarry.simulator.http.admission import admission_of
+from tarry.simulator.http.query import NAMESPACE
 from tarry.simulator.http.server import CONTENT_TYPE
 from tarry.simulator.sqs import Sqs
+from tarry.tooling.errors import UsageError
 from tests.served import Served, post, served
 from tests.wire import ACCOUNT
 
@@ -154,6 +159,135 @@ def test_signatures_are_not_checked(server: Served, signature: str) -> None:
     assert post(server, b"{}", **headers)[0] == 200
 
 
+# the query protocol
+
+
+def ask_in_query_protocol(server: Served, operation: str, path: str = "/", **parameters: str) -> tuple[int, Any]:
+    """Make a request as an SDK from before the end of 2023 does; return the status and its XML without a namespace."""
+    form = urllib.parse.urlencode({"Action": operation, "Version": "2012-11-05", **parameters}).encode()
+    status, headers, text = post(server, form, path, Content_Type="application/x-www-form-urlencoded")
+    assert headers["Content-Type"].startswith("text/xml")
+    return status, ET.fromstring(text.replace(f' xmlns="{NAMESPACE}"', ""))
+
+
+def children(element: Any, path: str) -> list[dict[str, str]]:
+    """Return the texts of the children of each element at a path."""
+    return [{child.tag: child.text for child in each} for each in element.findall(path)]
+
+
+def test_an_sdk_of_the_query_protocol_sends_and_receives(server: Served, queue: str) -> None:  # SPEC N1
+    attribute = "SendMessageBatchRequestEntry.1.MessageAttribute.1"
+    status, sent = ask_in_query_protocol(
+        server,
+        "SendMessageBatch",
+        QueueUrl=queue,
+        **{"SendMessageBatchRequestEntry.1.Id": "good", "SendMessageBatchRequestEntry.1.MessageBody": "ö <&>\r\n+%"},
+        **{f"{attribute}.Name": "digest", f"{attribute}.Value.DataType": "Binary"},
+        **{f"{attribute}.Value.BinaryValue": "AP8="},
+        **{"SendMessageBatchRequestEntry.2.Id": "bad", "SendMessageBatchRequestEntry.2.MessageBody": "x"},
+        **{"SendMessageBatchRequestEntry.2.DelaySeconds": "901"},
+    )
+    [good] = children(sent, "SendMessageBatchResult/SendMessageBatchResultEntry")
+    [bad] = children(sent, "SendMessageBatchResult/BatchResultErrorEntry")
+    assert (status, good["Id"], bad["Id"], bad["SenderFault"]) == (200, "good", "bad", "true")
+    names = {"AttributeName.1": "ApproximateReceiveCount", "MessageAttributeName.1": "All"}
+    path = queue.removeprefix(server.url)  # some SDKs name the queue by the address alone
+    status, received = ask_in_query_protocol(server, "ReceiveMessage", path, WaitTimeSeconds="1", **names)
+    [message] = children(received, "ReceiveMessageResult/Message")
+    assert (status, message["MessageId"], message["Body"]) == (200, good["MessageId"], "ö <&>\r\n+%")
+    assert message["MD5OfMessageAttributes"] == good["MD5OfMessageAttributes"]
+    assert children(received, ".//Message/Attribute") == [{"Name": "ApproximateReceiveCount", "Value": "1"}]
+    assert children(received, ".//Message/MessageAttribute/Value") == [{"BinaryValue": "AP8=", "DataType": "Binary"}]
+    status, deleted = ask_in_query_protocol(
+        server, "DeleteMessage", QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"]
+    )
+    assert (status, [each.tag for each in deleted]) == (200, ["ResponseMetadata"])
+
+
+def test_lists_and_maps_of_the_query_protocol(server: Served) -> None:
+    attributes = {"Attribute.1.Name": "DelaySeconds", "Attribute.1.Value": "3", "Tag.1.Key": "a", "Tag.1.Value": ""}
+    _, created = ask_in_query_protocol(server, "CreateQueue", QueueName="older", **attributes)
+    url = created.findtext("CreateQueueResult/QueueUrl")
+    _, tags = ask_in_query_protocol(server, "ListQueueTags", QueueUrl=url)
+    assert children(tags, "ListQueueTagsResult/Tag") == [{"Key": "a", "Value": None}]
+    _, shown = ask_in_query_protocol(server, "GetQueueAttributes", QueueUrl=url, **{"AttributeName.1": "DelaySeconds"})
+    assert children(shown, "GetQueueAttributesResult/Attribute") == [{"Name": "DelaySeconds", "Value": "3"}]
+    _, listed = ask_in_query_protocol(server, "ListQueues", QueueNamePrefix="older")
+    assert [each.text for each in listed.findall("ListQueuesResult/QueueUrl")] == [url]
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "code", "text"),
+    [
+        ("GetQueueUrl", {"QueueName": "nowhere"}, "AWS.SimpleQueueService.NonExistentQueue", "does not exist"),
+        ("GetQueueUrl", {}, "MissingParameter", "The request must contain the parameter QueueName."),
+        ("SendMessageBatch", {"QueueUrl": "jobs"}, "AWS.SimpleQueueService.EmptyBatchRequest", "at least one"),
+        ("ListQueues", {"MaxResults": "many"}, "MalformedInput", "Value many for parameter MaxResults is invalid."),
+        ("ListQueues", {"MaxResults.1": "1"}, "MalformedInput", "parameter MaxResults is invalid"),
+        ("SendMessage", {"MessageAttribute": "1"}, "MalformedInput", "parameter MessageAttributes is invalid"),
+        ("SendLetter", {}, "InvalidAction", "The action SendLetter is not valid for this endpoint."),
+        ("", {}, "MissingAction", "neither the parameter Action nor the header X-Amz-Target"),
+    ],
+)
+def test_an_error_of_the_query_protocol_is_read_by_its_sdks(
+    server: Served, operation: str, parameters: dict[str, str], code: str, text: str
+) -> None:
+    server.queue("jobs")
+    status, answer = ask_in_query_protocol(server, operation, **parameters)
+    [error] = children(answer, "Error")
+    assert (status, answer.tag, error["Type"], error["Code"]) == (400, "ErrorResponse", "Sender", code)
+    assert text in str(error["Message"])
+
+
+# callers
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:4576"}, 200),
+        ({"Host": "sqs.localhost"}, 200),
+        ({"Host": "[::1]:80"}, 200),
+        ({"Host": "evil.example:4576"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": "localhost.evil.example"}, 403),
+        ({"Host": "LocalHost"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:4576", "Host": "localhost:4576"}, 200),
+        ({"Origin": "http://localhost:3000", "Host": "localhost:4576"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+    ],
+)
+def test_only_callers_of_this_machine_that_are_not_web_pages_are_answered(
+    server: Served, headers: dict[str, str], status: int
+) -> None:  # SPEC N1
+    queues = server.on_the_loop(server.sqs.queues)
+    named = {name.replace("-", "_"): value for name, value in headers.items()}
+    body = json.dumps({"QueueName": "made-by-a-page"}).encode()
+    answered, got, text = post(server, body, X_Amz_Target="AmazonSQS.CreateQueue", **named)
+    assert answered == status
+    assert not [name for name in got if name.lower().startswith("access-control")]
+    if status == 403:
+        assert server.on_the_loop(server.sqs.queues) == queues
+        assert json.loads(text)["message"].startswith("tarry local does not answer to ")
+
+
+def test_more_hosts_and_the_pages_of_an_origin_are_let_in_by_name() -> None:  # SPEC N1
+    admitted = admission_of(["Host.Docker.internal"], ["http://localhost:3000"])
+    page = {"Host": "host.docker.internal:4576", "Origin": "http://localhost:3000"}
+    assert admitted.refusal(page) is None
+    assert admitted.cors(page)["Access-Control-Allow-Origin"] == "http://localhost:3000"
+    other = {"Host": "host.docker.internal:4576", "Origin": "http://localhost:3001"}
+    assert "comes from http://localhost:3001" in str(admitted.refusal(other))
+    assert admitted.cors(other) == {}
+    assert "--allow-host sqs.test" in str(admitted.refusal({"Host": "sqs.test:80"}))
+    for hosts, origins in ((["http://x"], []), (["x:80"], []), ([""], []), ([], ["*"]), ([], ["localhost:3000"])):
+        with pytest.raises(UsageError, match="must be a"):
+            admission_of(hosts, origins)
+
+
 # pages for the developer
 
 
@@ -213,7 +347,7 @@ def poll_raw(server: Served, queue: str) -> socket.socket:
     """Start a long poll over a connection that the caller can close."""
     body = json.dumps({"QueueUrl": queue, "WaitTimeSeconds": 20}).encode()
     connection = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
-    head = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+    head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
     head += f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection

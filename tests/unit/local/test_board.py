@@ -1,14 +1,16 @@
 """The board: the timelines and states of messages, from the history of a local cloud."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tarry.envelope.attribute import ATTRIBUTE, body_sum
-from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
+from tarry.local.cloud import show
+from tarry.local.show.board import MOST_RECEIVES, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
-from tarry.simulator.history import HistoryEvent
+from tarry.simulator.history import History, HistoryEvent
 from tarry.testing.timeline import because
 
 NOW = 1_000.0
@@ -261,6 +263,64 @@ def test_a_forgetful_board_does_not_grow() -> None:
     assert len(history.copies) <= MOST_SETTLED + 1
     assert len(history.invocations) <= MOST_SETTLED + MOST_STEPS + 1
     assert sum(len(copy.events) + len(copy.deliveries) for copy in history.copies.values()) <= 10 * MOST_SETTLED
+
+
+def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # SPEC N1
+    message = OneMessage(forgetful=True)
+    dead = [f"{number}" for number in range(MOST_SETTLED + 160)]
+    for id in dead:
+        message.sent(id)
+        message.delivered(id)
+        record = {"v": 1, "sum": body_sum("{}"), "id": id, "failure": {}}
+        attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
+        message.sent(f"dead {id}", "dead", attributes=attributes, by="http")
+        message.deleted(id, by="http")
+        message.logged("DEAD_LETTERED", id, dead_letter_queue="dead")
+        message.answered()
+    for id in dead:
+        message.received(f"dead {id}", queue="dead")
+        assert str(message.board.find(id)) == "READY -> IN_FLIGHT 1 -> DEAD_LETTERED"
+        assert message.board.body(f"dead {id}") == "{}"
+    for id in dead:
+        message.deleted(f"dead {id}", by="http")
+    assert len(message.board.messages) == MOST_SETTLED
+    assert message.board.ended == {"DEAD_LETTERED": len(dead)}
+
+
+def test_a_dead_letter_that_is_inspected_again_and_again_takes_no_more_memory() -> None:
+    message = OneMessage(forgetful=True)
+    message.sent(queue="dead")
+    for count in range(1, 1_000):
+        message.received(count=count, queue="dead", receipt_handle=f"{count}")
+        changed = {"receipt_handle": f"{count}", "visible_until": NOW}
+        message.record("visibility_changed", delivery_id="m", queue="dead", **changed)
+    copy = message.board._history.copies["m"]
+    assert max(map(len, (copy.events, copy.deliveries, copy.changes, copy.changes_by_handle))) <= 2 * MOST_RECEIVES
+    assert (copy.deliveries[0].count, copy.deliveries[-1].count) == (1, 999)
+
+
+def test_a_bug_of_the_display_does_not_fail_the_request_that_made_the_event(caplog: pytest.LogCaptureFixture) -> None:
+    history, taken = History(lambda: NOW), []
+
+    def on_event(event: HistoryEvent) -> None:
+        taken.append(event.fields["body"])
+
+    history.listen(partial(show, on_event))
+    history.record("received", queue="orders")
+    history.record("received", queue="orders", body="{}")
+    assert taken == ["{}"]
+    assert [record.message for record in caplog.records] == [
+        "a bug in the display of tarry local; the queues are not affected"
+    ]
+
+
+def test_a_forgetful_board_forgets_messages_of_another_sqs_whose_deletes_it_does_not_see() -> None:
+    message = OneMessage(forgetful=True)
+    for number in range(2 * MOST_SETTLED):
+        message.received(f"{number}", body="{}", attributes={}, sent_at=NOW)
+        message.invoked(f"{number}")
+        message.logged("DEAD_LETTERED", f"{number}")
+    assert len(message.board.messages) == MOST_SETTLED
 
 
 def test_a_message_that_is_deleted_though_it_was_reported_as_failed_is_lost(message: OneMessage) -> None:

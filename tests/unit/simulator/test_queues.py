@@ -88,6 +88,11 @@ def test_an_unknown_attribute_is_refused(account: Account) -> None:
 def test_fifo_attributes_are_refused_on_a_standard_queue_and_the_type_cannot_change(account: Account) -> None:
     with refused("InvalidAttributeName", "Unknown Attribute ContentBasedDeduplication."):
         account.call("SetQueueAttributes", "orders", Attributes={"ContentBasedDeduplication": "true"})
+    for name, value in (("DeduplicationScope", "queue"), ("FifoThroughputLimit", "perQueue")):
+        with refused("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true."):
+            account.call("SetQueueAttributes", "orders", Attributes={name: value})
+        with refused("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true."):
+            account.queue("new", **{name: value})
     with refused("InvalidAttributeName", "Unknown Attribute FifoQueue."):
         account.call("SetQueueAttributes", "orders", Attributes={"FifoQueue": "true"})
     account.queue("ledger.fifo")
@@ -122,6 +127,7 @@ def test_only_the_requested_queue_attributes_are_returned(account: Account) -> N
     answer = account.call("GetQueueAttributes", "orders", AttributeNames=["DelaySeconds", "RedrivePolicy"])
     assert answer == {"Attributes": {"DelaySeconds": "0"}}
     assert account.call("GetQueueAttributes", "orders") == {}
+    assert account.call("GetQueueAttributes", "orders", AttributeNames=["RedrivePolicy"]) == {}
 
 
 def test_queues_are_listed_by_prefix_with_pagination(account: Account) -> None:

@@ -1,12 +1,18 @@
 """Calls of a handler that would leave virtual time: real sleeps, and the end of the process."""
 
 import os
+import queue
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import sleep as sleep_imported_by_name
+from time import time as real_time
 
 import pytest
 
 from tarry.simulator.errors import Blocked, RealSleep
+from tarry.simulator.passing_time import passing_time
 from tarry.simulator.process import Process
 from tarry.simulator.simulation import Simulation
 
@@ -66,6 +72,69 @@ def test_a_sleep_outside_of_actors_is_real(simulation: Simulation) -> None:
     simulation.threads.start(lambda: simulation.clock.sleep(1))
     simulation.scheduler.run()
     assert time.sleep is real
+
+
+WAITS: dict[str, Callable[[], object]] = {
+    "time.sleep": lambda: time.sleep(30),
+    "an event": lambda: threading.Event().wait(30),
+    "a semaphore": lambda: threading.Semaphore(0).acquire(timeout=30),
+    "an empty queue": lambda: get_nothing(queue.Queue()),
+    "a condition": lambda: until_true(threading.Condition()),
+    "a future": lambda: wait([Future[int]()], timeout=30),
+    "a loop on the monotonic clock": lambda: sleep_until(time.monotonic, 30),
+    "a loop on the time of day": lambda: sleep_until(time.time, 30),
+    "a loop on nanoseconds": lambda: sleep_until(lambda: time.perf_counter_ns() / 1e9, 30),
+}
+
+
+def get_nothing(empty: queue.Queue[int]) -> None:
+    with pytest.raises(queue.Empty):
+        empty.get(timeout=30)
+
+
+def until_true(condition: threading.Condition) -> None:
+    with condition:
+        assert not condition.wait_for(lambda: False, 30)
+
+
+def sleep_until(now: Callable[[], float], seconds: float) -> None:
+    ends_at = now() + seconds
+    while now() < ends_at:
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_that_pass_virtual_time(simulation: Simulation, name: str) -> None:  # SPEC N3
+    with passing_time(simulation.actors):
+        simulation.threads.start(WAITS[name])
+        simulation.scheduler.run()
+    assert 29 < simulation.clock.monotonic() <= 30
+    assert time.sleep is sleep_imported_by_name
+
+
+def test_a_wait_ends_early_when_a_thread_of_the_actor_ends_it(simulation: Simulation) -> None:  # SPEC N3
+    def work() -> None:
+        event = threading.Event()
+        thread = threading.Thread(target=lambda: (sleep_imported_by_name(0.01), event.set()))
+        thread.start()
+        assert event.wait(30)
+        thread.join(30)
+        assert not thread.is_alive()
+        with ThreadPoolExecutor(1) as threads:
+            assert wait([threads.submit(sleep_imported_by_name, 0.01)], timeout=30).not_done == set()
+
+    with passing_time(simulation.actors):
+        simulation.threads.start(work)
+        simulation.scheduler.run()
+    assert simulation.clock.monotonic() == 0
+
+
+def test_waits_outside_of_actors_take_real_time(simulation: Simulation) -> None:
+    with passing_time(simulation.actors):
+        assert not threading.Event().wait(0.001)
+        time.sleep(0.001)
+        assert abs(time.time() - real_time()) < 5
+    assert simulation.clock.monotonic() == 0
 
 
 def test_an_actor_that_exits_ends_only_its_own_process(simulation: Simulation) -> None:

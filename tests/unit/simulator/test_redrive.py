@@ -1,10 +1,12 @@
 """Dead-letter queues of the SQS model: redrive policies and message move tasks."""
 
 import json
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
 
+from tarry.simulator.sqs import SqsError
 from tests.facts.platforms.simulator import simulated_platform
 from tests.unit.simulator.account import Account, refused, text
 
@@ -342,5 +344,15 @@ def test_a_completed_move_task_cannot_be_cancelled(account: Account) -> None:
     handle = account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead")})["TaskHandle"]
     with refused("ResourceNotFoundException", "Task does not exist."):
         account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle})
-    with refused("InvalidParameterValue", "Value for parameter TaskHandle is invalid."):
-        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": "nonsense"})
+    fields = json.loads(b64decode(handle))
+    assert (set(fields), fields["sourceArn"]) == ({"taskId", "sourceArn"}, account.sqs.arn("dead"))
+    of_no_task = b64encode(json.dumps({**fields, "taskId": "1"}).encode()).decode()
+    with pytest.raises(SqsError, match=r"^ResourceNotFoundException: Task does not exist\.$") as refusal:
+        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": of_no_task})
+    assert refusal.value.status == 404
+    no_queue = b64encode(json.dumps({**fields, "sourceArn": account.sqs.arn("dead") + "x"}).encode()).decode()
+    with refused("ResourceNotFoundException", "specified for the SourceArn parameter doesn't exist"):
+        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": no_queue})
+    for nonsense in ("nonsense", b64encode(b"[]").decode(), b64encode(b'{"taskId": "1"}').decode(), "%"):
+        with refused("InvalidParameterValue", "Value for parameter TaskHandle is invalid."):
+            account.sqs.call("CancelMessageMoveTask", {"TaskHandle": nonsense})

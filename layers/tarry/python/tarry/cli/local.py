@@ -91,6 +91,24 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             show_default=False,
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="HOST",
+            help="Also answer requests to this host name, such as host.docker.internal; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors",
+            metavar="ORIGIN",
+            help="Let the web pages of this origin use SQS and the other services; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False,
     endpoint_url: Annotated[
         str | None,
@@ -171,6 +189,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.project import template_path
         from tarry.local.runs.keeping import check_keep
         from tarry.local.seeding import read_seed
+        from tarry.simulator.http.admission import admission_of
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
     if with_console:
@@ -188,6 +207,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         watch=watch,
         endpoint_url=endpoint_url,
         port=port,
+        admits=bool(allow_host or cors),
         keep=keep,
         seed=seed,
         with_console=with_console,
@@ -196,6 +216,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
         with refusals():
+            admission = admission_of(allow_host or (), cors or ())
             settings = RunSettings(
                 template_path(template, note),
                 event,
@@ -209,6 +230,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 region=given_region(),
                 endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
                 port=port,
+                admission=admission,
                 watch=watch,
                 give_up_seconds=give_up,
                 verbose=verbose,
@@ -313,6 +335,7 @@ def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
     watch: bool,
     endpoint_url: str | None,
     port: int | None,
+    admits: bool,
     keep: Path | None,
     seed: Path | None,
     with_console: bool,
@@ -326,7 +349,11 @@ def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
     ):
         if is_set and event is None:
             raise typer.BadParameter(f"{name} needs an event: add --event FILE")
-    for is_set, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):
+    for is_set, name in (
+        (endpoint_url, "--endpoint-url"),
+        (port is not None, "--port"),
+        (admits, "--allow-host and --cors"),
+    ):
         if is_set and skip_time:
             raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
     if queues_only and (event is not None or functions):

@@ -1,6 +1,7 @@
 """The local cloud: SQS, other AWS resources, function processes, and the mappings between them."""
 
 import asyncio
+import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,6 +37,8 @@ from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.text import one_line
+
+_log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 1.0
 """The interval at which the SQS model expires messages."""
@@ -199,7 +202,7 @@ async def running(
         scheduler = AsyncioScheduler()
         stack.callback(scheduler.close)
         history = History(lambda: scheduler.now, keep=False)
-        history.listen(on_event)
+        history.listen(partial(show, on_event))
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
@@ -225,6 +228,14 @@ async def running(
         yield cloud
 
 
+def show(on_event: Callable[[HistoryEvent], None], event: HistoryEvent) -> None:
+    """Take an event. A bug of the display must not fail the request to SQS that made the event."""
+    try:
+        on_event(event)
+    except Exception:  # noqa: BLE001 logged
+        _log.exception("a bug in the display of tarry local; the queues are not affected")
+
+
 def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Record an exception of a callback in the history, where the screen shows it."""
     error = context.get("exception")
@@ -244,7 +255,8 @@ async def _sqs(
         return foreign, settings.endpoint_url
     model = Sqs(lambda: scheduler.now, Random(), history, region=plan.template.region)
     try:
-        url = await stack.enter_async_context(serve(model, scheduler, port=settings.port or 0))
+        serving = serve(model, scheduler, port=settings.port or 0, admission=settings.admission)
+        url = await stack.enter_async_context(serving)
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
     return EmbeddedSqs(model, scheduler, queues), url
@@ -265,7 +277,8 @@ def _backing(
     def note(text: str) -> None:
         history.record("noted", text=text, style="yellow")
 
-    return EmbeddedBacking(sqs.model, settings.overrides, plan.template.region, stack, note, invoking)
+    region, admission = plan.template.region, settings.admission
+    return EmbeddedBacking(sqs.model, settings.overrides, region, stack, note, invoking, admission=admission)
 
 
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:

@@ -13,6 +13,7 @@ from tarry.local.project import Note, note_builds, read_project, with_placeholde
 from tarry.local.routing import routed
 from tarry.local.samples import Sample, read_samples
 from tarry.local.seeding import SeedCall, stored_values
+from tarry.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.template import Template, TemplateFunction, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
@@ -43,6 +44,8 @@ class RunSettings:
     endpoint_url: str | None = None
     """The endpoint of another SQS, to use instead of the embedded one."""
     port: int | None = None
+    admission: Admission = LOCAL_ONLY
+    """The callers whose requests are answered."""
     watch: bool = False
     give_up_seconds: float | None = None
     """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""

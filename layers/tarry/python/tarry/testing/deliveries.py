@@ -271,12 +271,17 @@ class MessageCopy:
         """Forget all but the first delivery and the latest ones; return the invocations that are forgotten."""
         forgotten = self.invocations[:-most]
         keys = {invocation.request_id for invocation in forgotten}
-        del self.events[1:-most], self.invocations[:-most], self.deliveries[1:-most], self.changes[:-most]
+        self.forget_receives(most)
+        del self.invocations[:-most]
+        self.log_lines = {key: value[-most:] for key, value in self.log_lines.items() if key not in keys}
+        return forgotten
+
+    def forget_receives(self, most: int) -> None:
+        """Forget all but the first receive and the latest ones, with the changes of its visibility."""
+        del self.events[1:-most], self.deliveries[1:-most], self.changes[:-most]
         self._by_count = {delivery.count: delivery for delivery in self.deliveries}
         handles = {delivery.received.fields.get("receipt_handle") for delivery in self.deliveries}
         self.changes_by_handle = {key: value for key, value in self.changes_by_handle.items() if key[0] in handles}
-        self.log_lines = {key: value[-most:] for key, value in self.log_lines.items() if key not in keys}
-        return forgotten
 
     @property
     def is_fifo(self) -> bool:

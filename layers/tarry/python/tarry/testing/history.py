@@ -206,6 +206,7 @@ class ProjectedHistory(HistoryFacts):
     def _forget_invocations(self, invocations: Iterable[ObservedInvocation]) -> None:
         for invocation in invocations:
             self.invocations.pop(invocation.request_id, None)
+            invocation.copies.clear()  # a message that is kept would keep the others of its batches
 
     def _sent(self, event: HistoryEvent) -> None:
         super()._sent(event)
@@ -267,7 +268,7 @@ class ProjectedHistory(HistoryFacts):
     def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         super()._of_invocation(invocation, event)
         if event.what == "answered":
-            for copy in invocation.copies:
+            for copy in tuple(invocation.copies):  # a step may let the invocation be forgotten
                 if copy.invocations[-1] is invocation:  # else another invocation has it by now
                     copy.steps.answered(event)
 

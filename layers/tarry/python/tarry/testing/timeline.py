@@ -75,6 +75,14 @@ class Timeline:
         """The body of the latest send: a dead letter can be edited and retried."""
         return self.copies[-1].body if self.copies else self.body
 
+    @property
+    def is_in_a_queue(self) -> bool:
+        """Whether a queue holds a copy of it.
+
+        False for a copy that was first seen when it was received: its SQS does not report all that is deleted there.
+        """
+        return any(copy.end is None and copy.sent.what == "sent" for copy in self.copies)
+
     def join(self, copy: MessageCopy) -> None:
         """Add a copy of this message."""
         copy.timeline = self

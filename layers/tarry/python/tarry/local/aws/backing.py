@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tarry.local.aws.services import Invoke
     from tarry.local.functions.variables import Overrides
     from tarry.local.seeding import SeedCall
+    from tarry.simulator.http.admission import Admission
     from tarry.simulator.sqs import Sqs
     from tarry.template import Template, TemplateFunction
     from tarry.testing.moto_relay import Call
@@ -59,6 +60,8 @@ class EmbeddedBacking:
         stack: AsyncExitStack,
         note: Callable[[str], None],
         invoke: Invoke,
+        *,
+        admission: Admission,
     ) -> None:
         loop = asyncio.get_running_loop()
         port = int(model.endpoint_url.rpartition(":")[2]) + 1
@@ -67,7 +70,9 @@ class EmbeddedBacking:
             loop.call_soon_threadsafe(note, text)
 
         self._call = on_loop(model, loop)
-        self._services = Services(self._call, invoke, note_later, sqs_url=model.endpoint_url, port=port)
+        self._services = Services(
+            self._call, invoke, note_later, sqs_url=model.endpoint_url, port=port, admission=admission
+        )
         self.url: str | None = self._services.url
         stack.push_async_callback(loop.run_in_executor, None, self._services.close)
         stack.enter_context(isolated_from_aws(region, self._services.url))  # moto makes boto3 clients itself

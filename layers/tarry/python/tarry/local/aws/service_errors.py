@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qs
@@ -40,12 +41,19 @@ def _body(environ: dict[str, Any]) -> bytes:
     return body
 
 
-def refused(environ: dict[str, Any], respond: Callable[..., Any], code: str, text: str) -> list[bytes]:
-    """Answer with an error in the protocol of the request. SDKs do not retry its status, 501."""
+def refused(
+    environ: dict[str, Any],
+    respond: Callable[..., Any],
+    code: str,
+    text: str,
+    status: HTTPStatus = HTTPStatus.NOT_IMPLEMENTED,
+) -> list[bytes]:
+    """Answer with an error in the protocol of the request. SDKs do not retry its status."""
     service, _ = asked_for(environ)
+    line = f"{status.value} {status.phrase}"
     if environ.get("HTTP_SMITHY_PROTOCOL") == "rpc-v2-cbor":
         kind, body = "application/cbor", cbor({"__type": code, "message": text})
-        respond("501 Not Implemented", [("Content-Type", kind), ("smithy-protocol", "rpc-v2-cbor")])
+        respond(line, [("Content-Type", kind), ("smithy-protocol", "rpc-v2-cbor")])
         return [body]
     if service == "s3" or is_query(environ):
         found = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{escape(text)}</Message></Error>"
@@ -53,9 +61,9 @@ def refused(environ: dict[str, Any], respond: Callable[..., Any], code: str, tex
             found = f"<Response><Errors>{found}</Errors></Response>"
         elif service != "s3":
             found = f"<ErrorResponse>{found}</ErrorResponse>"
-        respond("501 Not Implemented", [("Content-Type", "text/xml")])
+        respond(line, [("Content-Type", "text/xml")])
         return [found.encode()]
-    respond("501 Not Implemented", [("Content-Type", "application/json"), ("x-amzn-ErrorType", code)])
+    respond(line, [("Content-Type", "application/json"), ("x-amzn-ErrorType", code)])
     return [json.dumps({"__type": code, "message": text, "Message": text}).encode()]
 
 

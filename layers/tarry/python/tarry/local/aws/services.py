@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.local.aws.invoking import with_qualifier
 from tarry.local.aws.isolation import HOST
 from tarry.local.aws.service_errors import asked_for, not_there, refused
+from tarry.simulator.http.admission import CORS_HEADERS, LOCAL_ONLY, Admission
 from tarry.testing.moto_relay import relayed
 from tarry.tooling.errors import UsageError
 from tarry.tooling.installation import install_command
@@ -45,6 +46,7 @@ class Services:
         note: Called, in any thread, with a text for the developer.
         sqs_url: The endpoint URL of SQS, for a client that asks for queues here.
         port: The preferred port; a free one if it is in use.
+        admission: The callers that are answered.
         now: The time for moto, in epoch seconds; None for the time of day.
     """
 
@@ -56,12 +58,14 @@ class Services:
         *,
         sqs_url: str | None = None,
         port: int = 0,
+        admission: Admission = LOCAL_ONLY,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._sqs = sqs
         self._invoke = invoke
         self._note = note
         self._sqs_url = sqs_url
+        self._admission = admission
         self._now = now
         self._socket = _listening(port)
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
@@ -120,7 +124,7 @@ class Services:
             if self._is_closed:
                 return
             fd, handler = self._socket.fileno(), _request_handler()
-            self._server = make_server(HOST, 0, self._answer, threaded=True, request_handler=handler, fd=fd)
+            self._server = make_server(HOST, 0, self._admit, threaded=True, request_handler=handler, fd=fd)
         self._server.serve_forever(poll_interval=0.05)
 
     def _moto(self, needed_for: str) -> Wsgi:
@@ -155,6 +159,24 @@ class Services:
         mock_random.seed(None if self._now is None else 0)  # in virtual time each run has the same ids
         self._patches.enter_context(relayed(self._sqs, self._note, self._now))
         return Application(application_of)
+
+    def _admit(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request if its caller is admitted; answer preflights of admitted pages."""
+        from werkzeug.datastructures import EnvironHeaders
+
+        headers = dict(EnvironHeaders(environ))
+        if problem := self._admission.refusal(headers):
+            return refused(environ, respond, "AccessDenied", problem, HTTPStatus.FORBIDDEN)
+        cors = list(self._admission.cors(headers).items())
+        if environ["REQUEST_METHOD"] == "OPTIONS" and "Origin" in headers:
+            respond("204 No Content", cors)
+            return []
+
+        def with_cors(status: str, answered: list[tuple[str, str]], *more: Any) -> Any:
+            own = [(name, value) for name, value in answered if not name.lower().startswith(CORS_HEADERS)]
+            return respond(status, [*own, *cors], *more)  # moto lets every page read its answers
+
+        return self._answer(environ, with_cors)
 
     def _answer(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         assert self._application is not None

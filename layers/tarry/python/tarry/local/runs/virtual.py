@@ -22,6 +22,7 @@ from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, invoke_error
+from tarry.simulator.passing_time import passing_time
 from tarry.simulator.sqs import SqsError
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
@@ -64,6 +65,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         _surroundings(plan.template, sandbox, note) as services,
         ExitStack() as stack,
     ):
+        stack.enter_context(passing_time(sandbox._simulation.actors))  # before handlers import what they wait with
         endless, loops = EndlessFailures(), RecursiveLoops()
         sandbox.history.listen(endless.take)
         sandbox.history.listen(loops.take)

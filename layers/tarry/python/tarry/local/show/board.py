@@ -1,19 +1,23 @@
 """The timelines and stories of the messages of a running cloud, read from its history."""
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from itertools import islice
 
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.simulator.history import HistoryEvent
 from tarry.story.events import Story
+from tarry.testing.deliveries import LEFT
 from tarry.testing.history import ProjectedHistory
 from tarry.testing.stories import story_of
 from tarry.testing.timeline import Timeline, Transition, without_copies
 
 MOST_SETTLED = 500
-"""The number of settled messages that are kept."""
+"""The number of settled messages that are kept after they have left all queues."""
 MOST_RECENT = 200
+OF_RECEIVES = ("received", "visibility_changed")
+MOST_RECEIVES = 10
+"""The number of receives and changes of its visibility that are kept of a message, up to twice as many."""
 SOURCE = "tarry local"
 """The source of a story."""
 MOST_STEPS = 200
@@ -24,7 +28,7 @@ class Board:
     """The timelines of all messages, read from a history event by event.
 
     ``on_step`` is called with a timeline after each step. ``consumed`` are the queues that feed a function.
-    ``forgetful``: settled messages are forgotten after a while, and then merely counted.
+    ``forgetful``: settled messages that are in no queue any more are forgotten after a while, and then merely counted.
     """
 
     def __init__(
@@ -45,12 +49,22 @@ class Board:
         self._history = ProjectedHistory(self._stepped, by_deliveries=True)
         self._recent: OrderedDict[str, Timeline] = OrderedDict()
         self._troubled: OrderedDict[str, Timeline] = OrderedDict()
-        self._settled: deque[Timeline] = deque()
+        self._settled: OrderedDict[str, Timeline] = OrderedDict()
+        """The messages that may be forgotten, the oldest first."""
         self._counted: dict[str, str] = {}
 
     def take(self, event: HistoryEvent) -> None:
         """Note the next event."""
         self._history.take(event)
+        if not self._forgetful:
+            return
+        if event.what in OF_RECEIVES and (copy := self._history.copies.get(event.fields["delivery_id"])) is not None:
+            if len(copy.events) > 2 * MOST_RECEIVES:  # dead letters are inspected again and again, without a step
+                copy.forget_receives(MOST_RECEIVES)
+        elif event.what in LEFT:  # without a step, as with a dead letter that is removed
+            timeline = self._history.find(event.fields["delivery_id"])
+            if timeline is not None and timeline.transitions:
+                self._forget(timeline)
 
     @property
     def messages(self) -> list[MessageTimeline]:
@@ -116,7 +130,8 @@ class Board:
         else:
             _put(self._troubled, timeline)
         if self._forgetful:
-            self._forget(timeline, last)
+            self._history.shorten(timeline, MOST_STEPS)
+            self._forget(timeline)
         if timeline.id not in self.numbers or len(timeline.transitions) > 1:
             self._on_step(self._shown(timeline))
 
@@ -131,16 +146,18 @@ class Board:
         elif (state_before := self._counted.pop(timeline.id, None)) is not None:  # retried from a dead-letter queue
             self.ended[state_before] -= 1
 
-    def _forget(self, timeline: Timeline, last: Transition) -> None:
-        self._history.shorten(timeline, MOST_STEPS)
-        if last.state in FINAL:
-            self._settled.append(timeline)
+    def _forget(self, timeline: Timeline) -> None:
+        """Forget the oldest settled message if this one makes them too many."""
+        if timeline.transitions[-1].state not in FINAL or timeline.is_in_a_queue:
+            self._settled.pop(timeline.id, None)
+            return
+        self._settled[timeline.id] = timeline
+        self._settled.move_to_end(timeline.id)
         if len(self._settled) > MOST_SETTLED:
-            oldest = self._settled.popleft()
-            if oldest.transitions[-1].state in FINAL and oldest not in self._settled:
-                self._history.forget(oldest)
-                for known in (self._recent, self._troubled, self._counted, self.numbers):
-                    known.pop(oldest.id, None)
+            _, oldest = self._settled.popitem(last=False)
+            self._history.forget(oldest)
+            for known in (self._recent, self._troubled, self._counted, self.numbers):
+                known.pop(oldest.id, None)
 
 
 def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:

@@ -60,7 +60,7 @@ def parameters_in(operation: str, body: bytes) -> Parameters:
     shape = service_model().operation_model(operation).input_shape
     assert isinstance(shape, StructureShape)
     parameters = _structure(shape, given)
-    _check_required(shape, parameters)
+    check_required(shape, parameters)
     return parameters
 
 
@@ -68,7 +68,7 @@ def _refuse(constant: str) -> NoReturn:
     raise _unreadable(f"The request is not JSON: {constant} is not a number")
 
 
-def _check_required(shape: StructureShape, parameters: Parameters) -> None:
+def check_required(shape: StructureShape, parameters: Parameters) -> None:
     """Raise `SqsError` if a required parameter is missing, in the request itself or in an entry of a batch."""
     for name in shape.required_members:
         if name not in parameters:

@@ -1,4 +1,4 @@
-"""The HTTP server of the SQS model, which speaks SQS's JSON protocol."""
+"""The HTTP server of the SQS model, which speaks SQS's JSON protocol, and the query protocol of older SDKs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tarry.simulator.http import query
+from tarry.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.simulator.http.long_polls import LongPolls
 from tarry.simulator.http.requests import MAX_BODY_BYTES, only_sqs, operation_in, parameters_in
 from tarry.simulator.recursion import lineage_in
@@ -21,14 +23,16 @@ from tarry.simulator.sqs import SqsError
 from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from tarry.simulator.asyncio_scheduler import AsyncioScheduler
     from tarry.simulator.sqs import Sqs
 
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 CONTENT_TYPE = "application/x-amz-json-1.0"
 READ_AS_JSON = frozenset({CONTENT_TYPE, "application/json"})
-QUERY_PROTOCOL = "application/x-www-form-urlencoded"
+XML = "text/xml"
 OF_ALL_SERVICES = frozenset({"InternalFailure", "SerializationException", "UnknownOperationException"})
 """The errors that are not of SQS's own model."""
 SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
@@ -58,39 +62,36 @@ def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
+def query_success(operation: str, answer: Mapping[str, Any]) -> web.Response:
+    """Return an answer in the query protocol."""
+    return web.Response(text=query.success(operation, answer, os.urandom(16).hex()), content_type=XML)
+
+
+def query_failure(error: SqsError) -> web.Response:
+    """Return an error in the query protocol."""
+    return web.Response(status=error.status, text=query.failure(error, os.urandom(16).hex()), content_type=XML)
+
+
 def service_of(request: web.Request) -> str:
     """Return the service that a request is signed for; empty if it is not signed."""
     scope = SCOPE.search(request.headers.get("Authorization", ""))
     return scope[1] if scope else ""
 
 
-def query_protocol_error(service: str) -> web.Response:
-    """Return the error for a request in the query protocol, in the XML form that an SDK of that protocol reads.
-
-    ``service`` is the one that the request is signed for.
-    """
-    text = (
-        "This SQS supports only the JSON protocol (the header X-Amz-Target names the operation, the Content-Type is "
-        f"{CONTENT_TYPE}), which every AWS SDK and CLI has used since the end of 2023: update yours."
-    )
-    if service not in {"", "sqs"}:
-        text = only_sqs(service)
-    if service == "s3":
-        return web.Response(
-            body=f"<Error><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>",
-            status=400,
-            content_type="text/xml",
-        )
-    error = f"<Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>"
-    body = f"<ErrorResponse>{error}<RequestId>{os.urandom(16).hex()}</RequestId></ErrorResponse>"
-    return web.Response(status=400, text=body, content_type="text/xml")
+def other_service_error(service: str) -> web.Response:
+    """Return the error for a request that is signed for another service, in the XML form that its SDK reads."""
+    error = SqsError("InvalidAction", only_sqs(service))
+    if service != "s3":
+        return query_failure(error)
+    text = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
+    return web.Response(status=error.status, text=text, content_type=XML)
 
 
 def content_type_error(content_type: str) -> web.Response:
     """Return the error for a Content-Type that AWS does not read: XML and 404, to which this one adds a message."""
     text = f"The Content-Type is {content_type}; a request in the JSON protocol has {CONTENT_TYPE}."
     error = f"<UnknownOperationException><Message>{escape(text)}</Message></UnknownOperationException>"
-    return web.Response(status=404, text=error, content_type="text/xml")
+    return web.Response(status=404, text=error, content_type=XML)
 
 
 def too_large() -> web.Response:
@@ -120,7 +121,9 @@ class PortTaken(Exception):
 
 
 @asynccontextmanager
-async def serve(sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: int = 0) -> AsyncIterator[str]:
+async def serve(
+    sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: int = 0, admission: Admission = LOCAL_ONLY
+) -> AsyncIterator[str]:
     """Serve the model on the running loop within the context; yield the endpoint URL.
 
     Args:
@@ -128,11 +131,12 @@ async def serve(sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: i
         scheduler: The scheduler of the running loop.
         host: The address to listen at.
         port: The port to listen at; 0 for a free one.
+        admission: The callers that are answered.
 
     Raises:
         PortTaken: The port is in use or cannot be opened.
     """
-    server = SqsServer(sqs, LongPolls(sqs, scheduler))
+    server = SqsServer(sqs, LongPolls(sqs, scheduler), admission)
     runner = web.AppRunner(
         server.application(),
         access_log=None,
@@ -157,12 +161,13 @@ async def serve(sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: i
 class SqsServer:
     """The HTTP handlers of the SQS model."""
 
-    def __init__(self, sqs: Sqs, long_polls: LongPolls) -> None:
+    def __init__(self, sqs: Sqs, long_polls: LongPolls, admission: Admission) -> None:
         self._sqs = sqs
         self._long_polls = long_polls
+        self._admission = admission
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._admit])
         application.router.add_get("/", self._about)
         application.router.add_get("/queues", self._queues)
         application.router.add_get("/story", self._story)
@@ -170,30 +175,43 @@ class SqsServer:
         application.on_shutdown.append(self._close)
         return application
 
+    @web.middleware
+    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request through if its caller is admitted; answer preflights of admitted pages."""
+        if problem := self._admission.refusal(request.headers):
+            return failure(SqsError("AccessDenied", problem, status=403))
+        is_preflight = request.method == "OPTIONS" and "Origin" in request.headers
+        response = web.Response(status=204) if is_preflight else await handler(request)
+        response.headers.update(self._admission.cors(request.headers))
+        return response
+
     async def _close(self, _: web.Application) -> None:
         self._long_polls.close()
 
     async def _request(self, request: web.Request) -> web.Response:
-        target = request.headers.get("X-Amz-Target")
-        if target is None and request.content_type not in READ_AS_JSON:
-            return query_protocol_error(service_of(request))
+        is_query = "X-Amz-Target" not in request.headers and request.content_type not in READ_AS_JSON
+        if is_query and (service := service_of(request)) not in {"", "sqs"}:
+            return other_service_error(service)
+        fail = query_failure if is_query else failure
         try:
-            operation = operation_in(target or "")
-            if request.content_type == QUERY_PROTOCOL:
-                return query_protocol_error(service_of(request))
+            if is_query:  # not from the URL: a browser asks for an image of any page with a GET
+                fields = query.fields_in(await request.read())
+                operation = query.operation_in(fields)
+                answer = await self._answer(operation, query.parameters_in(operation, fields, request.path), request)
+                return query_success(operation, answer)
+            operation = operation_in(request.headers.get("X-Amz-Target", ""))
             if request.content_type not in READ_AS_JSON:
                 return content_type_error(request.headers.get("Content-Type", "missing"))
-            parameters = parameters_in(operation, await request.read())
-            return success(await self._answer(operation, parameters, request))
+            return success(await self._answer(operation, parameters_in(operation, await request.read()), request))
         except SqsError as error:
-            return failure(error)
+            return fail(error)
         except web.HTTPRequestEntityTooLarge:
             return too_large()
         except web.RequestPayloadError as error:
-            return failure(SqsError("SerializationException", f"The body of the request cannot be read: {error}"))
+            return fail(SqsError("SerializationException", f"The body of the request cannot be read: {error}"))
         except Exception as error:  # noqa: BLE001 logged, and returned in a form that SDKs can read
             _log.exception("a bug in the simulator: a request to SQS failed")
-            return failure(SqsError("InternalFailure", repr(error), sender_fault=False))
+            return fail(SqsError("InternalFailure", repr(error), sender_fault=False))
 
     async def _answer(self, operation: str, parameters: dict[str, Any], request: web.Request) -> dict[str, Any]:
         if operation != "ReceiveMessage":
@@ -203,7 +221,7 @@ class SqsServer:
 
     async def _about(self, request: web.Request) -> web.Response:
         if service := service_of(request):
-            return query_protocol_error(service)
+            return other_service_error(service)
         return web.Response(
             text=f"tarry's local SQS. Give an AWS SDK or CLI the endpoint URL {self._sqs.endpoint_url}\n"
             f"GET /queues lists the queues and their numbers of messages as JSON.\n"

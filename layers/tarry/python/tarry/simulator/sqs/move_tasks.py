@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
 
 from tarry.simulator.sqs.errors import NO_SUCH_QUEUE, SqsError, check_range
 from tarry.support.arn import queue_arn
@@ -138,7 +140,8 @@ class MoveTasks:
         if source in self._running:
             text = "There is already a task running. Only one active task is allowed for a source queue arn at a given "
             raise SqsError("InvalidParameterValue", f"{text}time.")
-        handle = b64encode(f"{len(self._tasks)}:{source}".encode()).decode()
+        task_id = str(uuid5(NAMESPACE_URL, f"{len(self._tasks)} {source}"))
+        handle = b64encode(json.dumps({"taskId": task_id, "sourceArn": source}).encode()).decode()
         task = MoveTask(handle, source, destination or None, per_second, self._now(), queue.depth().ready)
         self._tasks.append(task)
         self._running[source] = task
@@ -153,13 +156,13 @@ class MoveTasks:
     def cancel(self, handle: str) -> int:
         """Cancel a running task; return how many messages it has moved, which stay where they are."""
         try:
-            text, _, source = b64decode(handle, validate=True).decode().partition(":")
-            number = int(text)
-        except (NotBase64, ValueError):
+            fields = json.loads(b64decode(handle, validate=True))
+            _, source = fields["taskId"], str(fields["sourceArn"])
+        except (NotBase64, ValueError, LookupError, TypeError):
             raise SqsError("InvalidParameterValue", "Value for parameter TaskHandle is invalid.") from None
         self._existing(source, "SourceArn")
-        task = self._tasks[number] if 0 <= number < len(self._tasks) else None
-        if task is None or task.handle != handle or task.status != "RUNNING":
+        task = self._running.get(source)
+        if task is None or task.handle != handle:
             raise SqsError("ResourceNotFoundException", "Task does not exist.")
         self._end(task, "CANCELLED")
         return task.moved

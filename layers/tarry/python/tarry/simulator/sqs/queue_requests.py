@@ -83,7 +83,8 @@ class QueueRequests:
         if not asked:
             return {}
         attributes = self._registry.attributes_of(queue)
-        return {"Attributes": {name: value for name, value in attributes.items() if "All" in asked or name in asked}}
+        found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
+        return {"Attributes": found} if found else {}
 
     def _set_attributes(self, request: Request) -> Answer:
         return self._change(self._queue(request), request["Attributes"])

@@ -27,7 +27,8 @@ _CHOICES = {
 }
 _ANY_CASE = ("FifoQueue", "ContentBasedDeduplication")
 _TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
-_FIFO_ONLY = ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
+_FIFO_THROUGHPUT = ("DeduplicationScope", "FifoThroughputLimit")
+_FIFO_ONLY = ("FifoQueue", "ContentBasedDeduplication", *_FIFO_THROUGHPUT)
 
 _DEFAULTS = {
     "DelaySeconds": "0",
@@ -121,6 +122,9 @@ def unknown_attribute(name: str) -> SqsError:
 
 def _check(name: str, value: str, *, fifo: bool) -> None:
     if name in _FIFO_ONLY and not fifo:
+        if name in _FIFO_THROUGHPUT:
+            text = f"You can specify the {name} only when FifoQueue is set to true."
+            raise SqsError("InvalidAttributeName", text)
         raise unknown_attribute(name)
     if name in _RANGES:
         minimum, maximum = _RANGES[name]
