@@ -27,8 +27,6 @@ from tests.simulation.rules import answers_come_in_time
 SEEDS = [*range(250), 287, 316]
 """The last two meet rare situations: a lost lease, and a visibility change that comes too late. `make simulate` runs
 thousands of seeds."""
-UNMENDED = ("slow-tables", "slow-hooks", "own-steps", "extended-leases")
-"""The mixes of which some seeds still break rules."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,7 +38,7 @@ def test_no_seed_breaks_a_rule_and_every_situation_occurs() -> None:
     assert situations.missing(situations.total(result.met for result in results)) == []
 
 
-@pytest.mark.parametrize("mix", [name for name in MIXES if name not in UNMENDED])
+@pytest.mark.parametrize("mix", MIXES)
 def test_no_seed_of_a_mix_breaks_a_rule(mix: str) -> None:
     bad = [result.text for result in map(partial(judge_quietly, mixes=[mix]), range(6)) if result.text]
     assert not bad, "\n".join(bad)
