@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tarry import (
+    Batch,
     ConfigurationError,
     DeadLetter,
     DropMessage,
@@ -18,6 +19,7 @@ from tarry import (
     Outcome,
     RetryInPlace,
     SendAgain,
+    batch_consumer,
     consumer,
 )
 from tarry.testing import Sandbox
@@ -557,3 +559,17 @@ def test_a_sandbox_that_allows_the_loop_has_no_line_about_many_copies(
     sandbox.run()
     assert len(lines(caplog, "many_hops")) == warnings
     assert len(sandbox.messages("orders-dlq")) == 1
+
+
+def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC E5. A batch cannot run again in part; the other messages are not affected."""
+
+    @batch_consumer(on_failure=[lambda failure, next_step: Outcome.again(0)])
+    def handler(batch: Batch) -> None:
+        batch[0].fail(ValueError())
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 900}
+    [line] = lines(caplog, "step_failed")
+    assert (field(line, "message_id"), "Return Outcome.retry()" in field(line, "text")) == ("m0", True)
