@@ -28,8 +28,8 @@ def section(results: dict[str, list[Row]], versions: Sequence[str]) -> Iterator[
     yield ""
     yield from prose(
         "The first failure of a process loads boto3 with one client, and looks up the source queue. A "
-        "process in which no message fails never does: that is the reason for the difference to the "
-        "backoff by hand, which loads boto3 in any case."
+        "process with 512 MB or more in which no message fails never does: that is the reason for the "
+        "difference to the backoff by hand, which loads boto3 in any case."
     )
     yield ""
     yield from prose(

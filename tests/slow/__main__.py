@@ -10,23 +10,27 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
+from tarry.lint.rules.timeouts import QUARTER_MB, smallest_timeout
 from tests.acceptance.runtime import ROOT, link_packages
-from tests.slow.hanging import WAYS, Case, Ending, play
+from tests.slow.hanging import WAYS, Case, Ending, memory_mb, play
 from tests.slow.share import prefer, shares
 
 TIMEOUTS = 2, 3, 6, 30
-SHARES = {"1": 1.0, "1/4": 1 / 4, "1/14": 1 / 14}
+SHARES = {"1": 1.0, "0.29": 0.29, "1/4": 1 / 4, "1/14": 1 / 14}
+"""0.29 is the smallest function that loads boto3 when a message has failed (513 MB)."""
 STARTS = "cold", "warm", "crashed"
-AT_ONCE = {1.0: 2, 1 / 4: 4, 1 / 14: 8}
+OF_CRASHED = "sync", "batch"
+"""The ways to run that are played after a crash, which is about the start of the process."""
+AT_ONCE = {1.0: 2, 0.29: 4, 1 / 4: 4, 1 / 14: 8}
 """The number of functions that run at once, by their share of a core."""
-LONG_SECONDS, LONG_AT_ONCE, APART_SECONDS = 10, 15, 2
+LONG_SECONDS, LONG_AT_ONCE, APART_SECONDS = 10, 30, 1
 """Functions with a longer timeout mostly wait: more of them run at once, but begin apart from each other."""
 TRIES = 3
 """A run on a machine that was too busy is repeated."""
 
 
 def main() -> int:
-    """Play all cases and print a line for each; return 0 if all are good that the documentation promises, else 1."""
+    """Play all cases and print a line for each: ``-`` for one that fails below the smallest timeout, else ``FAIL``."""
     parser = argparse.ArgumentParser(prog="python -m tests.slow", description=__doc__)
     parser.add_argument("--timeouts", type=int, nargs="*", default=TIMEOUTS)
     parser.add_argument("--shares", nargs="*", default=list(SHARES), choices=list(SHARES))
@@ -38,7 +42,7 @@ def main() -> int:
     cases = [
         Case(timeout, SHARES[share], way, start)
         for timeout, share, way, start in product(options.timeouts, options.shares, options.ways, options.starts)
-        if start != "crashed" or SHARES[share] < 1
+        if start != "crashed" or (SHARES[share] < 1 and way in OF_CRASHED)
     ]
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, shares() as limits:
@@ -58,12 +62,20 @@ def main() -> int:
                 list(threads.map(run, *zip(*enumerate(of_group), strict=True)))
         for case in cases:
             ending = endings[case]
-            print(f"{'ok  ' if ending.is_good else 'FAIL'}  {case}  {ending}", flush=True)
+            verdict = "ok  " if ending.is_good else "FAIL" if is_promised(case) else "-   "
+            print(f"{verdict}  {case}  {ending}", flush=True)
             if options.log:
                 print(ending.log)
     good = sum(each.is_good for each in endings.values())
     print(f"{good} of {len(cases)} are dead-lettered with their record, in {time.monotonic() - began:.0f} s")
-    return int(good < len(cases))
+    return int(not all(ending.is_good for case, ending in endings.items() if is_promised(case)))
+
+
+def is_promised(case: Case) -> bool:
+    """Return whether the timeout is at least the smallest one of docs/guides/timeouts.md."""
+    if case.start == "crashed":
+        return case.timeout >= (6 if memory_mb(case.share) >= QUARTER_MB else 10)
+    return case.timeout >= smallest_timeout(memory_mb(case.share))
 
 
 def groups(cases: Sequence[Case]) -> Iterator[tuple[list[Case], int, float]]:

@@ -46,13 +46,17 @@ class Deadline:
     ) -> None:
         self.ends_at = ends_at
         """When Lambda kills the process; infinite if it never does."""
-        self.timeout = timeout
-        self.keep(wanted, began_with)
+        share = began_with * MARGIN_SHARE
+        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
+        """The seconds kept for settling: ``wanted`` (`reserve`), or less in a short invocation."""
         self.owed = 0.0
         """The seconds kept in addition for settling the messages that have failed so far."""
         self.ending = self.most_ending = 0.0
         """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
         that they may become."""
+        self.timeout = timeout
+        self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
+        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
         self._longest = 0.0
         self._began_with = began_with
         self.checked_at = -math.inf
@@ -64,14 +68,6 @@ class Deadline:
     """The seconds that the user's hooks have taken."""
     hook_share = 1.0
     """The largest share of the time left for one hook: less than 1 if async handlers wait for it."""
-
-    def keep(self, wanted: float, began_with: float) -> None:
-        """Keep ``wanted`` seconds for settling (`reserve`), or less in a short invocation."""
-        share = began_with * MARGIN_SHARE
-        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
-        """The seconds kept for settling."""
-        self.is_timeout_cut = self.timeout is not None and self.timeout > began_with - self.margin
-        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
 
     @property
     def interrupt_at(self) -> float:

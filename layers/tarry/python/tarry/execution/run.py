@@ -181,8 +181,10 @@ class Run:
         """Wait for what `fetch_facts` fetches, before any message runs; what takes too long is fetched meanwhile."""
         for ended in self._fetching:
             ended.wait(max(0.0, self._fetch_until - self.monotonic()))
-        if self._fetching:
-            self.deadline.keep(reserve(self.invocation.world), self.invocation.began_with)  # the client is made by now
+        if self._fetching:  # the client is made by now, so less time must be kept for settling
+            invocation, wanted = self.invocation, reserve(self.invocation.world)
+            self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, self.handling.timeout)
+            self.watch = Watch(self.deadline, self.monotonic)
 
     def log_failure(self, error: BaseException) -> None:
         """Log a defect of tarry, after which the runner releases the messages that have not started."""

@@ -67,8 +67,6 @@ class Verdicts:
         """Decide on all remaining messages; no handler runs any more."""
         self.outcomes.settle_here()
         self.outcomes.end_claims()
-        if self.awaiting.messages:
-            self.outcomes.settlement.load()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
 
@@ -260,6 +258,8 @@ class Verdicts:
     def next_rerun(self) -> Rerun | None:
         """Return the next message to run again, when all others have run."""
         self.outcomes.collect_claims()
+        if self.awaiting.messages and self.outcomes.may_block:
+            self.outcomes.settlement.load()
         while True:
             while not self._reruns and self.awaiting.messages:
                 self._go_on(self.awaiting.messages.popleft())

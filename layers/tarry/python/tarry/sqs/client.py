@@ -30,7 +30,7 @@ READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2
 """The part of the time left that is reserved for returning the response."""
-LOADING_ANSWER_SECONDS = max(0.4, 0.06 / CORE_SHARE)
+LOADING_ANSWER_SECONDS = max(0.4, 0.15 / CORE_SHARE)
 """The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
 LOADING_SHARE = 1 / 3
 """The share of the time left for requests while boto3 is not imported yet, as it never is after a crash."""

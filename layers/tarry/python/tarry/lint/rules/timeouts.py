@@ -7,9 +7,13 @@ from tarry.lint.finding import Finding, SafeChange
 
 SHORT_TIMEOUT = "W9034"
 SMALLEST_SECONDS = 2
-"""The shortest ``Timeout`` with which a message whose handler hangs is settled (docs/guides/timeouts.md)."""
 QUARTER_MB, SMALLEST_BELOW_A_QUARTER_SECONDS = 442, 3
-"""The same for a function with less than a quarter of a core."""
+"""A function with less memory than this has less than a quarter of a core (docs/guides/timeouts.md)."""
+
+
+def smallest_timeout(memory_mb: int) -> int:
+    """Return the shortest ``Timeout`` with which a message whose handler hangs is settled, in seconds."""
+    return SMALLEST_SECONDS if memory_mb >= QUARTER_MB else SMALLEST_BELOW_A_QUARTER_SECONDS
 
 
 def short_timeout(function: CheckedFunction) -> Iterator[Finding]:
@@ -17,8 +21,7 @@ def short_timeout(function: CheckedFunction) -> Iterator[Finding]:
     timeout, memory = function.timeout_seconds, function.memory_mb
     if function.code is None or timeout is None or memory is None:
         return
-    smallest = SMALLEST_SECONDS if memory >= QUARTER_MB else SMALLEST_BELOW_A_QUARTER_SECONDS
-    if timeout < smallest:
+    if timeout < (smallest := smallest_timeout(memory)):
         text = (
             f"{function.name} has a Timeout of {timeout} s and {memory} MB: if its handler hangs, there is no time to "
             "settle the message, and SQS moves it to the dead-letter queue without a failure record. Set:"
