@@ -892,8 +892,6 @@ def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadl
     sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
     sandbox.connect(handler, "orders.fifo", timeout=6)
     sandbox.send("orders.fifo", "a", group_id="a")
-    report = sandbox.run(check=False)  # the message is only reported as failed: its delay is not set
-    events = [event.what for event in report.events]
+    events = [event.what for event in sandbox.run().events]
     assert events.count("handler_called") == events.count("handler_returned")
-    assert len(lines(caplog, "out_of_time")) == 1
     assert len(sandbox.messages("dead.fifo")) == 1

@@ -283,10 +283,11 @@ class Verdicts:
 
 def _free_frames(decided: Decision | Failure, *errors: object) -> None:
     """Free the frames of the errors that led to a decision, but those of a failure, which its steps may still show."""
+    of_failure = None if isinstance(decided, Decision) else decided.error
     for error in errors:
-        if not is_a(error, BaseException):
+        if error is None or error is of_failure or not is_a(error, BaseException):
             continue
-        if isinstance(decided, Decision):
+        if of_failure is None:
             drop_tracebacks(error)
-        elif error is not decided.error:  # it may be the cause, whose traceback stays
+        else:  # it may lead to the cause, whose traceback stays
             BaseException.with_traceback(error, None)

@@ -58,7 +58,7 @@ def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
             continue
         if invocation.struck("ChangeMessageVisibility", "ChangeMessageVisibilityBatch"):
             continue  # one of them may arrive late
-        ends_at = delivery.lease_ends_at
+        ends_at = min(delivery.lease_ends_at, known_end(delivery, history))
         for event in changes:
             is_shorter = event.fields["visible_until"] < min(ends_at, _longest(delivery)) - ROUNDING_SECONDS
             if is_shorter and any(_is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
