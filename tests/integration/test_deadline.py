@@ -1,5 +1,8 @@
 """The deadline: messages that start before it, and messages that are released."""
 
+import math
+import signal
+import sys
 from typing import Any
 
 import pytest
@@ -45,6 +48,26 @@ def test_a_warning_names_the_batch_size_that_would_have_fitted(caplog: pytest.Lo
     assert line.levelname == "WARNING"
     assert "6 of 10 messages were not started" in field(line, "text")
     assert "BatchSize of 4 would have fitted" in field(line, "text")
+
+
+class ContextOf:
+    def __init__(self, milliseconds: object) -> None:
+        self.get_remaining_time_in_millis = lambda: milliseconds
+
+
+LONG = [10**15, sys.maxsize, 10**400, math.inf, math.nan, None, "30000"]
+
+
+@pytest.mark.parametrize("milliseconds", LONG, ids=lambda value: f"{value!s:.20}")
+@pytest.mark.parametrize("way", [{}, {"concurrency": 2}], ids=["one by one", "threads"])
+def test_a_remaining_time_beyond_any_timer_is_no_deadline(milliseconds: object, way: dict[str, Any]) -> None:
+    """SPEC I2. A context of a test may say it; the signal handler of the alarm is not left behind."""
+    before, ran = signal.getsignal(signal.SIGALRM), list[str]()
+    with orders():
+        handler = consumer_that_takes(0, ran, **way)
+        assert failed(handler(batch_of(2), ContextOf(milliseconds))) == []
+    assert ran == ["m0", "m1"]
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 class SlowClock(TestClock):

@@ -6,6 +6,7 @@ the remaining time of a timer is compared with the time that has passed.
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -164,6 +165,16 @@ def test_a_timer_of_the_user_that_expires_meanwhile_fires_at_once() -> None:  # 
     while not received and time.monotonic() < ends_at:
         time.sleep(0.001)
     assert received == [signal.SIGALRM]
+
+
+@pytest.mark.parametrize("seconds", [1e12, sys.maxsize, -1.0])
+def test_any_time_can_be_waited_for(seconds: float, stop: StopOnce) -> None:
+    """The operating system refuses a timer beyond its range; the callback is called early, and then again."""
+    before = signal.getsignal(signal.SIGALRM)
+    interruption = interrupt(seconds, stop)
+    signal.raise_signal(signal.SIGALRM)
+    interruption.cancel()
+    assert signal.getsignal(signal.SIGALRM) is before
 
 
 def test_a_signal_handler_set_meanwhile_stays() -> None:

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         async def extend_async(self, delivery: Any, seconds: Any) -> None: ...
 
 
+LONGEST_SECONDS = 1e6
+"""A longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)."""
 NO_RECORDS: Mapping[str, dict[str, Any]] = {}
 
 
@@ -206,7 +208,8 @@ class Invocation:
 
 def _seconds_left(context: Any) -> float:
     try:
-        milliseconds = context.get_remaining_time_in_millis()
+        seconds: Any = context.get_remaining_time_in_millis() / 1000
     except Exception:  # noqa: BLE001 a test may pass None, or a context without a working method
         return math.inf
-    return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else math.inf
+    # "for ever", as a context of a test says with sys.maxsize or NaN, is more than the clocks and timers can count
+    return seconds if type(seconds) is float and seconds < LONGEST_SECONDS else math.inf
