@@ -168,3 +168,20 @@ def test_a_local_retry_without_time_is_not_made() -> None:  # SPEC I2, I5
     with orders():
         assert failed(handler(batch_of(1), Context(remaining=30))) == ["m0"]
     assert ran == ["m0"] * 3
+
+
+def test_a_local_retry_for_which_other_messages_leave_no_reserve_goes_to_the_next_failure_step() -> None:
+    """SPEC I5. Two seconds are kept for the run and its settlement; there were enough when its step was asked."""
+    ran: list[str] = []
+
+    @consumer(on_failure=[LocalRetry(1, delay=5), RetryInPlace()], backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        ran.append(message.id)
+        if message.id == "m0":
+            raise ValueError
+        current().clock.sleep(23.5)
+
+    with orders() as wire:
+        assert failed(handler(batch_of(2), Context(remaining=30))) == ["m0"]
+    assert ran == ["m0", "m1"]
+    assert wire.visibilities() == {"handle-m0": 37}

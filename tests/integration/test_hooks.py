@@ -1,5 +1,6 @@
 """The user's hooks that hang, recurse or fork: the answer comes in time, and only their own message is affected."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,6 @@ import pytest
 
 from tarry import (
     Batch,
-    Consumer,
     DeadLetter,
     Failure,
     LocalRetry,
@@ -22,6 +22,9 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, failed
+from tests.wire import Queue, RunningClock, Wire
 
 Does = Callable[[], None]
 
@@ -103,7 +106,7 @@ async def work_in_a_batch_async(batch: Batch) -> None:
     work_in_a_batch(batch)
 
 
-WAYS: dict[str, Callable[..., Consumer[Any]]] = {
+WAYS: dict[str, Any] = {
     "one by one": lambda **settings: consumer(**settings)(work),
     "threads": lambda **settings: consumer(concurrency=3, **settings)(work),
     "tasks": lambda **settings: consumer(concurrency=3, **settings)(work_async),
@@ -112,8 +115,9 @@ WAYS: dict[str, Callable[..., Consumer[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "queue"), [*((way, "orders") for way in WAYS), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
+)
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
     name: str, way: str, queue: str, sandbox: Sandbox
@@ -154,3 +158,82 @@ def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_even
     report = sandbox.run(for_=12)
     assert report.count(State.COMMITTED) == 2
     assert [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"] == ["returned"]
+
+
+SECRET = "card 4111"
+
+
+def refuses(make: Callable[[], BaseException]) -> Callable[[Any], Any]:
+    def redact(_: Any) -> Any:
+        raise make()
+
+    return redact
+
+
+def recurses(given: Any) -> Any:
+    return recurses(given)
+
+
+REDACTS = {
+    "raises": refuses(lambda: ValueError(SECRET)),
+    "exits": refuses(lambda: SystemExit(SECRET)),
+    "recurses": recurses,
+    "hangs": lambda _: current().clock.sleep(20_000),
+    "answers rubbish": lambda _: [SECRET],
+}
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("name", REDACTS)
+def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
+    name: str, queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I7, F3
+    @consumer(
+        max_attempts=1,
+        on_failure=[RetryInPlace(), DeadLetter(redact=REDACTS[name], enrich=lambda _: {"card": SECRET})],
+        log=LogOptions(redact=REDACTS[name]),
+    )
+    def handler(message: Message) -> None:
+        raise LookupError(SECRET)
+
+    sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
+    sandbox.connect(handler, queue, timeout=4)
+    stable_id = sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
+    sandbox.run(for_=10)
+    [dead] = sandbox.messages("orders-dlq" + queue[6:])
+    assert dead.failure is not None
+    assert (dead.id, dead.failure.reason, dead.failure.type) == (stable_id, "exhausted", "LookupError")
+    assert (dead.failure.message, dead.failure.traceback, dead.failure.extra) == (None, None, None)
+    assert SECRET not in repr([vars(line) for line in caplog.records])
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
+def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
+    in_thread: bool, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I7
+    gate, answers, began = threading.Event(), list[Any](), list[str]()
+
+    def retry_when(failure: Failure) -> bool:
+        began.append(failure.message.id)
+        if failure.message.id == "m0":
+            gate.wait(30)
+        return True
+
+    handler = consumer(retry_when=retry_when)(lambda message: 1 / 0)
+
+    def invoke() -> None:
+        with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock(lambda: bool(began))):
+            answers.append(failed(handler(batch_of(2), Context(0.6))))
+
+    if in_thread:
+        thread = threading.Thread(target=invoke)
+        thread.start()
+        thread.join()
+    else:
+        invoke()
+    assert not gate.is_set()
+    gate.set()
+    assert answers == [["m0", "m1"]]
+    assert began == ["m0", "m1"]
+    [line] = lines(caplog, "retry_when_failed")
+    assert "HookTimeout: retry_when still ran after" in field(line, "error")

@@ -122,3 +122,25 @@ def test_a_verdict_with_an_error_is_recorded_as_a_failure(sandbox: Sandbox) -> N
     sandbox.send("orders", "1")
     sandbox.run()
     assert [event.fields["verdict"] for event in sandbox.history.events if event.what == "verdict"] == ["fail"]
+
+
+def test_a_short_delay_is_set_while_another_message_waits_for_its_local_retry(sandbox: Sandbox) -> None:  # SPEC C11, I5
+    ran: list[tuple[str, int]] = []
+
+    @consumer(on_failure=[LocalRetry(1, delay=15), RetryInPlace()])
+    def handler(message: Message) -> None:
+        ran.append((message.body, round(current().clock.time() - began)))
+        if message.attempt > 1 or len(ran) > 2:
+            return
+        if message.body == "local":
+            raise ValueError
+        message.retry(3)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=30, batch_size=2, window=1)
+    began = sandbox.now
+    for body in ("local", "short"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    assert [body for body, _ in ran] == ["local", "short", "short", "local"]
+    assert ran[2][1] < 10
