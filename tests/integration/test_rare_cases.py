@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, LeaseLost, Message, batch_consumer, consumer
+from tarry import Batch, Fixed, LeaseLost, Message, batch_consumer, consumer
 from tarry.consumer import LazyExtending
 from tarry.delivery import Delivery
 from tarry.execution.verdicts import Verdicts
@@ -19,6 +19,7 @@ from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.testing import Sandbox
 from tarry.visibility.changes import VisibilityChange, extend_leases
+from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
@@ -174,3 +175,30 @@ def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(
     assert len(failed(handler(batch_of(2), Context()))) == 2
     [request] = wire.sent(CHANGE_VISIBILITY)
     assert len(request.entries) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "settings"),
+    [
+        ("tarry.sqs.acks.Acks", "close", {"ack": "eager"}),
+        ("tarry.execution.outcomes.Outcomes", "stop", {}),
+        ("tarry.observing.reports.Observing", "call", {"on_outcome": lambda message, outcome: None}),
+        ("tarry.invocation.Invocation", "clear", {}),
+    ],
+)
+def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(
+    module: str, step: str, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC A2, A3
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    @consumer(backoff=Fixed(60), **settings)
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            raise ValueError
+
+    monkeypatch.setattr(f"{module}.{step}", fails)
+    with Wire(queues={"orders": Queue()}):
+        assert failed(handler(batch_of(3), Context())) == ["m1"]
+    [line] = lines(caplog, "runtime_failed")
+    assert field(line, "error") == "MemoryError"
