@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import (
+    Batch,
     ConfigurationError,
     DeadLetter,
     DropMessage,
@@ -16,6 +17,7 @@ from tarry import (
     Outcome,
     RetryInPlace,
     SendAgain,
+    batch_consumer,
     consumer,
 )
 from tarry.testing import Sandbox
@@ -407,3 +409,17 @@ def test_the_history_contains_a_delay_that_a_copy_waits() -> None:  # DESIGN 3, 
         handler(batch_of(1), Context())
     assert [entry["delay"] for entry in wire.envelopes()[0]["history"]] == [43_200]
     assert json.loads(json.dumps(wire.envelopes()[0]["due"])) == 1_800_043_200
+
+
+def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC E5. A batch cannot run again in part; the other messages are not affected."""
+
+    @batch_consumer(on_failure=[lambda failure, next_step: Outcome.again(0)])
+    def handler(batch: Batch) -> None:
+        batch[0].fail(ValueError())
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 900}
+    [line] = lines(caplog, "step_failed")
+    assert (field(line, "message_id"), "Return Outcome.retry()" in field(line, "text")) == ("m0", True)

@@ -232,7 +232,11 @@ class Verdicts:
             if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
                 self.outcomes.reopen(decision)
                 return Rerun(decision.failure or failure, decision.outcome.delay or 0)
-            # A batch cannot run again in part; a message must not if it has a verdict, or a thread still runs it.
+            text = (
+                "A failure step returned Outcome.again(), but a message of a batch handler, one with a verdict, or one "
+                "that would expire cannot run again in this delivery. It stays in its queue. Return Outcome.retry()."
+            )
+            self._handling.log.problem("step_failed", text, delivery)
             decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
         self.outcomes.note(decision, early=early)
         return None
