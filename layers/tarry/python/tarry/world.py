@@ -204,7 +204,9 @@ class Alarm:
         self._before = _signal.signal(_signal.SIGALRM, handler)
         self._handler: Callable[[int, FrameType | None], None] | None = handler
         self._rings_at = now + seconds
-        self._left = _set_timer(seconds)
+        if not SHORTEST_TIMER_SECONDS <= seconds <= LONGEST_TIMER_SECONDS:  # here, since a call of `_set_timer` costs
+            seconds = _within_range(seconds)
+        self._left: tuple[float, float] = _signal.setitimer(_signal.ITIMER_REAL, seconds)
 
     def renew(self) -> None:
         handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
@@ -249,9 +251,11 @@ class Alarm:
 
 def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
     """Start the timer, at once for a time that has passed; return its previous setting."""
-    if not SHORTEST_TIMER_SECONDS <= seconds <= LONGEST_TIMER_SECONDS:
-        seconds = SHORTEST_TIMER_SECONDS if seconds < SHORTEST_TIMER_SECONDS else LONGEST_TIMER_SECONDS
-    return _signal.setitimer(_signal.ITIMER_REAL, seconds, interval)  # type: ignore[no-any-return]
+    return _signal.setitimer(_signal.ITIMER_REAL, _within_range(seconds), interval)  # type: ignore[no-any-return]
+
+
+def _within_range(seconds: float) -> float:
+    return min(max(seconds, SHORTEST_TIMER_SECONDS), LONGEST_TIMER_SECONDS)
 
 
 _real_threads = RealThreads()
