@@ -215,15 +215,13 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
 
     def retry_when(failure: Failure) -> bool:
         began.append(failure.message.id)
-        if failure.message.id == "m0":
-            gate.wait(30)
-        return True
+        return gate.wait(30)
 
     handler = consumer(retry_when=retry_when)(lambda message: 1 / 0)
 
     def invoke() -> None:
         with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock(lambda: bool(began))):
-            answers.append(failed(handler(batch_of(2), Context(0.6))))
+            answers.append(failed(handler(batch_of(1), Context(0.6))))
 
     if in_thread:
         thread = threading.Thread(target=invoke)
@@ -233,7 +231,6 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
         invoke()
     assert not gate.is_set()
     gate.set()
-    assert answers == [["m0", "m1"]]
-    assert began == ["m0", "m1"]
+    assert (answers, began) == ([["m0"]], ["m0"])
     [line] = lines(caplog, "retry_when_failed")
     assert "HookTimeout: retry_when still ran after" in field(line, "error")
