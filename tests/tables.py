@@ -120,7 +120,7 @@ class SlowTable(BasePersistenceLayer):
     """A table in memory. A request takes virtual time, and is applied when half of it is over."""
 
     def __init__(self, seconds: Seconds = 0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seconds: Seconds = seconds
         self.items: dict[str, DataRecord] = {}
         self.requests: Counter[str] = Counter()
