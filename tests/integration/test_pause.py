@@ -72,7 +72,8 @@ class Shop:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, [*arguments])
+    place = () if {"--endpoint-url", "--stack"} & {*arguments} else ("--aws",)
+    return CliRunner().invoke(app, [*arguments, *place])
 
 
 @pytest.fixture
@@ -91,8 +92,8 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
         "orders -> handler: Enabled -> Disabled\norders -> other: Enabled -> Disabled\n",
     )
     assert result.stderr == (
-        "AWS account 123456789012, region us-east-1\n"
-        "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders\n"
+        "AWS 123456789012 us-east-1\n"
+        "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders --aws\n"
     )
     assert shop.states()["refunds", "handler"] == "Enabled"
     result = run("pause", "handler", "--json")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tarry import failed
 from tarry.cli.errors import note
 from tarry.cli.failed.prompts import confirms
-from tarry.cli.failed.removing import say_where
 from tarry.envelope.attribute import timestamp
 from tarry.failed.moving import destination
 from tarry.failed.pacing import STEP_SECONDS
@@ -34,8 +33,6 @@ def move(
     code = 0
     routes = [failed.Routes(queue, to, run.targets.known) for queue in run.queues]
     targets = [destination(each) for each in routes]  # all are known before the first task starts
-    if not settings.dry_run:
-        say_where(run)
     for each, target in zip(routes, targets, strict=True):
         queue, earlier = each.queue, failed.last_move(each.queue)
         is_running = earlier is not None and earlier.is_running

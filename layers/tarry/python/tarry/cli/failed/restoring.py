@@ -7,17 +7,16 @@ import typer
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
-from tarry.cli.failed.removing import say_where
 from tarry.cli.failed.session import session
 from tarry.cli.failed.targets import TargetOptions
-from tarry.cli.options import AsJson, Audit, EndpointUrl, Profile, Region
+from tarry.cli.options import AsJson, Audit, Aws, EndpointUrl, Force, Local, Profile, Region
 from tarry.tooling.errors import UsageError
 
 RESTORE_EXAMPLE = """\
 tarry failed restore removed.jsonl --queue orders-dlq"""
 
 
-def restore(  # noqa: PLR0917 the options of the command
+def restore(  # noqa: PLR0913, PLR0917 the options of the command
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive that tarry failed remove has written.")],
     queue: Annotated[
         str,
@@ -26,6 +25,9 @@ def restore(  # noqa: PLR0917 the options of the command
         ),
     ],
     as_json: AsJson = False,
+    force: Force = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -45,11 +47,10 @@ def restore(  # noqa: PLR0917 the options of the command
                 pass
         except OSError as error:
             raise UsageError(f"the archive {file} cannot be read: {error.strerror}") from error
-    where = TargetOptions(queue=queue, endpoint_url=endpoint_url, region=region, profile=profile)
-    with session(where) as run:
+    where = TargetOptions(queue=queue, endpoint_url=endpoint_url, region=region, profile=profile, local=local, aws=aws)
+    with session(where, action="Restore", force=force) as run:
         run.begin_audit(audit, "failed restore", archive=str(file.resolve()))
         report = run.report("restored", "failed", "skipped", as_json=as_json, shows_all=False)
-        say_where(run)
         for result in failed.restore(file, run.queues[0], stop=run.should_stop):
             report.add(result)
         if run.stopping():
