@@ -8,6 +8,7 @@ import pytest
 
 from tarry import Fixed, LeaseLost, Message, consumer
 from tarry.testing import Sandbox
+from tests.loglines import field
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -26,7 +27,7 @@ def extending(seconds: Any, then: Callable[[Message], None] = lambda _: None) ->
     return handler
 
 
-@pytest.mark.parametrize(("seconds", "asked"), [(300, 300), (0.5, 1), (timedelta(minutes=2), 120), (43_200, 43_199)])
+@pytest.mark.parametrize(("seconds", "asked"), [(300, 300), (60.5, 61), (timedelta(minutes=2), 120), (43_200, 43_199)])
 def test_extend_sets_the_visibility_timeout_counted_from_now(seconds: Any, asked: int) -> None:  # SPEC I6
     with orders() as wire:
         assert failed(extending(seconds)(event(record()), Context(900))) == []
@@ -41,7 +42,52 @@ def test_extend_never_shortens_a_lease() -> None:  # SPEC I6
 
     with orders() as wire:
         handler(event(record()), Context(900))
-    assert [request.entries[0]["VisibilityTimeout"] for request in wire.requests] == [500, 500]
+    changes = wire.sent("ChangeMessageVisibilityBatch")
+    assert [request.entries[0]["VisibilityTimeout"] for request in changes] == [500, 500]
+    assert len(wire.sent("GetQueueAttributes")) == 1
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_short_extension_does_not_bring_the_message_back_early(sandbox: Sandbox, queue: str) -> None:  # SPEC I6
+    runs: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        runs.append(sandbox.elapsed)
+        sandbox.sleep(10)
+        message.extend(5)
+        sandbox.sleep(30)
+
+    sandbox.queue(queue, dead_letter="dead.fifo" if queue.endswith(".fifo") else "dead", visibility_timeout=60)
+    sandbox.connect(handler, queue, timeout=50)
+    sandbox.send(queue, "{}", group_id="a")
+    sandbox.run()
+    assert len(runs) == 1
+
+
+def test_the_messages_of_the_group_keep_their_own_leases(sandbox: Sandbox) -> None:  # SPEC I6, H1
+    runs: list[str] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        runs.append(message.body)
+        sandbox.sleep(10)
+        message.extend(5)
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
+    sandbox.connect(handler, "orders.fifo", timeout=50)
+    for body in "abc":
+        sandbox.send("orders.fifo", body, group_id="a")
+    sandbox.run()
+    assert runs == ["a", "b", "c"]
+
+
+def test_without_the_visibility_timeout_extend_asks_for_the_time_left(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC I6: the queue's visibility timeout is at least as long as the function's timeout."""
+    with orders(fails={"GetQueueAttributes": client_error("AccessDenied", "no")}) as wire:
+        extending(5)(event(record()), Context(20))
+    assert wire.visibilities() == {"handle-m1": 20}
+    assert [field(line, "event") for line in caplog.records] == ["missing_permission"]
 
 
 def test_on_fifo_extend_includes_the_later_messages_of_the_group() -> None:  # SPEC I6, H1
@@ -126,7 +172,7 @@ def lease_lost_text(handler: Any, batch: Any, wire: Wire) -> str:
 def test_a_message_whose_receipt_handle_is_refused_has_lost_its_lease_and_is_only_reported() -> None:  # SPEC I6, E6
     wire = orders(refuses={"ChangeMessageVisibilityBatch": lambda *_: ("ReceiptHandleIsInvalid", "expired")})
     assert "ReceiptHandleIsInvalid" in lease_lost_text(lambda message: message.extend(60), event(record()), wire)
-    assert wire.operations == ["ChangeMessageVisibilityBatch", "GetQueueAttributes"]
+    assert wire.operations == ["GetQueueAttributes", "ChangeMessageVisibilityBatch"]
 
 
 def test_a_lease_that_has_ended_is_lost_without_a_request() -> None:  # SPEC I6, E6

@@ -3,6 +3,7 @@
 Each transfer is made twice: first it fails in some way, then the message is redelivered and SQS works.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from tarry import Consumer, DeadLetter, Fixed, Message, SendAgain, consumer
 from tarry import Queue as Sender
+from tarry.testing import Sandbox
+from tests.loglines import field
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error, url
 
@@ -139,7 +142,7 @@ FAULTS: dict[str, Callable[[Wire], None]] = {
 LEAVES_A_COPY = frozenset(
     {"a lost answer", "a broken answer", "a wrong MD5", "no MD5", "no message id", "no receipt", "a crash right after"}
 )
-UNKNOWN = LEAVES_A_COPY | {"no connection", "a lost request"}
+UNKNOWN = LEAVES_A_COPY | {"an error", "no connection", "a lost request"}
 """Faults after which SQS may have a copy. On FIFO, it deduplicates a repeated one for five minutes."""
 HAS_NO_ENTRIES = [("send", "a refused entry"), ("send to FIFO", "a refused entry")]
 
@@ -202,3 +205,60 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fi
     assert {entry["MessageBody"] for entry in sent} == {"m1's body"}
     if way in BY_STEP:
         assert {envelope["id"] for envelope in wire.envelopes()} == {"m1"}, "the stable id identifies a duplicate"
+
+
+# a request that botocore repeats
+
+
+def log_of_repeated_send(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture, queue: str, *faults: str
+) -> list[logging.LogRecord]:
+    """Dead-letter a message while the tries of its send meet ``faults``; return the lines of ``unhandled``."""
+
+    @consumer(fatal=ValueError, backoff=Fixed(900))
+    def handler(_: Message) -> None:
+        raise ValueError("out of order")
+
+    suffix = ".fifo" if queue.endswith(".fifo") else ""
+    sandbox.queue(queue, dead_letter=f"dead{suffix}")
+    sandbox.connect(handler, queue)
+    for fault in faults:
+        sandbox.faults.add(fault, operation="SendMessageBatch")
+    sandbox.send(queue, "body", group_id="a" if suffix else None)
+    sandbox.run()
+    return [line for line in caplog.records if field(line, "event") == "unhandled"]
+
+
+@pytest.mark.parametrize("last", ["denied", "throttle", "unavailable", "partial_failure"])
+def test_on_fifo_a_send_that_may_be_applied_is_repeated_while_sqs_drops_the_repetition(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture, last: str
+) -> None:  # SPEC C8, E7
+    [line] = log_of_repeated_send(sandbox, caplog, "orders.fifo", "lost_answer", last)
+    assert str(field(line, "not_sent")).endswith("(it may be there all the same)")
+    assert len(sandbox.messages("dead.fifo")) == 1
+
+
+def test_a_send_that_sqs_only_throttled_was_not_applied(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C8
+    [line] = log_of_repeated_send(sandbox, caplog, "orders", "throttle", "throttle")
+    assert "may be there" not in str(field(line, "not_sent"))
+
+
+def test_at_the_last_delivery_the_dead_letter_is_sent_though_the_copy_may_be_there(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C8
+    @consumer(on_failure=[SendAgain("slow", queue="slow"), DeadLetter()])
+    def handler(_: Message) -> None:
+        raise ValueError("out of order")
+
+    sandbox.queue("orders", dead_letter="dead", max_receive_count=1)
+    sandbox.queue("slow")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("lost_answer", operation="SendMessageBatch", queue="slow")
+    sandbox.faults.add("denied", operation="SendMessageBatch", queue="slow")
+    sandbox.send("orders", "body")
+    sandbox.run()
+    assert [len(sandbox.messages(queue)) for queue in ("slow", "dead")] == [1, 1]
+    [line] = [line for line in caplog.records if field(line, "event") == "dead_lettered"]
+    assert str(field(line, "not_sent")).endswith("(it may be there all the same)")

@@ -77,7 +77,8 @@ FAULTS = [(name, fault) for name in REQUESTS for fault in ERRORS]
 FAULTS += [(name, "entry failed") for name in ("send", "delete", "retries", "releases")]
 FAULTS += [("send", "wrong MD5"), ("send", "no message id"), ("send", "no receipt"), ("send", "no MD5")]
 PERHAPS_APPLIED = frozenset(
-    {"lost answer", "no connection", "connect timeout", "a bug", "wrong MD5", "no message id", "no receipt", "no MD5"}
+    {"error", "lost answer", "no connection", "connect timeout", "a bug"}
+    | {"wrong MD5", "no message id", "no receipt", "no MD5"}
 )
 """Faults after which SQS may have the dead letter. On FIFO, it is repeated while SQS deduplicates it (SPEC E7)."""
 

@@ -8,18 +8,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError, ReadTimeoutError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
 from tarry.sqs.bulk import Behind
+from tarry.sqs.receipts import MAYBE_SENT
+from tarry.sqs.refusals import MAYBE_APPLIED
+from tarry.testing import Sandbox
 from tests.records import Context, event, record
 from tests.wire import Request, Wire, arn, client_error, url
 
@@ -411,6 +416,89 @@ def test_a_throttled_entry_is_sent_again() -> None:  # SPEC J1
     with refusing("1", refusal=("ThrottlingException", "slow down")) as wire:
         Queue(ORDERS).send_batch(["0", "1", "2"])
     assert len(wire.requests) == 2
+
+
+def failing(*errors: Exception) -> Wire:
+    """Return a wire whose first sends fail with these errors, one each."""
+    left = list(errors)
+    fail = {"SendMessageBatch": lambda _: left.pop(0) if left else None}
+    return Wire(fails=fail)
+
+
+@pytest.mark.parametrize("queue", [ORDERS, LEDGER])
+def test_a_throttled_request_is_sent_again_after_three_waits(queue: str) -> None:  # SPEC J1
+    with failing(*[client_error("ThrottlingException")] * 3) as wire:
+        began = wire.clock.now
+        assert len(Queue(queue).send_batch(["0", "1"], group_id="a")) == 2
+    assert bodies(wire) == ["0", "1"]
+    assert 2.1 <= wire.clock.now - began <= 4.2
+
+
+def test_a_request_that_is_throttled_again_and_again_is_reported() -> None:  # SPEC J1
+    throttled = client_error("ThrottlingException", "slow down")
+    with failing(*[throttled] * 9) as wire, pytest.raises(SendError, match="2 of 2 messages were not sent: message 0"):
+        Queue(ORDERS).send_batch(["0", "1"])
+    assert len(wire.requests) == 4
+
+
+def test_on_a_standard_queue_a_request_that_may_be_applied_is_not_sent_again() -> None:  # SPEC J1, J6
+    answer: Any = client_error("ThrottlingException", "slow down")
+    answer.response["ResponseMetadata"][MAYBE_APPLIED] = True  # the answer to an earlier try was lost
+    with failing(answer) as wire, pytest.raises(SendError, match="not sent, or not for certain") as raised:
+        Queue(ORDERS).send_batch(["0", "1"])
+    assert len(wire.requests) == 1
+    assert raised.value.failed[0].reason.__notes__ == [MAYBE_SENT]
+    assert f"slow down ({MAYBE_SENT}); message 1" in str(raised.value)
+
+    with failing(answer) as wire:
+        assert len(Queue(LEDGER).send_batch(["0"], group_id="a")) == 1
+    assert len(wire.requests) == 2
+
+
+@pytest.mark.parametrize(("first", "may_be_there"), [("lost_answer", True), ("throttle", False)])
+def test_the_error_of_a_send_says_if_the_message_may_be_in_the_queue(
+    sandbox: Sandbox, first: str, *, may_be_there: bool
+) -> None:  # SPEC J6
+    errors: list[Exception] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        for send in (Queue("bills").send, lambda body: Queue("bills").send_batch([body])):
+            try:
+                send(message.body)
+            except Exception as error:  # noqa: BLE001 what is tested
+                errors.append(error)
+
+    for queue in ("orders", "bills"):
+        sandbox.queue(queue, dead_letter=f"{queue}-dead")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "a")
+    for operation in ("SendMessage", "SendMessageBatch"):
+        for fault in (first, "denied"):
+            sandbox.faults.add(fault, operation=operation, queue="bills")
+    sandbox.run()
+    one, of_batch = errors
+    assert len(sandbox.messages("bills")) == (2 if may_be_there else 0)
+    assert isinstance(one, ClientError)
+    assert getattr(one, "__notes__", []) == ([MAYBE_SENT] if may_be_there else [])
+    assert isinstance(of_batch, SendError)
+    assert (MAYBE_SENT in str(of_batch)) == may_be_there
+
+
+def test_the_tries_of_a_client_of_the_caller_count_too(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J6
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
+    client = boto3.client("sqs", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    tries = count()
+
+    def answer(**_: Any) -> AWSResponse:
+        if next(tries) == 0:
+            raise ReadTimeoutError(endpoint_url=ORDERS)
+        return AWSResponse(ORDERS, 403, {}, SimpleNamespace(stream=lambda: [b'{"__type": "AccessDenied"}']))
+
+    client.meta.events.register("before-send.sqs", answer)
+    with pytest.raises(ClientError) as raised:
+        Queue(ORDERS, sqs=client).send("a")
+    assert raised.value.__notes__ == [MAYBE_SENT]
 
 
 def test_a_failed_request_does_not_affect_the_others() -> None:  # SPEC J1, J6

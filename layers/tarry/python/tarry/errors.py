@@ -61,7 +61,8 @@ class Unsent(Value):
     message: Any
     """The message as it was given to `Queue.send_batch`."""
     reason: Exception
-    """The error of SQS or botocore; for a message beyond a limit, a `ValueError` or `TypeError`."""
+    """The error of SQS or botocore; for a message beyond a limit, a `ValueError` or `TypeError`. If SQS may have the
+    message all the same, because a try got no answer, a note of the error (``__notes__``) says so."""
     entry: Any = None
     """The entry for another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None if the message
     can never be sent."""
@@ -77,9 +78,19 @@ class SendError(TarryError):
     def __init__(self, failed: Sequence[Unsent], message_ids: Sequence[str | None]) -> None:
         self.failed = tuple(failed)
         self.message_ids = list(message_ids)
-        shown = "; ".join(f"message {unsent.index}: {unsent.reason}" for unsent in self.failed[:MAX_REASONS_SHOWN])
+        shown = "; ".join(f"message {unsent.index}: {_text(unsent)}" for unsent in self.failed[:MAX_REASONS_SHOWN])
         more = f"; and {len(self.failed) - MAX_REASONS_SHOWN} more" if len(self.failed) > MAX_REASONS_SHOWN else ""
-        super().__init__(f"{len(self.failed)} of {len(self.message_ids)} messages were not sent: {shown}{more}")
+        or_not = ", or not for certain" if any(map(_notes, self.failed)) else ""
+        super().__init__(f"{len(self.failed)} of {len(self.message_ids)} messages were not sent{or_not}: {shown}{more}")
+
+
+def _text(unsent: Unsent) -> str:
+    return " ".join([str(unsent.reason), *(f"({note})" for note in _notes(unsent))])
+
+
+def _notes(unsent: Unsent) -> Sequence[str]:
+    """Return the notes of a reason: that SQS may have the message all the same."""
+    return getattr(unsent.reason, "__notes__", ())
 
 
 MAX_REASONS_SHOWN = 5

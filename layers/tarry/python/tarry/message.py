@@ -294,8 +294,10 @@ class Message(Generic[T]):
     def extend(self, seconds: float | timedelta) -> None:
         """Keep the message invisible for ``seconds`` from now, and never shorter than before.
 
-        One request (``sqs:ChangeMessageVisibility``). On FIFO it extends the messages of the same group behind this one
-        as well. SQS allows 12 hours since the receive; more is cut. In an async handler, await `extend_async`.
+        One request (``sqs:ChangeMessageVisibility``), and a look-up of the queue's visibility timeout, which is kept
+        for 15 minutes (``sqs:GetQueueAttributes``); where that fails, the message stays invisible at least for the time
+        that the function has left. On FIFO it extends the messages of the same group behind this one as well. SQS
+        allows 12 hours since the receive; more is cut. In an async handler, await `extend_async`.
 
         Raises:
             LeaseLost: Another consumer may have the message by now, or its handler has ended. Stop working on it.

@@ -316,7 +316,7 @@ class Executor:
             for delivery in chunk:
                 if (error := errors.get(delivery.delivery_id)) is not None:
                     self._lookups.warn(error, "delete_message_batch", delivery.source)
-                    text = "The message is acknowledged, but it was not deleted. It is delivered again."
+                    text = "SQS did not confirm that the acknowledged message is deleted. It may be delivered again."
                     self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)
 
     # the log

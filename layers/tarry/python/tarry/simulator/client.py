@@ -72,20 +72,22 @@ class LatencyTransport:
 
 
 class Hooks:
-    """A stand-in for `client.meta.events` with the one event ``before-send.sqs``, emitted before each try."""
+    """A stand-in for `client.meta.events` with the events before and after each try of a request."""
+
+    EVENTS = ("before-send", "response-received")
 
     def __init__(self) -> None:
-        self._before_send: list[tuple[str, Callable[..., Any]]] = []
+        self._handlers: list[tuple[str, Callable[..., Any]]] = []
 
     def register(self, event_name: str, handler: Callable[..., Any], *_: Any, **__: Any) -> None:
-        if event_name.startswith("before-send"):
-            self._before_send.append((event_name, handler))
+        if event_name.startswith(self.EVENTS) and (event_name, handler) not in self._handlers:
+            self._handlers.append((event_name, handler))
 
-    def before_send(self, operation: str) -> None:
-        emitted = f"before-send.sqs.{operation}"
-        for event_name, handler in self._before_send:
+    def emit(self, event: str, operation: str, **fields: Any) -> None:
+        emitted = f"{event}.sqs.{operation}"
+        for event_name, handler in self._handlers:
             if emitted == event_name or emitted.startswith(event_name + "."):
-                handler(request=None, event_name=emitted)
+                handler(event_name=emitted, **fields)
 
 
 class Meta:
@@ -129,22 +131,28 @@ class SimulatedClient:
     def _call(self, operation: str, parameters: Parameters) -> dict[str, Any]:
         check_request(operation, parameters)
         request: dict[str, Any] = {}
-        tried = self._try(operation, parameters, number := 1)
+        tried = self._try(operation, parameters, number := 1, request)
         while (delay := self._retries.delay(tried, request)) is not None:
             self._clock.sleep(delay)
-            tried = self._try(operation, parameters, number := number + 1)
-        details = {"RetryAttempts": number - 1, "HTTPStatusCode": tried.status, "HTTPHeaders": {}}
-        metadata = {"RequestId": f"request-{self._requests}", **details}
+            tried = self._try(operation, parameters, number := number + 1, request)
+        details = {"RetryAttempts": number - 1, "HTTPHeaders": {}}
+        metadata = {"RequestId": f"request-{self._requests}", **tried.metadata, **details}
         if tried.exception is not None:
             raise tried.exception
         if tried.refusal is not None:
             raise _client_error(tried.refusal, metadata, operation)
         return {**tried.answer, "ResponseMetadata": metadata}
 
-    def _try(self, operation: str, parameters: Parameters, number: int) -> Try:
+    def _try(self, operation: str, parameters: Parameters, number: int, request: dict[str, Any]) -> Try:
+        tried = self._send(operation, parameters, number)
+        fields = {"context": request, "parsed_response": tried.parsed, "exception": tried.exception}
+        self.meta.events.emit("response-received", operation, **fields)
+        return tried
+
+    def _send(self, operation: str, parameters: Parameters, number: int) -> Try:
         self._requests += 1
         try:
-            self.meta.events.before_send(operation)
+            self.meta.events.emit("before-send", operation, request=None)
             queue = queue_name(str(parameters.get("QueueUrl", "")))
             call = current_call()
             source = {} if call is None else {"request_id": call.request_id}
@@ -211,10 +219,23 @@ class Try:
     answer: dict[str, Any] = field(default_factory=dict)
     refusal: SqsError | None = None
     exception: Exception | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """The metadata of the answer; handlers of hooks may add to it."""
+
+    def __post_init__(self) -> None:
+        self.metadata["HTTPStatusCode"] = self.status
 
     @property
     def status(self) -> int:
         return self.refusal.status if self.refusal is not None else 200
+
+    @property
+    def parsed(self) -> dict[str, Any] | None:
+        """The answer as botocore parses it; None if there is none."""
+        if self.exception is not None:
+            return None
+        error = {} if self.refusal is None else {"Error": {"Code": self.refusal.code}}
+        return {**self.answer, **error, "ResponseMetadata": self.metadata}
 
 
 class ClientRetries:
@@ -239,7 +260,7 @@ class ClientRetries:
         context = RetryContext(
             attempt_number=tried.number,
             operation_model=service_model().operation_model(tried.operation),
-            parsed_response={"Error": {"Code": tried.refusal.code}} if tried.refusal is not None else None,
+            parsed_response=tried.parsed if tried.refusal is not None else None,
             http_response=response,
             caught_exception=tried.exception,
             request_context=request,

@@ -14,7 +14,7 @@ from tarry.sqs.client import NoAnswer, OutOfTime, Requests, result_of
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code, is_denied, may_be_applied
+from tarry.sqs.refusals import error_code, has_answer, is_denied
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Acks:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
         self._lookups.warn(error, "delete_message_batch", queue)
         is_logged = is_denied(error_code(error)) or isinstance(error, OutOfTime)
-        if is_logged or may_be_applied(error):
+        if is_logged or not has_answer(error):
             self.close()
         if not is_logged:
             self._log_failure(

@@ -15,8 +15,8 @@ from tarry.errors import Unsent
 from tarry.sqs.client import MAX_PARALLEL, result_of
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
-from tarry.sqs.receipts import doubt
-from tarry.sqs.refusals import Refused, is_throttle, is_worth_splitting
+from tarry.sqs.receipts import doubt, note_if_open
+from tarry.sqs.refusals import Refused, failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Bulk:
         todo = request
         for attempt in range(1, TRIES + 1):
             results |= self._request(todo)
-            retryable = [item for item in todo if _is_worth_another_try(results[item.index])]
+            retryable = [item for item in todo if self._is_worth_another_try(results[item.index])]
             if self._fifo:
                 retryable = self._retryable_in_order(request, retryable, results)
             if not retryable or attempt == TRIES:
@@ -191,7 +191,7 @@ class Bulk:
         free = []
         for item in retryable:
             ahead = (other for other in request if other.group == item.group and other.index < item.index)
-            lost = next((other for other in ahead if _is_final(results[other.index])), None)
+            lost = next((other for other in ahead if self._is_final(results[other.index])), None)
             if lost is None:
                 free.append(item)
             else:
@@ -206,6 +206,7 @@ class Bulk:
         try:
             answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
         except Exception as error:  # noqa: BLE001 the reason why these items were not sent
+            note_if_open(error)
             if len(items) > 1 and is_worth_splitting(error):
                 return self._one_by_one(items)
             return dict.fromkeys((item.index for item in items), error)
@@ -218,7 +219,7 @@ class Bulk:
         for item in items:
             if self._fifo and item.group in lost:
                 ahead = results[lost[item.group]]
-                is_waiting = isinstance(ahead, RefusedForNow)  # and goes out with it, at the next try
+                is_waiting = not self._is_final(ahead)  # and goes out with it, at the next try
                 results[item.index] = ahead if is_waiting else self._behind(item, lost[item.group])
                 continue
             results |= self._request([item])
@@ -226,32 +227,22 @@ class Bulk:
                 lost[item.group] = item.index
         return results
 
+    def _is_worth_another_try(self, result: Result) -> bool:
+        """Return whether SQS refused an item temporarily. On FIFO, it drops the item if it has it already."""
+        if isinstance(result, str) or (may_be_applied(result) and not self._fifo):
+            return False
+        return is_refused_for_now(result) or (isinstance(result, Refused) and result.is_fault_of_sqs)
 
-class RefusedForNow(Refused):
-    """SQS refused this entry temporarily: it may be sent again."""
+    def _is_final(self, result: Result) -> bool:
+        return not (isinstance(result, str) or self._is_worth_another_try(result))
 
 
 def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
     receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
-    refused = {entry["Id"]: entry for entry in answer.get("Failed") or []}
+    refused = failed_entries(answer)
     for place, item in enumerate(items):
-        if (entry := refused.get(str(place))) is not None:
-            yield _refusal(entry)
-        elif (reason := doubt(item.packed.body, receipt := receipts.get(str(place), {}))) is not None:
-            yield reason
-        else:
-            yield item.packed.stable_id or str(receipt["MessageId"])
-
-
-def _refusal(entry: dict[str, Any]) -> Refused:
-    code = entry.get("Code", "")
-    is_passing = not entry.get("SenderFault") or is_throttle(code)
-    return (RefusedForNow if is_passing else Refused)(code, entry.get("Message", ""))
-
-
-def _is_worth_another_try(result: Result) -> bool:
-    return isinstance(result, RefusedForNow)
-
-
-def _is_final(result: Result) -> bool:
-    return not isinstance(result, (str, RefusedForNow))
+        receipt = receipts.get(str(place), {})
+        reason = refused.get(str(place)) or doubt(item.packed.body, receipt)
+        if reason is not None:
+            note_if_open(reason)
+        yield reason or item.packed.stable_id or str(receipt["MessageId"])

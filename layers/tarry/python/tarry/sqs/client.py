@@ -12,6 +12,7 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tarry.sqs.refusals import watch_tries
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def client_of(world: World) -> Any:
 def _make_for(world: World) -> Any:
     client = (world.client_factory or make_client)()
     client.meta.events.register("before-send.sqs", _refuse_after_the_answer, unique_id="tarry")
+    watch_tries(client)
     return client
 
 

@@ -11,7 +11,8 @@ from tarry import world
 from tarry.errors import ConfigurationError, DelayNotSupported, SendError, Unsent
 from tarry.sqs.client import client_of
 from tarry.sqs.outgoing import Entry, check_delay, pack, sendable
-from tarry.sqs.receipts import doubt
+from tarry.sqs.receipts import doubt, note_if_open
+from tarry.sqs.refusals import watch_tries
 from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Queue:
             raise ConfigurationError(f"Queue takes a queue's name, URL or ARN, got {name_or_url!r}")
         self._given = name_or_url
         self._sqs = sqs
+        watch_tries(sqs)
         self._urls: WeakKeyDictionary[World, str] = WeakKeyDictionary()
         self.name = _name_in(name_or_url)
         """The queue's name."""
@@ -79,7 +81,8 @@ class Queue:
     ) -> str:
         """Send one message; return its id, which is the `Message.id` that its handler sees.
 
-        Limits are checked before the request. Errors of SQS are raised as botocore raises them, after its retries.
+        Limits are checked before the request. Errors of SQS are raised as botocore raises them, after its retries. If
+        SQS may have the message all the same, because a try got no answer, a note of the error says so.
 
         Args:
             body: A str is sent as it is; a dict, list, dataclass or pydantic model as JSON.
@@ -107,8 +110,14 @@ class Queue:
 
     def _send(self, entry: Entry, here: World, trace: Mapping[str, str] | None = None) -> str:
         packed = pack(entry, here, fifo=self.is_fifo, trace=trace)
-        answer = self._client(here).send_message(QueueUrl=self._url(here), **packed.parameters)
+        client, url = self._client(here), self._url(here)
+        try:
+            answer = client.send_message(QueueUrl=url, **packed.parameters)
+        except Exception as error:
+            note_if_open(error)
+            raise
         if (reason := doubt(packed.body, answer)) is not None:
+            note_if_open(reason)
             raise SendError([Unsent(0, entry.body, reason, packed.entry)], [None]) from reason
         return packed.stable_id or str(answer["MessageId"])
 
@@ -133,9 +142,10 @@ class Queue:
     ) -> list[str]:
         """Send any number of messages; return their ids in order.
 
-        Up to ten requests of ten messages or 1 MiB run at once. SQS's throttling and internal errors are retried three
-        times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group run one after the other, and a message
-        behind one that was not sent is not sent either.
+        Up to ten requests of ten messages or 1 MiB run at once. A throttled request, and messages that SQS refuses with
+        an internal error, are sent again up to three times, after about 0.2, 0.8 and 3.2 s; on a standard queue not if
+        SQS may have the messages all the same, because a try got no answer. On FIFO the requests of one group run one
+        after the other, and a message behind one that was not sent is not sent either.
 
         Args:
             messages: Bodies as for `send`, or entries made by `Queue.entry`. They are read as they are sent; if the

@@ -1,22 +1,71 @@
-"""The errors with which SQS refuses a request, or an entry of one, and their meaning."""
+"""The errors with which SQS refuses a request, or an entry of one, and their meaning.
+
+botocore repeats a request whose answer was lost, and returns the answer to the last try alone. A client that
+`watch_tries` was called for notes in that answer whether an earlier try may have been carried out.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+MAYBE_APPLIED = "TarryMaybeApplied"
+"""The key of the note, in the metadata of an answer and in the context of the request's tries."""
+
 
 class Refused(Exception):
-    """SQS accepted the request and refused this entry."""
+    """SQS accepted the request and refused this entry.
 
-    def __init__(self, code: str, text: str) -> None:
+    ``is_fault_of_sqs``: whether the entry was right, so that it may be accepted later. ``maybe_applied``: whether an
+    earlier try of the request may have carried the entry out.
+    """
+
+    def __init__(self, code: str, text: str, *, is_fault_of_sqs: bool = False, maybe_applied: bool = False) -> None:
         super().__init__(f"{code}: {text}")
         self.code = code
+        self.is_fault_of_sqs = is_fault_of_sqs
+        self.maybe_applied = maybe_applied
+
+
+def watch_tries(client: Any) -> None:
+    """Have a boto3 SQS client note the tries of each request, for `may_be_applied`; calling it again changes nothing.
+
+    A stand-in for a client, without botocore's events, is left as it is.
+    """
+    if (events := getattr(getattr(client, "meta", None), "events", None)) is not None:
+        events.register("response-received.sqs", _note_try, unique_id="tarry-tries")
+
+
+def _note_try(context: dict[str, Any], parsed_response: dict[str, Any] | None = None, **_: Any) -> None:
+    """Handle botocore's event after each try; all tries of one request share ``context``."""
+    if parsed_response is None:  # no answer
+        context[MAYBE_APPLIED] = True
+        return
+    metadata = parsed_response.setdefault("ResponseMetadata", {})
+    if context.get(MAYBE_APPLIED):
+        metadata[MAYBE_APPLIED] = True
+    elif _is_open(parsed_response):
+        context[MAYBE_APPLIED] = True
+
+
+def _is_open(answer: dict[str, Any]) -> bool:
+    """Return whether an answer leaves open if SQS has carried the request out: an internal error, or an earlier try."""
+    metadata = answer.get("ResponseMetadata") or {}
+    status = metadata.get("HTTPStatusCode")
+    is_internal = isinstance(status, int) and status >= 500
+    return MAYBE_APPLIED in metadata or (is_internal and not is_throttle(str(answer.get("Error", {}).get("Code", ""))))
 
 
 def failed_entries(answer: dict[str, Any]) -> dict[str, Exception]:
     """Return the errors of the entries that SQS refused in a successful batch request, by entry id."""
+    is_open = _is_open(answer)
     return {
-        entry["Id"]: Refused(entry.get("Code", ""), entry.get("Message", "")) for entry in answer.get("Failed") or []
+        entry["Id"]: Refused(
+            entry.get("Code", ""),
+            entry.get("Message", ""),
+            is_fault_of_sqs=not entry.get("SenderFault"),
+            maybe_applied=is_open,
+        )
+        for entry in answer.get("Failed") or []
     }
 
 
@@ -43,18 +92,32 @@ def is_stale_handle(error: Exception) -> bool:
     )
 
 
+def has_answer(error: Exception) -> bool:
+    """Return whether SQS has answered the last try of a request as a whole, and this error is its answer."""
+    return isinstance(getattr(error, "response", None), dict)
+
+
 def may_be_applied(error: Exception) -> bool:
-    """Return whether SQS may have carried the request out: the error is not a refusal by SQS."""
-    return not (isinstance(error, Refused) or isinstance(getattr(error, "response", None), dict))
+    """Return whether SQS may have carried the request out (SPEC C8, M6).
+
+    It has not if it refused or throttled the request, unless an earlier try got no answer or an internal error; nor if
+    botocore has not sent the request.
+    """
+    if isinstance(error, Refused):
+        return error.maybe_applied
+    if has_answer(error):
+        return _is_open(error.response)  # type: ignore[attr-defined]
+    bases = {base.__name__ for base in type(error).__mro__}  # without importing botocore
+    return "BotoCoreError" not in bases or not bases.isdisjoint({"HTTPClientError", "ConnectionError"})
 
 
 def is_refused_for_good(error: Exception) -> bool:
     """Return whether SQS refused the request and would refuse it again, such as for a permission or a wrong entry.
 
-    False for a missing answer, a throttle, and an internal error of SQS.
+    False for a missing answer, a throttle, and an internal error of SQS, also to an earlier try.
     """
-    code = error_code(error)
-    if is_throttle(code) or any(part in code for part in ("Internal", "Unavailable", "Timeout", "OverLimit")):
+    code, passing = error_code(error), ("Internal", "Unavailable", "Timeout", "OverLimit")
+    if may_be_applied(error) or is_throttle(code) or any(part in code for part in passing):
         return False
     response = getattr(error, "response", None)
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
@@ -67,7 +130,7 @@ def is_throttle(code: str) -> bool:
 
 
 def is_refused_for_now(error: Exception) -> bool:
-    """Return whether SQS refused the request temporarily: nothing was done; a retry may succeed."""
+    """Return whether SQS refused the last try temporarily, which did nothing; a retry may succeed."""
     code = error_code(error)
     return is_throttle(code) or code == "ServiceUnavailable"
 
@@ -96,7 +159,7 @@ def is_worth_splitting(error: Exception) -> bool:
     if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
         return True
     response = getattr(error, "response", None)
-    if not isinstance(response, dict):
+    if not isinstance(response, dict) or _is_open(response):
         return False
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     code = error_code(error)

@@ -52,6 +52,17 @@ def extension(delivery: Delivery, seconds: float) -> VisibilityChange:
     return VisibilityChange(delivery, min(math.ceil(seconds), delivery.longest_wait()))
 
 
+def prolongation(delivery: Delivery, seconds: float, end: float | None) -> VisibilityChange:
+    """Return the change that keeps a message invisible for ``seconds`` from now, and never for less than its lease.
+
+    ``end``: when the lease ends, in epoch seconds. If that is unknown, it is taken to last until the deadline: Lambda
+    maps no queue whose visibility timeout is shorter than the function's timeout.
+    """
+    invocation = delivery.invocation
+    has = invocation.time_left() if end is None else end - invocation.now()
+    return extension(delivery, seconds if has == math.inf else max(seconds, has))
+
+
 def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[VisibilityChange]:
     """Return changes that make messages, or FIFO groups, visible one by one, the first ``beyond`` seconds from now.
 

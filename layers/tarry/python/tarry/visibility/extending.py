@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import TYPE_CHECKING, cast
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.errors import LeaseLost
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
-from tarry.visibility.changes import VisibilityChange, change_visibility
+from tarry.visibility.changes import change_visibility, prolongation
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
@@ -31,14 +30,13 @@ def extend(delivery: Delivery, seconds: float | timedelta) -> None:
     if delivery.receipt_handle is None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its record has no receipt handle")
     lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
-    now = invocation.now()
-    known = lookups.known(delivery.source)
-    end = lease_end(delivery, None if known is None else known.visibility_timeout)
+    timeout = lookups.source(delivery.source).visibility_timeout
+    now, end = invocation.now(), lease_end(delivery, timeout)
     if delivery.is_lost or (end is not None and end <= now):
         lose_lease(delivery)
         raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
     together = [delivery, *_behind(delivery)]
-    changes = [VisibilityChange(each, _seconds(each, wanted, end, now)) for each in together]
+    changes = [prolongation(each, wanted, lease_end(each, timeout)) for each in together]
     for result in change_visibility(changes, delivery.source, lookups):
         if result.error is None:
             result.change.delivery.visible_at = now + result.change.seconds
@@ -66,13 +64,6 @@ async def extend_async(delivery: Delivery, seconds: float | timedelta) -> None:
     error = await done
     if isinstance(error, Exception):
         raise error
-
-
-def _seconds(delivery: Delivery, wanted: int, end: float | None, now: float) -> int:
-    """Return the new timeout: at least as long as the lease already lasts, and at most as long as SQS allows."""
-    end = end if delivery.visible_at is None else delivery.visible_at
-    has = 0 if end is None else math.ceil(end - now)
-    return min(max(wanted, has), delivery.longest_wait())
 
 
 def _behind(delivery: Delivery) -> list[Delivery]:

@@ -9,7 +9,7 @@ from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import WARNING, Log
-from tarry.visibility.changes import VisibilityChange, extend_leases
+from tarry.visibility.changes import VisibilityChange, extend_leases, prolongation
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
@@ -106,16 +106,9 @@ class Keepalive:
                 self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
     def _extension(self, delivery: Delivery) -> VisibilityChange | None:
-        """Return the change that extends a lease, never to less than it has; None if SQS allows no longer one.
-
-        A lease whose end is unknown is taken to last until the deadline: Lambda maps no queue whose visibility timeout
-        is shorter than the function's timeout.
-        """
-        ends, longest = delivery.visible_at, delivery.longest_wait()
-        has = self._invocation.time_left() if ends is None else ends - self._invocation.now()
-        has = 0 if has == math.inf else has
-        seconds = min(math.ceil(max(self._every * INTERVALS, has)), longest)
-        return VisibilityChange(delivery, seconds) if longest > 0 else None
+        """Return the change that extends a lease; None if SQS allows no longer one."""
+        change = prolongation(delivery, self._every * INTERVALS, delivery.visible_at)
+        return change if change.seconds > 0 else None
 
     def _is_over(self, delivery: Delivery) -> bool:
         """Return whether the lease of a pending message has ended; one that is being settled is not checked."""

@@ -104,7 +104,8 @@ def _most_changes(invocation: ObservedInvocation, history: RecordedHistory) -> i
 
 
 def _most_look_ups(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    return 0 if _is_clean(invocation) and not _keepalives(invocation) else 2 * len(history.queues)
+    is_extended = _keepalives(invocation) or _extensions(invocation)
+    return 0 if _is_clean(invocation) and not is_extended else 2 * len(history.queues)
 
 
 BUDGET = {
