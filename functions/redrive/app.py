@@ -98,10 +98,10 @@ def redrive(request: RedriveRequest, context: Any, done: "Report") -> None:
 
 
 def batches(inspection: failed.Inspection, request: RedriveRequest) -> Iterator[list[failed.DeadLetterMessage]]:
-    """Yield the selected dead letters, ten at a time, up to the limit."""
-    left = request.limit
+    """Yield the selected dead letters, ten at a time, up to the limit; those that come meanwhile are left."""
+    left, selection = request.limit, request.selection.as_previewed(inspection.queue, is_shown=False)
     for dead_letters in inspection.polls(AT_ONCE):
-        chosen = [each for each in dead_letters if request.selection.matches(each)][:left]
+        chosen = [each for each in dead_letters if inspection.chooses(each, selection)][:left]
         left -= len(chosen)
         if chosen:
             yield chosen

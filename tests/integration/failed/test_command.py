@@ -291,6 +291,17 @@ def test_retry_with_json_prints_each_result(shop: MotoShop) -> None:  # SPEC M6
     assert shop.depths() == (2, 28, 0)
 
 
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_all_are_those_of_before_the_command_and_new_ones_are_counted(shop: MotoShop, command: str) -> None:  # SPEC M3
+    shop.put(2)
+    shop.put(1, first=7, failed_at="2099-01-01T00:00:00Z")
+    result = shop.run(command, "--all", "--force", *(["--yes-delete", "orders-dlq"] if command == "remove" else []))
+    done = "retried 2, failed 0, skipped 0" if command == "retry" else "deleted 2, failed 0"
+    assert (result.exit_code, result.stdout) == (0, f"{done}\n")
+    assert "orders-dlq: 1 dead letter came after the command began, or after the preview, and is left" in result.stderr
+    assert shop.depths() == (2 if command == "retry" else 0, 1, 0)
+
+
 def test_retry_all_of_a_hundred(shop: MotoShop) -> None:  # SPEC M3
     shop.put(100)
     result = shop.run("retry", "--all", "--concurrency", "4")

@@ -510,3 +510,30 @@ def test_dead_letters_that_could_not_be_deleted_are_reported(sandbox: Sandbox, g
         counts = outcomes(failed.remove_dead_letters(inspection, list(shown.dead_letters)))
     assert counts["failed"] > 0
     assert places(sandbox) == (0, counts["failed"])
+
+
+def test_without_a_record_at_most_the_number_that_was_shown_is_retried(sandbox: Sandbox) -> None:  # SPEC M3
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    for _ in range(3):
+        put(sandbox)
+    queue = failed.find("orders-dlq")
+    for _ in range(2):
+        put(sandbox)
+    selection = failed.select(everything=True).as_previewed(queue, is_shown=True)
+    with failed.opened(queue) as inspection:
+        results = list(failed.retry(inspection, selection, Routes(queue, "orders")))
+        assert (len(results), inspection.newer) == (3, 2)
+    assert len(sandbox.messages("orders-dlq")) == 2
+
+
+def test_messages_that_fail_again_during_a_retry_of_all_are_left(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
+    dead_lettered(sandbox, 2)
+    sandbox.advance(60)
+    queue = failed.find("orders-dlq")
+    sandbox.advance(60)
+    later = dead_lettered(sandbox, 1)
+    selection = failed.select(everything=True).as_previewed(queue, is_shown=False)
+    with failed.opened(queue) as inspection:
+        results = list(failed.retry(inspection, selection, Routes(queue)))
+        assert (len(results), inspection.newer) == (2, 1)
+    assert [each.id for each in sandbox.messages("orders-dlq")] == later

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.queues import DeadLetterQueue
+    from tarry.failed.selection import Selection
 
 T = TypeVar("T")
 
@@ -107,6 +108,9 @@ class Inspection:
         self._seen: set[str] = set()
         self._counted: set[str] = set()
         self._forgotten = 0
+        self._chosen = 0
+        self._newer: set[str] = set()
+        self._choosing = Lock()
         self._repeats = 0
 
     def __repr__(self) -> str:
@@ -121,6 +125,22 @@ class Inspection:
     def requests(self) -> int:
         """The number of requests to SQS so far."""
         return self._requests.made + self.leases.requests
+
+    @property
+    def newer(self) -> int:
+        """The number of dead letters that a selection left because they came after its preview."""
+        return len(self._newer)
+
+    def chooses(self, dead_letter: DeadLetterMessage, selection: Selection) -> bool:
+        """Whether a selection selects the dead letter, which it then counts as chosen, or as newer."""
+        if not selection.matches(dead_letter):
+            return False
+        with self._choosing:
+            if selection.is_new(dead_letter, self._chosen):
+                self._newer.add(dead_letter.delivery_id)
+                return False
+            self._chosen += 1
+            return True
 
     @property
     def is_stopped(self) -> bool:

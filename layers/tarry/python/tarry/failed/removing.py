@@ -76,7 +76,7 @@ def remove(
     check_may_delete(inspection)
     if not selection.ids:
         for dead_letters in inspection.polls(MAX_ENTRIES * concurrency):
-            chosen = [each for each in dead_letters if selection.matches(each)]
+            chosen = [each for each in dead_letters if inspection.chooses(each, selection)]
             yield from remove_dead_letters(inspection, chosen, archive)
         return
     found = by_ids(inspection, selection.ids)

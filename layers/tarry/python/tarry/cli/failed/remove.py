@@ -99,7 +99,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     with session(options, action="Permanently delete", force=force) as run:
         run.begin_audit(audit, "failed remove", **selection_fields(selection))
         report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
-        asks = has_terminal() and not force
+        asks = is_shown = has_terminal() and not force
         if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
             if not confirms_emptying(run, yes_delete or ()):
                 run.exit(0)
@@ -120,7 +120,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
             run.exit(0)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                results = failed.remove(inspection, selection, concurrency=concurrency, archive=kept)
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = failed.remove(inspection, previewed, concurrency=concurrency, archive=kept)
                 report_results(report, results, inspection)
             if run.stopping():
                 break

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.cli.errors import note
 from tarry.cli.failed.progress import ProgressReport
 from tarry.failed import scanned
-from tarry.failed.wording import lost_leases
+from tarry.failed.wording import lost_leases, newer
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def report_inspection(inspection: Inspection) -> None:
         note(
             f"{inspection.queue.name}: FIFO delivers no more of a message group while its first messages are in flight"
         )
+    if inspection.newer:
+        note(f"{inspection.queue.name}: {newer(inspection)}")
     if lost := lost_leases(inspection):
         note(f"{inspection.queue.name}: {lost}")
     if repeated := inspection.handled.repeated:

@@ -148,13 +148,15 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         if dry_run:
             preview(run, report, method, selection, keepalive, as_json=as_json)
         is_bulk = selection.is_filter or selection.everything
-        if is_bulk and has_terminal() and not force and not confirms_selection(run, selection, "Retry", settings.text):
+        is_shown = is_bulk and has_terminal() and not force
+        if is_shown and not confirms_selection(run, selection, "Retry", settings.text):
             run.exit(0)
         if selection.ids:
             _retry_found(run, report, method, selection, keepalive, asks=asks, edit=edit)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, selection)
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, previewed)
                 try:
                     report_results(report, results, inspection)
                 except (failed.CanaryReturned, failed.TooManyReturned) as error:

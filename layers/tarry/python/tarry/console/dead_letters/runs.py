@@ -12,7 +12,7 @@ from tarry.failed.archive import new_archive
 from tarry.failed.leases import INTERVALS
 from tarry.failed.result import Result, skipped
 from tarry.failed.selection import by_ids, not_found, selection_fields
-from tarry.failed.wording import count_of, lost_leases
+from tarry.failed.wording import count_of, lost_leases, newer
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.tooling.audit import Audit
 from tarry.tooling.journal import CannotWrite
@@ -185,7 +185,8 @@ class JobAudit(Audit):
 @contextmanager
 def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, Any]) -> Iterator[JobAudit]:
     """Open the audit before anything changes, and write its line at the end, also after an error."""
-    audit = JobAudit(run, command, {**selection_fields(selection), **fields})
+    until = None if selection.ids or run.snapshot is None else run.snapshot.until
+    audit = JobAudit(run, command, {**selection_fields(selection), "until": until, **fields})
     if error := audit.line.get("who_error"):
         run.job.note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({error}).")
     try:
@@ -251,6 +252,8 @@ def _note_limits(job: QueueJob, inspection: Inspection) -> None:
         job.note("FIFO delivers no more of a message group while its first messages are in flight.")
     if lost := lost_leases(inspection):
         job.note(lost)
+    if inspection.newer:
+        job.note(newer(inspection))
     if repeated := inspection.handled.repeated:
         job.note(f"{repeated:,} were skipped: their ids were handled before (duplicates, or dead-lettered again).")
 
