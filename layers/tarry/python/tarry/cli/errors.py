@@ -6,7 +6,7 @@ Control characters are escaped, so no text of a message or an error can move the
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
@@ -25,8 +25,9 @@ T = TypeVar("T")
 def note(text: str) -> None:
     """Write guidance to stderr; nothing for an empty text."""
     if text:
-        sys.stderr.write(printable(text, keep="\n\t") + "\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # closed, or its disk is full: guidance ends no command in the middle of a change
+            sys.stderr.write(printable(text, keep="\n\t") + "\n")
+            sys.stderr.flush()
 
 
 def refuse(text: str, code: int = 2) -> NoReturn:

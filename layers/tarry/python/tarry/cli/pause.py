@@ -116,6 +116,7 @@ def _run(command: str, function: str | None, where: TargetOptions, audit: Audit,
             except StoppedBySignal:
                 raise typer.Exit(stopping.exit_code) from None
             try:
+                written.begin()
                 progress = WaitProgress()
                 changes += change(account, mappings, enabled=command == "resume", progress=progress, stop=stopping)
                 progress.clear()

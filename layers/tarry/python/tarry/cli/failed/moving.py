@@ -49,6 +49,7 @@ def move(
             question = f"Let SQS move all messages of {queue} (about {queue.about:,}) to {target.name}?"
             if asks and not confirms(run.guidance, run.stopping, question):
                 continue
+            run.begin_change()
             failed.start_move(each, settings.limits.rate)
             report.counts["started"] += 1
             note(f"{queue}: SQS moves its messages to {target.name}. Ctrl-C cancels this; messages moved so far stay.")
@@ -81,6 +82,7 @@ def _watched(
             if task is not None:
                 report.bar.show(str(routes.queue), task.moved, task.to_move or routes.queue.about)
                 if run.stopping() and not cancelled:
+                    run.begin_change()
                     cancelled = _cancelled(task)
                     continue
             for _ in range(STEPS_OF_POLL):

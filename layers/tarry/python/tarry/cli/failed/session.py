@@ -57,7 +57,9 @@ class CommandSession:
         stopped = "stopped after the current dead letters"
         inspection: Inspection | None = None
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self.should_stop) as inspection:
+            with failed.opened(
+                queue, keepalive=keepalive, stop=self.should_stop, before_change=self.begin_change
+            ) as inspection:
                 yield inspection
         except StoppedBySignal:
             stopped = "stopped"
@@ -104,10 +106,17 @@ class CommandSession:
         queues = [each.arn.text for each in self.queues]
         self.audit = CommandAudit(path, command, self.account, {"queues": queues, **asked})
 
+    def begin_change(self) -> None:
+        """Write to the audit what is about to be done, before the first change."""
+        if self.audit is not None:
+            self.audit.begin()
+
     def archived(self, path: Path | None = None) -> ArchiveFile:
         """Return the archive of this run, opened on first use. Raises `CannotWrite`."""
         if self.archive is None:
             self.archive = ArchiveFile(path or new_archive([each.name for each in self.queues]))
+            if self.audit is not None:
+                self.audit.line["archive"] = str(self.archive.path)
             note(f"Dead letters are written to {self.archive.path} before they are deleted.")
         return self.archive
 
@@ -117,9 +126,9 @@ class CommandSession:
             self.archive.close()
             suggest_restoring(self.archive, self.where)
         if self.audit is not None:
-            archive = self.archive.path if self.archive is not None and self.archive.count else None
+            if self.archive is not None and not self.archive.count:
+                del self.audit.line["archive"]  # a new file was not kept
             self.audit.end(
-                archive=archive and str(archive),
                 came_back=self.results and self.results.came_back,
                 signal=self.stopping.name,
             )

@@ -110,7 +110,7 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
             job.at(phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
 
         canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, watching)
-        with _opened(run) as inspection:
+        with _opened(run, audit) as inspection:
             results = failed.retry(
                 inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
             )
@@ -130,7 +130,7 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
     selection = failed.select([delivery_id])
     with _audited(run, "failed retry", selection, {"via": "queue"}) as audit:
         routes = failed.Routes(run.queue, None, run.console.known)
-        with _opened(run) as inspection:
+        with _opened(run, audit) as inspection:
             failed.check_may_delete(inspection)
             found = by_ids(inspection, [delivery_id]).get(delivery_id)
             if found is None:
@@ -153,8 +153,8 @@ def remove(run: JobRun, selection: Selection) -> None:
     archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
     try:
         with _audited(run, "failed remove", selection, {}) as audit:
-            audit.more["archive"] = str(archive.path)
-            with _opened(run) as inspection:
+            audit.line["archive"] = str(archive.path)
+            with _opened(run, audit) as inspection:
                 results = failed.remove(inspection, selection, concurrency=REMOVED_AT_ONCE, archive=archive)
                 _report(run, audit, results)
             _note_limits(run.job, inspection)
@@ -177,7 +177,6 @@ class JobAudit(Audit):
     came_back = ""
 
     def __init__(self, run: JobRun, command: str, asked: dict[str, Any]) -> None:
-        self.more: dict[str, Any] = {}
         asked = {"from": "tarry console", "queues": [run.queue.arn.text], **asked}
         super().__init__(run.console.audit_path, command, run.console.account, asked)
 
@@ -193,13 +192,13 @@ def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, 
         yield audit
     finally:
         try:
-            audit.end(**audit.more, came_back=audit.came_back, stopped=run.job.should_stop())
+            audit.end(came_back=audit.came_back, stopped=run.job.should_stop())
         except CannotWrite as error:
             run.job.note(f"The audit line could not be written ({str(error).partition(';')[0]}): {audit.line}")
 
 
 @contextmanager
-def _opened(run: JobRun) -> Iterator[Inspection]:
+def _opened(run: JobRun, audit: Audit | None = None) -> Iterator[Inspection]:
     """Open the queue; report progress before each step, and what could not be released."""
     job = run.job
     inspection: Inspection | None = None
@@ -212,7 +211,11 @@ def _opened(run: JobRun) -> Iterator[Inspection]:
     try:
         longest = run.console.keepalive
         with failed.opened(
-            run.queue, keepalive=max(1.0, longest / INTERVALS), longest=longest, stop=stop
+            run.queue,
+            keepalive=max(1.0, longest / INTERVALS),
+            longest=longest,
+            stop=stop,
+            before_change=lambda: None if audit is None else audit.begin(),
         ) as inspection:
             yield inspection
     finally:
