@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tarry import (
     ConfigurationError,
     Consumer,
+    DeadLetter,
     Failure,
     Fixed,
     LocalRetry,
@@ -820,3 +822,66 @@ def test_messages_run_one_after_the_other_if_no_thread_can_be_started(monkeypatc
 
 def refuse(_: Any) -> Any:
     raise RuntimeError("can't start new thread")
+
+
+# the event loop stays free
+
+
+def test_a_look_up_that_is_due_again_does_not_block_other_handlers(sandbox: Sandbox) -> None:  # SPEC I1, F1
+    """A failed look-up is kept for 30 s. SQS hangs again when the next message fails after that."""
+    times: list[float] = []
+
+    @consumer(concurrency=3, max_attempts=1)
+    async def handler(message: Message) -> None:
+        if message.body == "ticks":
+            for _ in range(60):
+                await asyncio.sleep(1)
+                times.append(sandbox.elapsed)
+        else:
+            await asyncio.sleep(float(message.body))
+            raise ValueError("no")
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=600)
+    sandbox.connect(handler, "orders", timeout=100)
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=4)  # two tries of two look-ups
+    for body in ("1", "45", "ticks"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    assert max(later - earlier for earlier, later in pairwise(times)) < 2
+
+
+def test_on_fifo_an_invocation_does_not_wait_for_a_look_up_beyond_its_deadline(sandbox: Sandbox) -> None:  # SPEC I2, G6
+    @consumer(concurrency=2, max_attempts=1)
+    async def handler(_: Message) -> None:
+        raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
+    sandbox.connect(handler, "orders.fifo", timeout=6)
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=2)
+    sandbox.send("orders.fifo", "a", group_id="a")
+    report = sandbox.run()
+    events = [event.what for event in report.events]
+    assert events.count("handler_called") == events.count("handler_returned")
+    assert len(sandbox.messages("dead.fifo")) == 1
+
+
+def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadline(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I2, G6
+    def enrich(failure: Failure) -> dict[str, Any]:
+        if failure.attempt == 1:
+            sandbox.sleep(30)
+        return {}
+
+    @consumer(concurrency=2, on_failure=[DeadLetter(enrich=enrich)])
+    async def handler(_: Message) -> None:
+        raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
+    sandbox.connect(handler, "orders.fifo", timeout=6)
+    sandbox.send("orders.fifo", "a", group_id="a")
+    report = sandbox.run(check=False)  # the message is only reported as failed: its delay is not set
+    events = [event.what for event in report.events]
+    assert events.count("handler_called") == events.count("handler_returned")
+    assert len(lines(caplog, "out_of_time")) == 1
+    assert len(sandbox.messages("dead.fifo")) == 1

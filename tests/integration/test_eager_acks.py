@@ -243,6 +243,26 @@ def test_after_a_second_fewer_than_ten_messages_are_deleted_too(sandbox: Sandbox
     assert sorted(ran) == [0, 1, 2, 3, 3, 4]
 
 
+def test_no_more_deletes_are_sent_after_a_lone_one_was_denied(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC G3, A8
+    """Each message is acknowledged alone, and deleted after a second."""
+
+    @consumer(ack="eager")
+    def handler(_: Message) -> None:
+        sandbox.sleep(3)
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("denied", operation=DELETE, times=None)
+    for number in range(3):
+        sandbox.send("orders", {"number": number})
+    report = sandbox.run()
+    requests = [event.fields for event in report.events if event.what == "request"]
+    assert len([each for each in requests if each["operation"] == DELETE and "request_id" in each]) == 1
+    assert [field(line, "event") for line in lines(caplog)] == ["missing_permission"]
+
+
 def test_a_delete_that_hangs_delays_the_batch_by_two_seconds_at_most(sandbox: Sandbox) -> None:  # SPEC G3, G6
     ended: list[float] = []
 

@@ -322,6 +322,22 @@ def test_a_failed_test_of_the_receipt_handle_does_not_prevent_the_send(fault: st
     assert found == SLOW_FATES
 
 
+@pytest.mark.parametrize(("seconds", "is_tested"), [(89.9, False), (90, True)])
+def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_on(
+    seconds: float, is_tested: bool
+) -> None:  # SPEC E6
+    wire = fifo_wire()
+
+    @consumer
+    def handler(message: Message) -> None:
+        wire.clock.now += seconds
+        message.reject("no")
+
+    with wire:
+        assert failed(handler(event(record("{}", "dead-1", "orders.fifo", group="a")), Context(remaining=900))) == []
+    assert any(HANDLE_TEST(request) for request in wire.requests) == is_tested
+
+
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue"])
 def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(
     code: str, caplog: pytest.LogCaptureFixture

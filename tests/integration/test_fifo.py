@@ -116,7 +116,7 @@ def test_a_dead_letter_is_sent_before_the_next_message_of_its_group_runs() -> No
     ("wire", "waits"),
     [
         pytest.param(
-            lambda: ledger(fails={"SendMessageBatch": client_error("InternalError", status=500)}), 900, id="refused"
+            lambda: ledger(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}), 900, id="refused"
         ),
         pytest.param(lambda: ledger(fails={"SendMessageBatch": ConnectionError()}), 240, id="no answer"),
         pytest.param(lambda: ledger(wrong_md5=True), 240, id="not confirmed"),
@@ -296,7 +296,7 @@ def test_an_exception_of_a_batch_handler_fails_the_first_message_of_each_group_a
 
 
 def test_in_a_batch_handler_a_group_stops_at_a_message_that_could_not_be_dead_lettered() -> None:  # SPEC H1, H2
-    wire = ledger(fails={"SendMessageBatch": client_error("InternalError", status=500)})
+    wire = ledger(fails={"SendMessageBatch": client_error("AccessDenied", status=403)})
     run = BatchHandlerRun(lambda by_id, _: by_id["a1"].reject(), wire)
     assert run.reported == ["a1", "a2", "a3"]
     assert run.visibilities == {"a1": 900, "a2": 0, "a3": 0}

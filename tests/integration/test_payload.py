@@ -263,7 +263,7 @@ def test_the_other_messages_run_when_one_does_not_fit() -> None:  # SPEC K2
 
 
 def test_a_message_that_does_not_fit_and_cannot_be_dead_lettered_waits_in_its_queue() -> None:  # SPEC K2, F4
-    wire = orders(fails={"SendMessageBatch": client_error("InternalError", status=500)})
+    wire = orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)})
     with wire:
         assert failed(consumer(model=OrderModel)(print)(event(record({})), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 900}
@@ -427,7 +427,7 @@ def test_a_group_stops_at_a_message_that_does_not_fit_and_cannot_be_dead_lettere
         ran.extend(message.id for message in batch)
 
     made = batch_consumer(model=OrderModel)(batch_handler) if as_batch else consumer(model=OrderModel)(handler)
-    wire = orders(fails={"SendMessageBatch": client_error("InternalError", status=500)})
+    wire = orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)})
     with wire:
         assert failed(made(bodies, Context())) == ["m2", "m3"]
     assert ran == ["m1"]

@@ -567,6 +567,17 @@ def test_an_exception_of_the_iterable_is_raised_after_the_messages_before_it_are
     assert raised.value.__notes__ == ["of the 33 messages read before, 33 were sent to orders"]
 
 
+def test_the_note_of_that_exception_does_not_count_messages_that_were_not_sent() -> None:  # SPEC J6
+    def numbers() -> Iterator[str]:
+        yield from ["0", "", "2", "refused"]
+        raise OSError("the file ends here")
+
+    refusal = ("InvalidMessageContents", "odd")
+    with refusing("refused", refusal=refusal), pytest.raises(OSError, match="the file ends here") as raised:
+        Queue(ORDERS).send_batch(numbers())
+    assert raised.value.__notes__ == ["of the 4 messages read before, 2 were sent to orders"]
+
+
 def test_the_text_of_a_send_error_is_short_and_contains_no_bodies() -> None:  # SPEC L2
     with Wire(fails={"SendMessageBatch": client_error("AccessDenied", "no")}), pytest.raises(SendError) as raised:
         Queue(ORDERS).send_batch(f"secret {number}" for number in range(100))

@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry.invocation import Invocation
+from tarry.visibility.leases import lease_end
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Refusal, Request, Wire, client_error
 
 CHANGE_VISIBILITY = "ChangeMessageVisibilityBatch"
 QUEUE = "ledger.fifo"
+EXPIRED = (
+    "InvalidParameterValue",
+    "Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.",
+)
+NOT_OF_SQS = "ReceiptHandleIsInvalid", 'The input receipt handle "handle-a1" is not a valid receipt handle.'
 
 
 def ledger() -> Wire:
@@ -41,8 +48,7 @@ def invoke(
 
 def refuse(*message_ids: str) -> Callable[[Request, dict[str, Any]], Refusal | None]:
     handles = {f"handle-{message_id}" for message_id in message_ids}
-    text = "The receipt handle has expired."
-    return lambda _, entry: ("ReceiptHandleIsInvalid", text) if entry["ReceiptHandle"] in handles else None
+    return lambda _, entry: EXPIRED if entry["ReceiptHandle"] in handles else None
 
 
 def test_the_lease_of_a_message_received_long_before_its_invocation_is_renewed_before_it_runs() -> None:  # SPEC H4
@@ -161,3 +167,46 @@ def test_leases_are_renewed_within_the_limit_of_sqs() -> None:  # SPEC H4, C6
     wire = ledger()
     invoke(wire, entry("a1", "a", age=100), remaining=43_190)
     assert wire.visibilities() == {"handle-a1": 43_200 - 100 - 1}
+
+
+@pytest.mark.parametrize(("environment", "runs"), [({}, True), ({"AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001"}, False)])
+def test_a_receipt_handle_that_is_not_of_sqs_stops_its_group_on_lambda_only(
+    environment: dict[str, str], runs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC G5, H4
+    """A unit test calls a consumer with made-up handles; on Lambda, such a handle means that the lease is lost."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    wire = ledger()
+    wire.refuses[CHANGE_VISIBILITY] = lambda *_: NOT_OF_SQS
+    ran, reported = invoke(wire, entry("a1", "a", age=20), entry("a2", "a", age=20))
+    assert (ran, reported) == ((["a1", "a2"], []) if runs else ([], ["a1", "a2"]))
+    assert len(lines(caplog, "lease_lost")) == 2
+
+
+# the end of a lease
+
+
+@pytest.mark.parametrize(
+    ("age", "ends_in"),
+    [
+        (30, 30),  # received 30 s before the invocation
+        (59, 1),
+        (60, 60),  # a batching window: Lambda keeps the messages invisible for longer than the queue's timeout
+        (300, 60),
+        (-5, 60),  # the clocks of SQS and the function differ
+    ],
+)
+def test_a_lease_begins_at_the_receive_unless_it_would_have_ended_before_the_invocation(
+    age: float, ends_in: float
+) -> None:  # SPEC E6
+    invocation = Invocation(ledger().world, Context(30), lambda _: None, consumer(print).log)
+    delivery = invocation.delivery("a1", entry("a1", "a", age=age))
+    assert lease_end(delivery, 60) == invocation.started_at + ends_in
+    assert lease_end(delivery, None) is None
+    delivery.visible_at = 7.0
+    assert lease_end(delivery, 60) == 7.0
+
+
+def test_the_lease_of_a_redelivered_message_is_counted_from_the_invocation() -> None:  # SPEC E6
+    invocation = Invocation(ledger().world, Context(30), lambda _: None, consumer(print).log)
+    assert lease_end(invocation.delivery("a1", entry("a1", "a", receives=2, age=30)), 60) == invocation.started_at + 60

@@ -16,12 +16,14 @@ import pytest
 from tarry import Consumer, Fixed, Message, consumer
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests, make_client
+from tarry.sqs.topology import Topology
+from tarry.support.arn import QueueArn
 from tarry.testing import Sandbox
 from tarry.world import World, use
 from tests.handlers import behave, plain
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Request, RunningClock, TestClock, Wire
+from tests.wire import Queue, Request, RunningClock, TestClock, Wire, arn
 
 MIB = 1_048_576
 
@@ -609,6 +611,30 @@ def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
         wire.fails["SendMessageBatch"] = slow
         assert failed(plain()(events(*(f"dead-{index}" for index in range(25))), None)) == []
     assert len(wire.sent("DeleteMessageBatch")) == 3
+
+
+def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_makes() -> None:  # SPEC A6, I1
+    """Two invocations at once in one process: otherwise the second would wait on its event loop."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def hang(_: Request) -> None:
+        is_asked.set()
+        may_answer.wait(60)
+
+    first, second = threading.Event(), threading.Event()
+    with Wire(fails={"GetQueueAttributes": hang}) as wire:
+        topology = wire.world.keep(Topology)
+        requests = [
+            Requests(Invocation(wire.world, Context(30), lambda _: None, consumer(print).log)) for _ in range(2)
+        ]
+        topology.prepare(QueueArn(arn("orders")), requests[0], first.set)
+        assert is_asked.wait(60)
+        topology.prepare(QueueArn(arn("orders")), requests[1], second.set)
+        assert not second.is_set()
+        may_answer.set()
+        assert first.wait(60)
+        assert second.wait(60)
+    assert len(wire.requests) == 1
 
 
 class HangingThreads:

@@ -14,6 +14,7 @@ import pytest
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+from botocore.exceptions import ClientError
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
@@ -36,6 +37,7 @@ from tarry import (
     Reject,
     RetryInPlace,
     SendAgain,
+    SendError,
     batch_consumer,
     consumer,
 )
@@ -43,7 +45,7 @@ from tarry.testing import Sandbox
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue as WireQueue
-from tests.wire import RunningClock, Wire
+from tests.wire import RunningClock, Wire, client_error
 
 _LOADED = sys.modules.pop("opentelemetry.trace")  # for other tests of this process, it is not loaded
 
@@ -479,6 +481,24 @@ def test_a_send_that_fails_raises_as_without_tracing(spans: InMemorySpanExporter
     assert (span.status.status_code, attribute(span, "error.type")) == (StatusCode.ERROR, "ValueError")
 
 
+def test_a_span_of_a_send_has_no_text_of_an_error(spans: InMemorySpanExporter) -> None:  # SPEC L4
+    """The `Queue` does not know the consumer in whose handler, or in whose thread, it sends."""
+    refused = client_error("InvalidMessageContents", "card 4111")
+
+    @consumer(log=LogOptions(redact=lambda fields: fields))
+    def handler(message: Message) -> None:
+        with pytest.raises(ClientError, match="4111"):
+            Queue("orders").send(message.body)
+        with pytest.raises(SendError, match="4111"):
+            Queue("orders").send_batch([message.body])
+
+    with orders(fails={"SendMessage": refused, "SendMessageBatch": refused}):
+        assert failed(handler(event(record("card 4111")), Context())) == []
+    one, of_batch = named(spans, "send orders")
+    assert [span.status.status_code for span in (one, of_batch)] == [StatusCode.ERROR] * 2
+    assert "4111" not in one.to_json() + of_batch.to_json()
+
+
 class XRayPropagator(propagate.textmap.TextMapPropagator):
     def inject(self, carrier: Any, context: Any = None, setter: Any = propagate.textmap.default_setter) -> None:
         setter.set(carrier, "X-Amzn-Trace-Id", XRAY)
@@ -707,6 +727,24 @@ def test_an_exporter_that_blocks_is_interrupted_and_fails_no_message(
     with orders(clock=RunningClock()) as sqs:
         assert failed(handler(batch_of(1), Context(2))) == (["m0"] if fails else [])
     assert list(sqs.visibilities()) == (["handle-m0"] if fails else [])
+
+
+@pytest.mark.parametrize("kind", ["sync", "tasks", "batch"])
+def test_an_exporter_that_blocks_does_not_make_a_send_fail_that_was_applied(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC J6
+    released, returned = threading.Event(), list[str]()
+
+    class Blocks(Raises):
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.name == "send bills":
+                released.wait(60)
+
+    with_provider(monkeypatch, Blocks())
+    handler = consumer_of(kind, lambda _: returned.append(Queue("bills").send("a")), timeout=0.3)
+    with orders(clock=RunningClock()) as sqs:
+        assert failed(handler(batch_of(1), Context(2))) == []
+    assert len(sqs.sent("SendMessage")) == len(returned) == 1
 
 
 def test_spans_that_are_not_sampled_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ On a busy machine a timer may fire late, and a test may be late to wait for it. 
 the remaining time of a timer is compared with the time that has passed.
 """
 
+import asyncio
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,13 @@ from typing import Any
 
 import pytest
 
+from tarry import Message, consumer
+from tarry.execution.jobs import Job
+from tarry.execution.tasks import TaskExecutor
+from tarry.invocation import Invocation
 from tarry.world import RealThreads
+from tests.records import Context, record
+from tests.wire import Wire
 
 LONG = 60
 """Seconds that no test here really waits."""
@@ -269,3 +277,61 @@ def test_a_thread_that_starts_unless_an_event_is_set_does_its_work_only_without_
     threads.start_unless(threads.event(), 0.001, worked.set)
     assert worked.wait(LONG)
     assert ran == []
+
+
+# which handler blocks the event loop
+
+
+def frame_in(file: str) -> FrameType:
+    """Return a frame of code in a file."""
+    found: dict[str, Any] = {"sys": sys}
+    exec(compile("frame = sys._getframe()", file, "exec"), found)
+    frame: FrameType = found["frame"]
+    return frame
+
+
+def answers() -> dict[str, Any]:
+    """Run a job; return it, and what `TaskExecutor.is_blocked_by` answers at each place."""
+    invocation = Invocation(Wire().world, Context(30), lambda _: None, consumer(print).log)
+    message: Message = Message(record(), "m1", invocation)
+    found: dict[str, Any] = {}
+
+    async def coordinate() -> None:
+        executor = TaskExecutor(invocation)
+        here = executor.is_blocked_by
+
+        async def left_behind() -> None:
+            found["a task of the handler"] = here(frame_in("app.py"))
+
+        async def handler(_: Message) -> None:
+            found["first step"] = here(frame_in("app.py"))
+            await asyncio.sleep(0)
+            found["later step"] = here(frame_in("app.py"))
+            found["unknown frame"] = here(None)
+            found["in asyncio"] = here(frame_in(asyncio.__file__))
+            await asyncio.create_task(left_behind())
+            job.has_ended = True
+            found["its end is noted"] = here(frame_in("app.py"))
+
+        found["job"] = job = Job(handler, message)
+        if not executor.start(job):
+            await executor.ended(60)
+        found["the coordinator"] = here(frame_in("app.py"))
+        executor.close()
+
+    asyncio.run(coordinate())
+    return found
+
+
+def test_a_handler_blocks_the_loop_in_its_own_code_only() -> None:  # SPEC I3
+    found = answers()
+    job = found.pop("job")
+    assert found == {
+        "first step": job,
+        "later step": job,
+        "unknown frame": job,
+        "in asyncio": False,
+        "a task of the handler": True,
+        "its end is noted": False,
+        "the coordinator": False,
+    }

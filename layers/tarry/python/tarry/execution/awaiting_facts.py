@@ -6,8 +6,11 @@ Another thread looks up the queue while handlers run. This module keeps the mess
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
+
+from tarry.sqs.topology import FAILURE_KEPT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +45,8 @@ class AwaitingFacts:
         self._may_wait = may_wait
         """Whether `is_known` may wait for a look-up: not if that delays other handlers."""
         self.messages: deque[Awaiting] = deque()
-        self._has_ended: dict[str, bool] = {}
-        """Whether the look-up of each queue has ended; a queue without a look-up is missing."""
+        self._ended_at: dict[str, float] = {}
+        """When the look-up of each queue has ended; infinity if it has not. A queue without a look-up is missing."""
         self.wake: Callable[[], None] = nothing
         """Called, in any thread, when a look-up has ended."""
 
@@ -59,26 +62,27 @@ class AwaitingFacts:
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Return whether the queue of a message was looked up, with or without success.
 
-        Otherwise, start the look-up and wait for it briefly.
+        Otherwise, start the look-up and wait for it briefly. A look-up is started again when its failure has left the
+        cache, because the message would be decided with a request in this thread.
         """
         if settlement.knows(delivery):
             return True
-        queue = delivery.source.text
-        if queue in self._has_ended:
-            return self._has_ended[queue]
-        self._has_ended[queue] = False
-        invocation = delivery.invocation
+        queue, invocation = delivery.source.text, delivery.invocation
+        ended_at = self._ended_at.get(queue)
+        if ended_at is not None and invocation.elapsed() < ended_at + FAILURE_KEPT_SECONDS / 2:
+            return ended_at != math.inf
+        self._ended_at[queue] = math.inf
         ended = invocation.world.threads.event()
 
         def then() -> None:
-            self._has_ended[queue] = True
+            self._ended_at[queue] = invocation.elapsed()
             ended.set()
             self.wake()
 
         settlement.prepare(delivery, then)
         if self._may_wait:
             ended.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
-        return self._has_ended[queue]
+        return self._ended_at[queue] != math.inf
 
 
 def nothing(*_: object) -> None:

@@ -26,9 +26,13 @@ class Background:
         self._jobs = jobs
         self._settled = settled
         self._answers: deque[tuple[Callable[[object], None], object]] = deque()
-        self.under_way = 0
-        """The number of requests whose answer has not come, or was not handled yet."""
+        self._open = 0
         jobs.between = self._advance
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests to wait for: those whose answer has not come, or was not handled yet."""
+        return 0 if self._jobs.is_over else self._open
 
     def connect(self, verdicts: Verdicts) -> None:
         """Have ``verdicts`` make its requests here if the handler is async."""
@@ -42,7 +46,12 @@ class Background:
                 verdicts.outcomes.settled = self._settled
 
     def close(self) -> None:
-        """Break the reference cycles with the run's other objects, which would keep its batch in memory."""
+        """Give up the requests that are still open: their messages are only reported as failed.
+
+        This also breaks the reference cycles with the run's other objects, which would keep its batch in memory.
+        """
+        if self._open:
+            self._run.verdicts.outcomes.settlement.report_only(self._open)
         self._jobs.between, self._settled = nothing_done, None
 
     def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
@@ -56,7 +65,7 @@ class Background:
             self._answers.append((then, answer))
             self._jobs.wake()
 
-        self.under_way += 1
+        self._open += 1
         try:
             self._run.invocation.world.threads.start(make)
         except RuntimeError:  # the process may have no more threads
@@ -67,7 +76,7 @@ class Background:
         has_progress = False
         while self._answers:
             then, answer = self._answers.popleft()
-            self.under_way -= 1
+            self._open -= 1
             has_progress = True
             then(answer)
         if (verdicts := self._run.made_verdicts) is not None and verdicts.advance():

@@ -133,9 +133,11 @@ class Concurrent:
 
     @property
     def _has_waiting_groups(self) -> bool:
-        """Whether a FIFO group waits for the look-up of its queue."""
-        verdicts = self._run.made_verdicts
-        return self._run.is_fifo and verdicts is not None and verdicts.awaiting.has_fifo
+        """Whether a FIFO group waits for the look-up of its queue, and there is time to wait."""
+        run, verdicts = self._run, self._run.made_verdicts
+        if not run.is_fifo or verdicts is None or not verdicts.awaiting.has_fifo:
+            return False
+        return run.monotonic() < run.deadline.interrupt_at
 
     def _next(self) -> Job | None:
         """Return the next run of the handler; None if none may start now."""

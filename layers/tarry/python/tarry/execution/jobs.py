@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 LAST_SECONDS = 0.5
 """The part of the margin, at most half of it, in which stopped runs may end."""
 
+GIVE_UP_SHARE = 1 / 4
+"""The part of the margin, at its end, in which no request is awaited any more."""
+
 SHORTEST_WAIT_SECONDS = 0.001
 """The shortest wait: a shorter one may be below the resolution of the clock, which would not advance."""
 
@@ -131,6 +134,8 @@ class Jobs:
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
         self._abandon_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
+        self._checks = (deadline.interrupt_at, deadline.ends_at - deadline.margin * GIVE_UP_SHARE)
+        """When to return from a wait for requests: to settle what waits for a look-up, and for the response."""
         self.abandoned: list[Job] = []
         """The jobs that were abandoned."""
         self.between: Callable[[], bool] = nothing_done
@@ -140,6 +145,11 @@ class Jobs:
     def taken(self) -> int:
         """The number of occupied places, those of abandoned jobs included."""
         return len(self._running) + self._executor.abandoned
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job runs, and there is no time to wait for requests either."""
+        return not self._running and self._monotonic() >= self._checks[-1]
 
     def __len__(self) -> int:
         return len(self._running)
@@ -167,11 +177,13 @@ class Jobs:
     async def ended(self) -> list[Job]:
         """Wait for the next jobs to end or be abandoned, and return them; stop jobs whose time is up.
 
-        The list may be empty if `between` made progress, or if there was only to be a pause.
+        The list may be empty if `between` made progress, if there was only to be a pause, or if no job runs and time
+        for requests is short or over.
         """
         while True:
             is_pause, self.needs_pause = self.needs_pause, False
-            seconds = 0 if is_pause else self._next_check() - self._monotonic()
+            until = self._next_check()
+            seconds = 0 if is_pause else until - self._monotonic()
             ended = await self._executor.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
             has_progress = self.between()
             now = self._monotonic()
@@ -183,7 +195,7 @@ class Jobs:
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
                 self._forget(job)
-            if ended or has_progress or is_pause:
+            if ended or has_progress or is_pause or (not self._running and now >= until):
                 self.abandoned += [job for job in ended if job.is_abandoned]
                 return ended
 
@@ -238,7 +250,9 @@ class Jobs:
         return Interrupted("its time is up")
 
     def _next_check(self) -> float:
-        """Return when to stop or abandon the next job."""
+        """Return when to stop or abandon the next job, or without jobs, when to stop waiting for requests."""
+        if not self._running:
+            return next((at for at in self._checks if at > self._monotonic()), self._checks[-1])
         due = self._next_due()
         return min(due, self._next_stop_at, self._abandon_at) if self._stopped else due
 

@@ -108,7 +108,7 @@ def is_deciding(frame: FrameType | None) -> bool:
 
 
 def is_tracing_end(frame: FrameType | None) -> bool:
-    """Return whether a span is being closed in this frame: its handler has ended, so the message does not fail."""
+    """Return whether a span is being closed in this frame: its run or send has ended, so the message does not fail."""
     return _is_within(frame, "_end", _TRACING)
 
 

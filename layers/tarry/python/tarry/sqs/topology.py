@@ -79,23 +79,27 @@ class Topology:
 
     def prepare(self, queue: QueueArn, requests: Requests, then: Callable[[], None]) -> None:
         """Start the look-up of a source queue in a thread of its own; call ``then`` when it has ended."""
+        own = self._world.threads.event()
         with self._lock:
-            if queue.text in self._underway:
-                return then()  # in another invocation's thread: `source` waits for it
-            self._underway[queue.text] = underway = self._world.threads.event()
+            underway = self._underway.setdefault(queue.text, own)
 
         def work() -> None:
-            answer = result_of(partial(self._ask, queue, SOURCE_ATTRIBUTES, requests))
-            if isinstance(answer, Exception):
-                self._keep_failure(queue, SOURCE_ATTRIBUTES, answer)
-            self._underway.pop(queue.text, None)
-            underway.set()
+            if underway is not own:  # another invocation looks it up
+                underway.wait()
+            if underway is own or not self.knows(queue):
+                answer = result_of(partial(self._ask, queue, SOURCE_ATTRIBUTES, requests))
+                if isinstance(answer, Exception):
+                    self._keep_failure(queue, SOURCE_ATTRIBUTES, answer)
+            if underway is own:
+                self._underway.pop(queue.text, None)
+                own.set()
             then()
 
         try:
             self._world.threads.start(work)
         except RuntimeError:  # the process may have no more threads: `source` looks it up
-            self._underway.pop(queue.text, None)
+            if underway is own:
+                self._underway.pop(queue.text, None)
             then()
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class SendSpan:
     """A span around the sending of messages. ``carrier`` is its context as the application's propagators write it.
 
+    Of an error it has only the type: a `Queue` does not know whether the consumer in which it sends has ``redact``.
+
     Args:
         world: The world of the send.
         queue: The name of the queue.
@@ -86,11 +88,16 @@ class SendSpan:
             return
         if error is not None:
             self.failed(error)
-            if not self._log.redacts:
-                self._guarded(lambda: span.record_exception(error))
         if self._token is not None:
             contexts.detach(self._token)
-        self._guarded(span.end)
+        self._end(span)
+
+    def _end(self, span: Span) -> None:
+        """End the span. An exporter that blocks is interrupted here (`is_tracing_end`): the send has its result."""
+        try:
+            span.end()
+        except BaseException as error:  # noqa: BLE001 the user's processor or exporter, or one that was interrupted
+            log_tracing_failure(self._log, self._world, error)
 
     def _set(self, name: str, value: str | int) -> None:
         if (span := self._span) is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.sqs.limits import tens
-from tarry.sqs.refusals import Refused, failed_entries, is_stale_handle, is_worth_splitting
+from tarry.sqs.refusals import Refused, error_code, failed_entries, is_stale_handle, is_worth_splitting
 from tarry.support.value import Value
 from tarry.telemetry.logs import WARNING, Log
 from tarry.visibility.leases import lease_end, lose_lease
@@ -26,6 +27,10 @@ MAX_SPREAD_SECONDS = 900
 """The longest period over which messages are spread."""
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
+MADE_UP = (
+    "SQS does not know the receipt handle, which is made up, as in a unit test. The message runs; if its handler fails, "
+    "it is only reported as failed. On Lambda, its FIFO group would not run."
+)
 
 
 class VisibilityChange(Value):
@@ -107,8 +112,11 @@ def extend_leases(
         elif delivery.is_given_up:
             continue
         elif result.is_lost:
-            lose_lease(delivery)
             text = f"SQS refuses the receipt handle: another consumer may have the message. {consequence}"
+            if _is_made_up(error):
+                delivery.is_lost, text = True, MADE_UP
+            else:
+                lose_lease(delivery)
             log.problem("lease_lost", text, delivery, error=error, level=WARNING)
         else:
             lookups.warn(error, "change_message_visibility_batch", delivery.source)
@@ -134,6 +142,11 @@ def change_visibility(
         certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(queue)
         shorter = [VisibilityChange(change.delivery, min(change.seconds, certain)) for change in beyond]
         yield from _in_tens(shorter, queue, lookups, share)
+
+
+def _is_made_up(error: Exception) -> bool:
+    """Return whether a receipt handle was never one of SQS, and this is not Lambda, which passes no such handle."""
+    return error_code(error) == "ReceiptHandleIsInvalid" and "AWS_LAMBDA_RUNTIME_API" not in os.environ
 
 
 def _is_beyond(result: ChangeResult) -> bool:
