@@ -161,9 +161,8 @@ def remove(run: JobRun, selection: Selection) -> None:
     finally:
         archive.close()
         if archive.count:
-            endpoint = run.console.account.endpoint
-            options = ["--endpoint-url", endpoint] if endpoint else []
-            command = ["tarry", "failed", "restore", str(archive.path), "--queue", run.queue.name, *options]
+            options = ["--queue", run.queue.name, *run.console.place_options]
+            command = ["tarry", "failed", "restore", str(archive.path), *options]
             run.job.note(f"Archive: {archive.path}. To restore them: {shlex.join(command)}")
     _note_missing(run, run.job.counts.total())
 
