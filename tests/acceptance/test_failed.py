@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry.local.instances import announced
 from tests.command import Command, rest_of, some_lines
 from tests.processes import PATIENCE_SECONDS, end
 from tests.shop import ServedShop
@@ -251,3 +252,25 @@ def test_when_the_output_cannot_be_written_the_audit_has_all_that_was_done(shop:
     last = json.loads((shop.folder / "tarry/audit.jsonl").read_text().splitlines()[-1])
     assert last["outcomes"] == {"retried": len(shop.bodies("orders"))}
     assert "the output cannot be written (No space left on device); what is done is in the audit" in shop.guidance()
+
+
+@pytest.mark.parametrize(("key", "left"), [("n", 2), ("y", 0)])
+def test_without_a_place_the_question_names_it(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch, key: str, left: int
+) -> None:  # SPEC M3
+    shop.put(2)
+    (shop.folder / "template.yaml").write_text("Resources: {}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(shop.folder))
+    shop.where = ["--queue", "orders-dlq"]
+    with announced(shop.sqs.url, shop.folder / "template.yaml"):
+        terminal = shop.terminal("retry", "--all", XDG_STATE_HOME=str(shop.folder))
+        place = f"local {shop.sqs.url.removeprefix('http://')}"
+        assert terminal.until("[y/N] ").replace("\r", "") == (
+            f"{place}\nRetry dead letters of orders-dlq at {place}? [y/N] "
+        )
+        terminal.press(key)
+        if key == "y":
+            terminal.until("Retry all dead letters in orders-dlq (about 2)? [y/N] ")
+            terminal.press("y")
+        assert terminal.exit_code() == 0
+    assert len(shop.bodies("orders-dlq")) == left
