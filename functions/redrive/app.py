@@ -78,7 +78,7 @@ def redrive(request: RedriveRequest, context: Any, done: "Report") -> None:
         return done.is_cut_short
 
     queue, today = failed.find(request.queue), datetime.fromtimestamp(world.current().clock.time(), UTC)
-    with failed.opened(queue, stop=is_late) as inspection:
+    with failed.opened(queue, stop=is_late, before_change=done.begin) as inspection:
         failed.check_may_delete(inspection)
         routes = failed.Routes(queue, request.to) if request.action == "retry" else None
         archive = failed.ArchiveBucket(s3, BUCKET, f"removed/{today:%Y/%m/%d}/{queue.name}/{context.aws_request_id}")
@@ -98,10 +98,10 @@ def redrive(request: RedriveRequest, context: Any, done: "Report") -> None:
 
 
 def batches(inspection: failed.Inspection, request: RedriveRequest) -> Iterator[list[failed.DeadLetterMessage]]:
-    """Yield the selected dead letters, ten at a time, up to the limit."""
-    left = request.limit
+    """Yield the selected dead letters, ten at a time, up to the limit; those that come meanwhile are left."""
+    left, selection = request.limit, request.selection.as_previewed(inspection.queue, is_shown=False)
     for dead_letters in inspection.polls(AT_ONCE):
-        chosen = [each for each in dead_letters if request.selection.matches(each)][:left]
+        chosen = [each for each in dead_letters if inspection.chooses(each, selection)][:left]
         left -= len(chosen)
         if chosen:
             yield chosen
@@ -118,9 +118,16 @@ class Report:
         self._counts: Counter[str] = Counter()
         self._ids: list[str] = []
         self._errors: list[str] = []
+        self._has_begun = False
         self.archive: str | None = None
         self.error: str | None = None
         self.is_cut_short = False
+
+    def begin(self) -> None:
+        """Write to the log what was asked for, before the first change: a function may be killed before its report."""
+        if not self._has_begun:
+            self._has_begun = True
+            logger.info("redrive of %s begins", self._request.queue, extra={"audit": self.fields()})
 
     def add(self, results: list[failed.Result]) -> None:
         for result in results:

@@ -1,6 +1,7 @@
 """`tarry console` as a process, killed in the middle of a bulk retry, and ended by a signal during a scan."""
 
 import asyncio
+import json
 import re
 import signal
 from collections import Counter
@@ -72,7 +73,9 @@ def test_a_console_that_is_killed_in_the_middle_of_a_retry_loses_no_message(shop
     received = Counter(shop.bodies("orders"))
     assert set(received) == set(range(COUNT))
     assert received.total() - COUNT <= IN_DOUBT
-    assert len((shop.folder / "audit.jsonl").read_text().splitlines()) == 1
+    audit = [json.loads(line) for line in (shop.folder / "audit.jsonl").read_text().splitlines()]
+    assert ["ended_at" in line for line in audit] == [False, False, True]  # the killed run, then the other
+    assert audit[0]["run"] != audit[1]["run"] == audit[2]["run"]
 
 
 def test_a_console_that_is_ended_by_a_signal_releases_the_messages_of_its_scan(shop: ServedShop) -> None:

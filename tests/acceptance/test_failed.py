@@ -1,15 +1,19 @@
 """`tarry failed` as a separate process against a served SQS model: killed, stopped by signals, at a terminal."""
 
 import json
+import os
 import re
 import signal
 import time
 from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.command import rest_of, some_lines
-from tests.processes import PATIENCE_SECONDS
+from tarry.local.instances import announced
+from tests.command import Command, rest_of, some_lines
+from tests.processes import PATIENCE_SECONDS, end
 from tests.shop import ServedShop
 
 
@@ -231,3 +235,42 @@ def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(
     assert (result["outcome"], result["error"]) == ("failed", "interrupted; the dead letter is unchanged")
     assert sorted(shop.bodies("orders-dlq")) == [0, 1]
     assert shop.in_flight() == 0
+
+
+def test_when_the_output_cannot_be_written_the_audit_has_all_that_was_done(shop: ServedShop) -> None:  # SPEC M6
+    shop.put(30)
+    paths = ((os.devnull, "r"), ("/dev/full", "w"), (shop.folder / "stderr", "w"))
+    with ExitStack() as files:
+        nothing, full, errors = (files.enter_context(Path(path).open(mode)) for path, mode in paths)
+        streams = (nothing.fileno(), full.fileno(), errors.fileno())
+        arguments = ["failed", "retry", "--all", "--json", *shop.where]
+        command = Command(arguments, streams, shop.folder, {**shop.environment(), "XDG_STATE_HOME": str(shop.folder)})
+        try:
+            assert command.wait() == 1
+        finally:
+            end(command)
+    last = json.loads((shop.folder / "tarry/audit.jsonl").read_text().splitlines()[-1])
+    assert last["outcomes"] == {"retried": len(shop.bodies("orders"))}
+    assert "the output cannot be written (No space left on device); what is done is in the audit" in shop.guidance()
+
+
+@pytest.mark.parametrize(("key", "left"), [("n", 2), ("y", 0)])
+def test_without_a_place_the_question_names_it(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch, key: str, left: int
+) -> None:  # SPEC M3
+    shop.put(2)
+    (shop.folder / "template.yaml").write_text("Resources: {}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(shop.folder))
+    shop.where = ["--queue", "orders-dlq"]
+    with announced(shop.sqs.url, shop.folder / "template.yaml"):
+        terminal = shop.terminal("retry", "--all", XDG_STATE_HOME=str(shop.folder))
+        place = f"local {shop.sqs.url.removeprefix('http://')}"
+        assert terminal.until("[y/N] ").replace("\r", "") == (
+            f"{place}\nRetry dead letters of orders-dlq at {place}? [y/N] "
+        )
+        terminal.press(key)
+        if key == "y":
+            terminal.until("Retry all dead letters in orders-dlq (about 2)? [y/N] ")
+            terminal.press("y")
+        assert terminal.exit_code() == 0
+    assert len(shop.bodies("orders-dlq")) == left

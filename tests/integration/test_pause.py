@@ -72,7 +72,8 @@ class Shop:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, [*arguments])
+    place = () if {"--endpoint-url", "--stack"} & {*arguments} else ("--aws",)
+    return CliRunner().invoke(app, [*arguments, *place])
 
 
 @pytest.fixture
@@ -91,8 +92,8 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
         "orders -> handler: Enabled -> Disabled\norders -> other: Enabled -> Disabled\n",
     )
     assert result.stderr == (
-        "AWS account 123456789012, region us-east-1\n"
-        "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders\n"
+        "AWS 123456789012 us-east-1\n"
+        "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders --aws\n"
     )
     assert shop.states()["refunds", "handler"] == "Enabled"
     result = run("pause", "handler", "--json")
@@ -106,7 +107,9 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     for arguments in (("--stack", "shop"), ("Handler", "--stack", "shop"), ("--queue", "Orders", "--stack", "shop")):
         assert run("pause", *arguments).stdout == "stack-orders -> stack-handler-x1: Enabled -> Disabled\n"
         assert run("resume", *arguments).stdout == "stack-orders -> stack-handler-x1: Disabled -> Enabled\n"
-    audit = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
+    assert ("changes" in lines[0], lines[0]["run"]) == (False, lines[1]["run"])
+    audit = [line for line in lines if "ended_at" in line]
     assert [each["command"] for each in audit[:3]] == ["tarry pause", "tarry pause", "tarry resume"]
     assert (audit[0]["queue"], audit[0]["changes"][0]["after"], audit[1]["function"]) == (
         "orders",
@@ -190,7 +193,6 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
         (("--queue", "nope"), "queue 'nope' does not exist; existing queues: "),
         (("--queue", "dlq"), "queue dlq has no event source mapping of SQS; it is the dead-letter queue of refunds"),
         (("--stack", "nope"), "the stack does not exist"),
-        (("handler", "--audit", "."), "the audit file . cannot be written: Is a directory"),
     ],
 )
 def test_wrong_usage_changes_nothing(shop: Shop, arguments: tuple[str, ...], line: str) -> None:
@@ -202,6 +204,12 @@ def test_wrong_usage_changes_nothing(shop: Shop, arguments: tuple[str, ...], lin
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"tarry: {line}" in result.stderr
     assert set(shop.states().values()) == {"Enabled"}
+
+
+def test_without_an_audit_nothing_is_paused(shop: Shop) -> None:  # SPEC M6
+    result = run("pause", "handler", "--audit", ".")
+    assert (result.exit_code, set(shop.states().values())) == (1, {"Enabled"})
+    assert "tarry: the audit file . cannot be written: Is a directory" in result.stderr
 
 
 def test_an_endpoint_without_lambda_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,8 @@ def test_it_prints_one_address_on_stdout_and_another_on_enter_and_stops_on_a_sig
     assert (process.returncode, out) == (0, "")
     at = first.partition("/open")[0]
     assert errors == (
-        f"Console for 2 queues of tarry local at {sqs.url.removeprefix('http://')}, us-east-1 at {at}. "
-        "It can change messages (--write).\nPress Enter for a new one-time address, Ctrl-C to stop.\n"
+        f"local {sqs.url.removeprefix('http://')}\nConsole for 2 queues at {at}. It can change messages (--write).\n"
+        "Press Enter for a new one-time address, Ctrl-C to stop.\n"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_port_in_use_is_named(sqs: Served) -> None:
     result = CliRunner().invoke(app, ["console", "--endpoint-url", sqs.url, "--port", port, "--no-open"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"tarry: cannot listen at port {port} of 127.0.0.1: address already in use; "
+        f"local 127.0.0.1:{port}\ntarry: cannot listen at port {port} of 127.0.0.1: address already in use; "
         "give another port (--port N), or none for a free one\n"
     )
 

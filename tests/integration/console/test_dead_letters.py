@@ -80,8 +80,11 @@ def delivery_ids(html: str) -> list[str]:
 
 
 def audit_lines(shop: ServedShop) -> list[dict[str, Any]]:
+    """Return the last lines of the audited runs."""
     path = shop.folder / "audit.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    assert len(lines) == 2 * len({line["run"] for line in lines})  # each has begun
+    return [line for line in lines if "ended_at" in line]
 
 
 @contextmanager

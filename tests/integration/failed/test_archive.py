@@ -149,7 +149,7 @@ def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restore
     archive.write_bytes(b"".join([*lines[:2], b"\x00\xff garbage\n", lines[2], lines[0][:40]]))
     put(sqs, bodies=("more",))
     assert run(sqs, "remove", "--all", "--archive", str(archive)).exit_code == 0  # appends behind the incomplete line
-    result = run(sqs, "restore", str(archive))
+    result = run(sqs, "restore", str(archive), "--force")  # the line that says that these were deleted is cut off
     assert (result.exit_code, len(messages(sqs))) == (1, 3)
     assert result.stdout == (
         "line 2  failed: not restored: its checksum does not match\n"
@@ -201,7 +201,8 @@ def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
     with monkeypatch.context() as patch:
         patch.setattr("os.write", to_a_small_disk)
         result = run(sqs, "remove", "--all", "--archive", str(archive))
-    removed = [json.loads(line)["record"]["body"] for line in archive.read_text().splitlines()]
+    lines = [json.loads(line) for line in archive.read_text().splitlines()]
+    removed = [line["record"]["body"] for line in lines if "record" in line]
     left = [each.body for each in messages(sqs)]
     assert (result.exit_code, 0 < len(left) < 25) == (1, True), result.output
     assert sorted([*removed, *left]) == sorted(f"body {number}" for number in range(25))
@@ -219,5 +220,23 @@ def test_a_dead_letter_that_could_not_be_deleted_is_not_restored(
         patch.setattr("tarry.failed.removing.delete_patiently", lambda _, each: {each[0].delivery_id: "throttled"})
         run(sqs, "remove", "--all", "--archive", str(archive))
     archive_lines = [json.loads(line) for line in archive.read_text().splitlines()]
-    assert [each.get("kept") for each in archive_lines] == [None, None, None, archive_lines[0]["record"]["messageId"]]
+    first, *others = [each["record"]["messageId"] for each in archive_lines[:3]]
+    marks = [(each.get("deleted"), each.get("kept")) for each in archive_lines[3:]]
+    assert marks == [(others, None), (None, first)]
     assert run(sqs, "restore", str(archive)).stdout == "restored 2, failed 0, skipped 0\n"
+
+
+def test_a_dead_letter_that_may_still_be_there_is_restored_only_by_force_without_a_terminal(
+    sqs: Served, tmp_path: Path
+) -> None:  # SPEC M6
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    run(sqs, "remove", "--all", "--archive", str(archive))
+    archive.write_text("".join(archive.read_text().splitlines(keepends=True)[:-1]))  # killed before the confirmation
+    left = run(sqs, "restore", str(archive))
+    assert (left.exit_code, messages(sqs)) == (1, [])
+    assert "3 dead letters of the archive may be in orders-dlq already" in left.stderr
+    assert "id-0  unconfirmed: not sent, since it may be in orders-dlq already" in left.stdout
+    assert left.stdout.endswith("restored 0, failed 0, skipped 0, unconfirmed 3\n")
+    restored = run(sqs, "restore", str(archive), "--force")
+    assert (restored.exit_code, len(messages(sqs))) == (0, 3)

@@ -1,6 +1,9 @@
 """The audit of `tarry failed`: one line about each run that changes something."""
 
+import errno
 import json
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,74 @@ from tests.integration.failed.test_command import MotoShop, shop
 __all__ = ["shop"]
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def all_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the last lines of runs."""
+    return [line for line in all_lines(path) if "ended_at" in line]
+
+
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_what_is_asked_for_is_written_before_the_first_change_and_what_was_done_after_it(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:  # SPEC M6
+    shop.put(2)
+    path, seen, real = shop.folder / "audit.jsonl", list[list[dict[str, Any]]](), AwsAccess.client
+
+    def client(self: AwsAccess, service: str, **more: Any) -> Any:
+        made = real(self, service, **more)
+        operation = "SendMessageBatch" if command == "retry" else "DeleteMessageBatch"
+        made.meta.events.register(f"before-send.sqs.{operation}", lambda **_: seen.append(all_lines(path)))
+        return made
+
+    monkeypatch.setattr(AwsAccess, "client", client)
+    shop.run(command, "--where", "attempts > 0", "--audit", "audit.jsonl", "--force")
+    [begun] = seen[-1]
+    first, last = all_lines(path)
+    assert first == begun
+    assert first.keys() & {"ended_at", "outcomes", "ids"} == set()
+    assert (first["run"], first["where"], first["account"]) == (last["run"], ["attempts > 0"], "123456789012")
+    assert ("archive" in first, last["outcomes"]) == (
+        command == "remove",
+        {"deleted" if first.get("archive") else "retried": 2},
+    )
+
+
+@pytest.mark.parametrize(("command", "new_files"), [("retry", 1), ("remove", 2)])
+def test_if_the_audit_cannot_be_begun_nothing_is_done(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch, command: str, new_files: int
+) -> None:  # SPEC M6
+    shop.put(2)
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder))
+    monkeypatch.setattr("tarry.tooling.journal.os.fsync", disk_full(new_files))
+    result = shop.run(command, "--where", "attempts > 0", "--audit", "audit.jsonl", "--force")
+    assert (result.exit_code, shop.depths()) == (1, (0, 2, 0))
+    assert "the audit file audit.jsonl cannot be written: No space left on device; nothing was changed" in result.stderr
+
+
+def test_if_the_audit_cannot_be_completed_the_outcome_is_printed(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M6
+    shop.put(2)
+    monkeypatch.setattr("tarry.tooling.journal.os.fsync", disk_full(2))
+    result = shop.run("retry", "--all", "--audit", "audit.jsonl")
+    assert (result.exit_code, shop.depths()) == (1, (2, 0, 0))
+    assert json.loads(result.stderr.rpartition("the line is: ")[2])["outcomes"] == {"retried": 2}
+    [begun] = all_lines(shop.folder / "audit.jsonl")
+    assert "outcomes" not in begun
+
+
+def disk_full(after: int) -> Callable[[int], None]:
+    """Return a stand-in for `os.fsync` that fails after some calls."""
+    calls = count()
+
+    def fsync(_: int) -> None:
+        if next(calls) >= after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return fsync
 
 
 def test_each_run_that_changes_something_appends_one_line(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,11 +145,11 @@ def test_an_audit_file_that_cannot_be_written_changes_nothing(shop: MotoShop) ->
     (shop.folder / "file").touch()
     for command in ("retry", "remove"):
         result = shop.run(command, "--where", "attempts = 1", "--audit", "file/audit.jsonl")
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr == (
-            f"tarry: the audit file file/audit.jsonl cannot be written: {result.stderr.split(': ')[2].split(';')[0]}; "
-            "nothing was changed; name another file (--audit FILE)\n"
-        )
+        assert (result.exit_code, result.stdout) == (1, "")
+        place, _, error = result.stderr.partition("\n")
+        assert place == "AWS 123456789012 us-east-1"
+        assert error.startswith("tarry: the audit file file/audit.jsonl cannot be written: ")
+        assert error.endswith("; nothing was changed; name another file (--audit FILE)\n")
     assert shop.depths() == (0, 1, 0)
 
 

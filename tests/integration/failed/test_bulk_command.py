@@ -36,8 +36,8 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
     assert lines[6] == "  1  (none)  no failure record (not dead-lettered by tarry)"
     assert max(map(len, lines)) <= 80
     assert result.stderr.splitlines()[-2:] == [
-        "  tarry failed show id-9 --queue orders-dlq",
-        "  tarry failed retry --group timeout00000 --canary 10 --queue orders-dlq",
+        "  tarry failed show id-9 --queue orders-dlq --aws",
+        "  tarry failed retry --group timeout00000 --canary 10 --queue orders-dlq --aws",
     ]
     assert shop.depths() == (0, 11, 0)
     [summary] = objects(shop.run("--json", "--queue", "orders-dlq", queue=None))
@@ -50,7 +50,11 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
 
 def test_a_queue_without_dead_letters_is_summarized_without_an_inspection(shop: MotoShop) -> None:  # SPEC M2
     result = shop.run()
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "no dead letters: orders-dlq\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "no dead letters: orders-dlq\n",
+        "AWS 123456789012 us-east-1\n",
+    )
 
 
 def test_a_summary_is_of_a_sample(shop: MotoShop) -> None:  # SPEC M2
@@ -88,7 +92,7 @@ def test_a_group_that_does_not_exist_is_an_error_and_a_filter_that_matches_none_
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-2:] == [
         "tarry: no dead letter in orders-dlq matches fingerprint = nope",
-        "The groups there are: tarry failed show --group-by fingerprint --queue orders-dlq",
+        "The groups there are: tarry failed show --group-by fingerprint --queue orders-dlq --aws",
     ]
     result = shop.run(*command, "--where", "attempts > 90", "--since", "2026-01-01")
     assert result.exit_code == 0

@@ -91,7 +91,8 @@ class MotoShop:
         self, *arguments: str, queue: str | None = "orders-dlq", columns: str | None = None, typed: str = ""
     ) -> Result:
         named = ("--queue", queue) if queue else ()
-        return CliRunner(env={"COLUMNS": columns}).invoke(app, ["failed", *arguments, *named], input=typed)
+        where = () if {"--local", "--endpoint-url", "--stack"} & {*arguments} else ("--aws",)
+        return CliRunner(env={"COLUMNS": columns}).invoke(app, ["failed", *arguments, *named, *where], input=typed)
 
     def depths(self) -> tuple[int, int, int]:
         """Return the numbers of messages in orders, visible in orders-dlq, and in flight in orders-dlq."""
@@ -142,7 +143,7 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
     assert lines[1].split() == ["id", "when", "(UTC)", "error", "attempts", "origin"]
     assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
     assert any("no failure record (not dead-lettered by tarry)" in line for line in lines)
-    assert result.stderr == "orders-dlq: scanned 4 of about 4 in 4 requests\n"
+    assert result.stderr == "AWS 123456789012 us-east-1\norders-dlq: scanned 4 of about 4 in 4 requests\n"
     assert shop.depths() == (0, 4, 0)
 
 
@@ -290,6 +291,17 @@ def test_retry_with_json_prints_each_result(shop: MotoShop) -> None:  # SPEC M6
     assert shop.depths() == (2, 28, 0)
 
 
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_all_are_those_of_before_the_command_and_new_ones_are_counted(shop: MotoShop, command: str) -> None:  # SPEC M3
+    shop.put(2)
+    shop.put(1, first=7, failed_at="2099-01-01T00:00:00Z")
+    result = shop.run(command, "--all", "--force", *(["--yes-delete", "orders-dlq"] if command == "remove" else []))
+    done = "retried 2, failed 0, skipped 0" if command == "retry" else "deleted 2, failed 0"
+    assert (result.exit_code, result.stdout) == (0, f"{done}\n")
+    assert "orders-dlq: 1 dead letter came after the command began, or after the preview, and is left" in result.stderr
+    assert shop.depths() == (2 if command == "retry" else 0, 1, 0)
+
+
 def test_retry_all_of_a_hundred(shop: MotoShop) -> None:  # SPEC M3
     shop.put(100)
     result = shop.run("retry", "--all", "--concurrency", "4")
@@ -425,7 +437,8 @@ def test_a_template_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # S
     assert shop.run("show", queue=None).stdout.startswith("orders-dlq\n")
     assert shop.run("show", "--template", "template.yaml", queue="Dead").stdout.startswith("orders-dlq\n")
     result = shop.run("show", "--template", "template.yaml", queue="nope")
-    assert (result.exit_code, result.stderr) == (2, "tarry: queue 'nope' does not exist; existing queues: orders-dlq\n")
+    error = "tarry: queue 'nope' does not exist; existing queues: orders-dlq\n"
+    assert (result.exit_code, result.stderr) == (2, error)
 
 
 def test_a_logical_id_of_the_template_stands_for_its_queue(shop: MotoShop) -> None:
@@ -497,7 +510,7 @@ def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(
         result = shop.run("remove", "--all", "--force", queue=queue)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == (
-            "AWS account 123456789012, region us-east-1: orders-dlq\n"
+            "AWS 123456789012 us-east-1\n"
             "tarry: remove --all at AWS must name the queue that it empties: add --yes-delete orders-dlq\n"
         )
     result = shop.run("remove", "--all", "--yes-delete", "orders")
@@ -539,7 +552,7 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
     config = '[default.global.parameters]\nstack_name = "shop"\nregion = "eu-west-1"'
     (shop.folder / "samconfig.toml").write_text(config)
     found = shop.run("show", queue=None)  # with AWS_DEFAULT_REGION, which precedes
-    assert found.stderr.startswith("Using stack shop in us-east-1, as the samconfig file says.\n")
+    assert found.stderr.startswith("AWS 123456789012 us-east-1, stack shop (of the samconfig file)\n")
     assert found.stdout == result.stdout
     result = shop.run("show", "--stack", "nope", queue=None)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -577,15 +590,15 @@ def test_wrong_usage_is_one_line_with_the_remedy(
     shop.put(1)
     result = shop.run(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"tarry: {line}")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.removeprefix("AWS 123456789012 us-east-1\n").startswith(f"tarry: {line}")
+    assert result.stderr.count("\ntarry: ") <= 1
     assert shop.depths() == (0, 1, 0)
 
 
 def test_the_error_for_an_unknown_queue_lists_existing_queues(shop: MotoShop) -> None:  # SPEC M1
     result = shop.run("show", queue="nope")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "tarry: queue 'nope' does not exist; existing queues: orders-dlq, orders\n"
+    assert result.stderr == "AWS us-east-1\ntarry: queue 'nope' does not exist; existing queues: orders-dlq, orders\n"
 
 
 def test_without_a_queue_or_template_the_error_lists_the_options(shop: MotoShop) -> None:  # SPEC M1
@@ -632,7 +645,7 @@ def test_missing_credentials_and_region_are_reported(tmp_path: Path, monkeypatch
     monkeypatch.delenv("AWS_REGION", raising=False)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
     assert (result.exit_code, "set AWS_REGION" in result.stderr) == (2, True)
-    assert "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576" in result.stderr
+    assert "for the queues of tarry local: --local" in result.stderr
 
 
 def test_the_region_is_that_of_the_option_then_of_aws_region(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M1
@@ -670,11 +683,24 @@ def test_the_stack_and_region_are_those_of_the_project_where_no_others_are_named
     assert in_project(TargetOptions()) == TargetOptions()
 
 
+@pytest.mark.parametrize("command", [("retry", "--all"), ("retry",), ("remove", "id-0"), ("remove", "id-0", "--force")])
+def test_a_command_that_changes_something_needs_a_place_or_a_terminal(
+    shop: MotoShop, command: tuple[str, ...]
+) -> None:  # SPEC M3
+    shop.put(1)
+    result = CliRunner().invoke(app, ["failed", *command, "--queue", "orders-dlq"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    if command != ("retry",):
+        assert "say where to do this: --local, --aws, --stack NAME or --endpoint-url URL" in result.stderr
+    assert shop.depths() == (0, 1, 0)
+    assert CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"]).exit_code == 0
+
+
 def test_at_aws_an_error_names_the_tarry_local_that_runs_the_template(shop: MotoShop) -> None:
     shop.template()
     with announced("http://127.0.0.1:5001", shop.folder / "template.yaml"):
         result = shop.run("show", queue="nope")
-    hint = "; for the queues of the tarry local that runs here: --endpoint-url http://127.0.0.1:5001\n"
+    hint = "; for the queues of the tarry local that runs here: --local\n"
     assert (result.exit_code, result.stderr.endswith(hint)) == (2, True)
 
 

@@ -336,7 +336,10 @@ def test_if_the_new_failure_cannot_be_recorded_the_dead_letter_is_unchanged(
 
     sandbox.faults.add(fault, operation="SendMessageBatch", times=2)
     [result] = run(handler)
-    assert (result.outcome, "this failure could not be recorded" in str(result.error)) == ("failed", True)
+    if fault == "denied":
+        assert (result.outcome, "this failure could not be recorded" in str(result.error)) == ("failed", True)
+    else:
+        assert (result.outcome, "may be there as well" in str(result.error)) == ("unconfirmed", True)
     left = sandbox.messages("orders-dlq")
     assert {dead_letter.id for dead_letter in left} == {"id-0"}
     assert any(dead_letter.failure is not None and dead_letter.failure.attempts == 5 for dead_letter in left)
@@ -350,8 +353,6 @@ def test_a_delete_that_fails_after_a_success_is_reported(sandbox: Sandbox) -> No
         sandbox.faults.add("unreachable", operation="DeleteMessageBatch", times=2)
 
     [result] = run(handler)
-    assert (result.outcome, "its handler succeeded, but it could not be deleted" in str(result.error)) == (
-        "failed",
-        True,
-    )
+    assert result.outcome == "unconfirmed"
+    assert "its handler succeeded, but it may still be there" in str(result.error)
     assert len(sandbox.messages("orders-dlq")) == 1

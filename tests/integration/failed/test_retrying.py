@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -323,7 +324,7 @@ def test_after_a_send_without_a_response_the_dead_letter_stays_and_a_duplicate_i
     dead_lettered(sandbox, 1)
     sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
     [result] = retry()
-    assert result.outcome == "failed"
+    assert result.outcome == "unconfirmed"
     assert "SQS did not confirm the send" in str(result.error)
     assert "it is still in orders-dlq, and may also be in orders" in str(result.error)
     assert len(sandbox.messages("orders-dlq")) == 1
@@ -333,7 +334,7 @@ def test_a_wrong_md5_confirms_nothing(sandbox: Sandbox, gateway: Gateway) -> Non
     dead_lettered(sandbox, 1)
     sandbox.faults.add("garbled", operation="SendMessageBatch", times=2)
     [result] = retry()
-    assert (result.outcome, "SQS did not confirm the send" in str(result.error)) == ("failed", True)
+    assert (result.outcome, "SQS did not confirm the send" in str(result.error)) == ("unconfirmed", True)
     assert len(sandbox.messages("orders-dlq")) == 1
 
 
@@ -381,8 +382,8 @@ def test_a_delete_that_fails_is_repeated_and_then_reported(sandbox: Sandbox, gat
         [dead_letter] = failed.show(inspection, failed.select([order])).dead_letters
         sandbox.faults.add("unreachable", operation="DeleteMessageBatch", times=None)
         [result] = failed.retry_dead_letters(inspection, [dead_letter], Routes(inspection.queue))
-        assert result.outcome == "failed"
-        assert "sent to orders, but not deleted from orders-dlq" in str(result.error)
+        assert result.outcome == "unconfirmed"
+        assert "sent to orders, but it may still be in orders-dlq" in str(result.error)
         sandbox.faults.clear()
 
 
@@ -451,14 +452,14 @@ def test_on_fifo_no_message_overtakes_one_of_its_group_that_was_not_sent(
     sandbox.faults.add("unavailable", operation="SendMessageBatch", times=1)
     sandbox.faults.add("garbled", operation="SendMessageBatch", times=1)
     results = retry_ledger()
-    assert outcomes(results) == {"failed": 5}
+    assert outcomes(results) == {"unconfirmed": 1, "failed": 4}
     assert all("behind" in str(result.error) for result in results[1:])
 
 
 def test_on_fifo_a_repeated_send_is_dropped_as_a_duplicate(sandbox: Sandbox, ledger: Gateway) -> None:  # SPEC E7
     dead_lettered(sandbox, 1, "ledger.fifo", group_id="a")
     sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
-    assert outcomes(retry_ledger()) == {"failed": 1}
+    assert outcomes(retry_ledger()) == {"unconfirmed": 1}
     assert outcomes(retry_ledger()) == {"retried": 1}
     assert len(sandbox.messages("ledger.fifo")) == 1
     assert len(sandbox.messages("ledger-dlq.fifo")) == 0
@@ -467,7 +468,7 @@ def test_on_fifo_a_repeated_send_is_dropped_as_a_duplicate(sandbox: Sandbox, led
 def test_on_fifo_an_edited_message_is_not_dropped_as_a_duplicate(sandbox: Sandbox, ledger: Gateway) -> None:  # SPEC E7
     dead_lettered(sandbox, 1, "ledger.fifo", group_id="a")
     sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
-    assert outcomes(retry_ledger()) == {"failed": 1}
+    assert outcomes(retry_ledger()) == {"unconfirmed": 1}
     with failed.opened("ledger-dlq.fifo") as inspection:
         [dead_letter] = failed.show(inspection, failed.select()).dead_letters
         failed.retry_dead_letters(
@@ -510,3 +511,133 @@ def test_dead_letters_that_could_not_be_deleted_are_reported(sandbox: Sandbox, g
         counts = outcomes(failed.remove_dead_letters(inspection, list(shown.dead_letters)))
     assert counts["failed"] > 0
     assert places(sandbox) == (0, counts["failed"])
+
+
+def test_without_a_record_at_most_the_number_that_was_shown_is_retried(sandbox: Sandbox) -> None:  # SPEC M3
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    for _ in range(3):
+        put(sandbox)
+    queue = failed.find("orders-dlq")
+    for _ in range(2):
+        put(sandbox)
+    selection = failed.select(everything=True).as_previewed(queue, is_shown=True)
+    with failed.opened(queue) as inspection:
+        results = list(failed.retry(inspection, selection, Routes(queue, "orders")))
+        assert (len(results), inspection.newer) == (3, 2)
+    assert len(sandbox.messages("orders-dlq")) == 2
+
+
+def test_messages_that_fail_again_during_a_retry_of_all_are_left(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
+    dead_lettered(sandbox, 2)
+    sandbox.advance(60)
+    queue = failed.find("orders-dlq")
+    sandbox.advance(60)
+    later = dead_lettered(sandbox, 1)
+    selection = failed.select(everything=True).as_previewed(queue, is_shown=False)
+    with failed.opened(queue) as inspection:
+        results = list(failed.retry(inspection, selection, Routes(queue)))
+        assert (len(results), inspection.newer) == (2, 1)
+    assert [each.id for each in sandbox.messages("orders-dlq")] == later
+
+
+# what may have been applied
+
+
+def test_a_send_whose_answer_was_lost_and_whose_repetition_was_refused_is_unconfirmed(
+    sandbox: Sandbox, gateway: Gateway
+) -> None:  # SPEC M6
+    ids = dead_lettered(sandbox, 3)
+    with failed.opened("orders-dlq") as inspection:
+        dead_letters = [each for polled in inspection.polls() for each in polled]
+        sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+        sandbox.faults.add("denied", operation="SendMessageBatch")
+        results = failed.retry_dead_letters(inspection, dead_letters, Routes(inspection.queue))
+    assert [(each.id, each.outcome) for each in results] == [(each, "unconfirmed") for each in ids]
+    assert "it is still in orders-dlq, and may also be in orders" in str(results[0].error)
+    assert len(sandbox.messages("orders")) == len(sandbox.messages("orders-dlq")) == 3
+
+
+def test_a_send_that_may_have_been_applied_is_not_repeated_when_it_was_throttled_at_last(
+    sandbox: Sandbox, gateway: Gateway
+) -> None:  # SPEC M6
+    dead_lettered(sandbox, 1)
+    with failed.opened("orders-dlq") as inspection:
+        [dead_letter] = inspection.poll()
+        sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+        sandbox.faults.add("throttle", operation="SendMessageBatch", times=4)
+        [result] = failed.retry_dead_letters(inspection, [dead_letter], Routes(inspection.queue))
+        sandbox.faults.clear()
+    assert (result.outcome, len(sandbox.messages("orders"))) == ("unconfirmed", 1)
+
+
+def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(
+    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
+) -> None:  # SPEC M6
+    ids = dead_lettered(sandbox, 3)
+    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        dead_letters = [each for polled in inspection.polls() for each in polled]
+        sandbox.faults.add("lost_answer", operation="DeleteMessageBatch")
+        sandbox.faults.add("denied", operation="DeleteMessageBatch")
+        results = failed.remove_dead_letters(inspection, dead_letters, archive)
+    archive.close()
+    assert {each.outcome for each in results} == {"unconfirmed"}
+    assert sandbox.messages("orders-dlq") == []
+    queue, asked = failed.find("orders-dlq"), list[int]()
+
+    def no(count: int) -> bool:
+        asked.append(count)
+        return False
+
+    left = list(failed.restore(archive.path, queue, twice=no))
+    assert ({each.outcome for each in left}, asked) == ({"unconfirmed"}, [3])
+    assert "it may be in orders-dlq already: its removal was not confirmed" in str(left[0].error)
+    assert {each.outcome for each in failed.restore(archive.path, queue, twice=lambda _: True)} == {"restored"}
+    assert [each.id for each in sandbox.messages("orders-dlq")] == ids
+
+
+def test_a_removal_that_was_killed_before_the_delete_is_not_doubled_unasked(
+    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
+) -> None:  # SPEC M6
+    dead_lettered(sandbox, 2)
+    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        dead_letters = [each for polled in inspection.polls() for each in polled]
+        assert failed.remove_dead_letters(inspection, dead_letters[:1], archive)[0].outcome == "deleted"
+        archive.add(dead_letters[1:])  # and the process is killed
+    archive.close()
+    queue = failed.find("orders-dlq")
+    assert outcomes(list(failed.restore(archive.path, queue))) == {"restored": 1, "unconfirmed": 1}
+    assert len(sandbox.messages("orders-dlq")) == 2
+
+
+def test_an_archive_of_the_first_version_is_restored_unasked(
+    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
+) -> None:
+    dead_lettered(sandbox, 2)
+    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        failed.remove_dead_letters(inspection, inspection.poll(), archive)
+    archive.close()
+    lines = [json.loads(line) for line in archive.path.read_text().splitlines()]
+    before = [json.dumps({**line, "v": 1}) for line in lines if "deleted" not in line]
+    archive.path.write_text("\n".join(before))
+    assert [each.outcome for each in failed.restore(archive.path, failed.find("orders-dlq"))] == ["restored"] * 2
+
+
+def test_a_restore_that_was_not_confirmed_is_not_doubled_unasked(
+    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
+) -> None:  # SPEC M6
+    dead_lettered(sandbox, 2)
+    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        failed.remove_dead_letters(inspection, inspection.poll(), archive)
+    archive.close()
+    queue = failed.find("orders-dlq")
+    sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+    sandbox.faults.add("denied", operation="SendMessageBatch")
+    assert [each.outcome for each in failed.restore(archive.path, queue)] == ["unconfirmed"] * 2
+    again = list(failed.restore(archive.path, queue))
+    assert [each.outcome for each in again] == ["unconfirmed"] * 2
+    assert "it may be in orders-dlq already: its send to orders-dlq at " in str(again[0].error)
+    assert len(sandbox.messages("orders-dlq")) == 2

@@ -106,7 +106,8 @@ def test_dead_letters_are_retried_up_to_the_limit_at_the_rate_and_reported(
     assert 4 < redrive.clock.slept <= 5  # ten, then two, at 2 a second
     [(subject, report)] = reports()
     assert (subject, report) == ("redrive of orders-dlq: retried 12", answer)
-    [line] = [each for each in caplog.records if hasattr(each, "audit")]
+    begun, line = [each for each in caplog.records if hasattr(each, "audit")]
+    assert (vars(begun)["audit"]["where"], vars(begun)["audit"]["outcomes"]) == (["attempts < 20"], {})
     assert (line.levelname, vars(line)["audit"]) == ("INFO", answer)
 
 
@@ -115,9 +116,9 @@ def test_removed_dead_letters_are_in_the_bucket_first_and_can_be_restored(redriv
     answer = redrive.run(action="remove", where=["body.id < 11"])
     assert (answer["outcomes"], redrive.depths()) == ({"deleted": 11}, (0, 1, 0))
     found = redrive.archive()
-    assert len(found) == 2
+    assert len(found) == 4  # ten, their deletion, one, its deletion
     prefix = answer["archive"].removeprefix(f"s3://{BUCKET}/")
-    assert [key.removeprefix(prefix) for key in found] == ["00001.jsonl", "00002.jsonl"]
+    assert [key.removeprefix(prefix) for key in found] == [f"0000{number}.jsonl" for number in (1, 2, 3, 4)]
     [first, *_] = found
     assert redrive.s3.head_object(Bucket=BUCKET, Key=first)["ServerSideEncryption"] == "AES256"
     archive = tmp_path / "removed.jsonl"

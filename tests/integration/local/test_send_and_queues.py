@@ -17,6 +17,7 @@ from tarry.cli.send import show_progress
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.local.aws import client
 from tarry.local.aws.client import sqs_client
+from tarry.local.instances import announced
 from tests.network import free_port
 from tests.served import Served, served
 from tests.wire import ACCOUNT
@@ -82,7 +83,7 @@ def test_each_line_of_stdin_is_a_message(site: Served) -> None:
     messages = received(site, "orders")
     assert {message["Body"] for message in messages} == {'{"id": 1}', '  {"name": "Zoë"} ', "last"}
     assert all(message["MessageAttributes"]["tenant"]["StringValue"] == "acme" for message in messages)
-    result = tarry("send", "ledger.fifo", "-", "--group", "a", "--json", stdin=b"one\n\ntwo\n")
+    result = tarry("send", "ledger.fifo", "-", "--group-id", "a", "--json", stdin=b"one\n\ntwo\n")
     assert [json.loads(line)["line"] for line in result.stdout.splitlines()] == [1, 3]
     assert [message["Body"] for message in received(site, "ledger.fifo")] == ["one", "two"]
 
@@ -101,7 +102,8 @@ def test_a_line_that_cannot_be_sent_is_named_and_the_others_are_sent(site: Serve
     lines = b"one\n\nab\xff\n" + b"x" * 1_048_577 + b"\ntwo\n"
     result = tarry("send", "orders", "-", stdin=lines)
     assert (result.exit_code, result.stdout) == (1, f"sent 2 messages to orders at {site.url}\n")
-    third, fourth, last = result.stderr.splitlines()
+    place, third, fourth, last = result.stderr.splitlines()
+    assert place == f"local {site.url.removeprefix('http://')}"
     assert third == "tarry: line 3 was not sent: byte 2 is not UTF-8, and SQS accepts only text"
     assert fourth.startswith("tarry: line 4 was not sent: ")
     assert "1048576" in fourth
@@ -125,10 +127,39 @@ def test_send_with_json_prints_one_object_per_line(site: Served) -> None:
 
 def test_a_fifo_queue_gets_group_and_deduplication_id(site: Served) -> None:
     for _ in range(2):
-        assert tarry("send", "ledger.fifo", "x", "--group", "a", "--dedup", "once").exit_code == 0
+        assert tarry("send", "ledger.fifo", "x", "--group-id", "a", "--dedup", "once").exit_code == 0
     [message] = received(site, "ledger.fifo")
     attributes = message["Attributes"]
     assert (attributes["MessageGroupId"], attributes["MessageDeduplicationId"]) == ("a", "once")
+
+
+def test_the_earlier_name_of_an_option_works_with_a_notice(site: Served) -> None:
+    result = tarry("send", "ledger.fifo", "x", "--group", "a")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
+        0,
+        "--group is now --group-id; the old name still works here.",
+    )
+    assert received(site, "ledger.fifo")[0]["Attributes"]["MessageGroupId"] == "a"
+
+
+def test_without_a_place_nothing_is_sent_and_the_options_are_named(
+    site: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:  # SPEC M3
+    monkeypatch.delenv("AWS_ENDPOINT_URL_SQS")
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.chdir(tmp_path)
+    Path("template.yaml").write_text("Resources: {}")
+    with announced(site.url, tmp_path / "template.yaml"):
+        result = tarry("send", "orders", "x")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(
+            "tarry: say where to do this: --local, --aws, --stack NAME or --endpoint-url URL (without one of them it "
+            f"would be local {site.url.removeprefix('http://')})"
+        )
+        assert tarry("queues").stderr == f"local {site.url.removeprefix('http://')}\n"
+        assert tarry("send", "orders", "x", "--local").exit_code == 0
+    assert tarry("send", f"{site.url}/{ACCOUNT}/orders", "x").exit_code == 0
+    assert len(received(site, "orders")) == 2
 
 
 def test_a_delay_above_the_limit_of_sqs_is_kept_by_the_consumer(site: Served) -> None:  # SPEC J4
@@ -162,8 +193,8 @@ def test_a_logical_id_of_the_template_stands_for_its_queue(
     assert len(received(site, "orders")) == 2
     [line] = tarry("queues", "OrdersQueue", "--json").stdout.splitlines()
     assert json.loads(line)["name"] == "orders"
-    assert tarry("queues", "ordrs").stderr == (
-        "tarry: there is no queue 'ordrs'; did you mean orders? Existing queues: dead, ledger.fifo, orders\n"
+    assert tarry("queues", "ordrs").stderr.endswith(
+        "\ntarry: there is no queue 'ordrs'; did you mean orders? Existing queues: dead, ledger.fifo, orders\n"
     )
 
 
@@ -222,7 +253,7 @@ def test_a_logical_id_of_a_stack_stands_for_its_queue(site: Served, monkeypatch:
         (["orders", "@/bin/sh"], "/bin/sh is not text: byte "),
         (["orders", "-", "--count", "2"], "--count cannot be combined with -"),
         (["orders", "-", "--dedup", "a"], "--dedup cannot be combined with -"),
-        (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give the message group of the lines (--group ID)"),
+        (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give the message group of the lines (--group-id ID)"),
         (["nowhere", "-"], "queue 'nowhere' does not exist at "),
         (["orders", "x", "--count", "0"], "--count"),
         (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is not an endpoint URL"),
@@ -245,7 +276,7 @@ def test_if_no_sqs_answers_the_error_has_the_remedy(command: list[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     result = tarry(*command, "--endpoint-url", url)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"tarry: no SQS answers at {url}: start tarry local, or give ")
+    assert f"tarry: no SQS answers at {url}: start tarry local, or say where (" in result.stderr
 
 
 # queues
@@ -298,5 +329,6 @@ def test_the_age_of_messages_in_an_external_sqs_is_unknown(moto: str) -> None:
 
 
 def test_an_sqs_without_queues_is_reported(moto: str) -> None:
+    place = f"local {moto.removeprefix('http://')}"
     result = tarry("queues", "--endpoint-url", moto)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"no queues at {moto}\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{place}\nno queues at {place}\n")

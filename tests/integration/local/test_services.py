@@ -414,7 +414,7 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
             config = Config(retries={"total_max_attempts": 1})
             return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", config=config, **keys)
 
-        sent = CliRunner().invoke(app, ["send", "Raw", "by the template"])
+        sent = CliRunner().invoke(app, ["send", "Raw", "by the template", "--local"])
         assert sent.stdout.startswith(f"sent to Raw at http://127.0.0.1:{local.port}: ")
         local.wait("by the template")
         assert CliRunner().invoke(app, ["local", "env"]).stdout == printed.stdout

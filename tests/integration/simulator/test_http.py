@@ -288,6 +288,15 @@ def test_more_hosts_and_the_pages_of_an_origin_are_let_in_by_name() -> None:  # 
             admission_of(hosts, origins)
 
 
+def test_answers_are_dated_by_the_time_of_the_model(
+    server: Served, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M3
+    """`tarry failed` takes it for the clock of SQS; `--skip-time` moves it."""
+    monkeypatch.setattr(server.sqs, "now", lambda: 4_102_444_800.0)
+    answer = server.client.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])
+    assert answer["ResponseMetadata"]["HTTPHeaders"]["date"] == "Fri, 01 Jan 2100 00:00:00 GMT"
+
+
 # pages for the developer
 
 

@@ -133,7 +133,7 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
 
 def test_a_delivery_id_and_the_beginning_of_an_id_lead_to_the_whole_story(shop: Shop) -> None:
     shop.messages()
-    result = tarry(COPY, "--group", "/aws/lambda/shop-orders", "--group", "/aws/lambda/shop-slow", "--json")
+    result = tarry(COPY, "--log-group", "/aws/lambda/shop-orders", "--log-group", "/aws/lambda/shop-slow", "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["events"]) == 3
     assert f"{COPY} is a copy of message {ID}" in result.stderr
@@ -180,11 +180,11 @@ WRONG = [
     (["x\x1b[2J"], "is not the id of a message: an id has only letters"),
     (["5f3a", "--stack", "shop"], "give at least 8 characters of the id"),
     ([ID, "--stack", "no-such-stack"], "the stack does not exist"),
-    ([ID, "--group", "/aws/lambda/none"], "the log group /aws/lambda/none does not exist in us-east-1"),
+    ([ID, "--log-group", "/aws/lambda/none"], "the log group /aws/lambda/none does not exist in us-east-1"),
     ([ID, "--stack", "shop", "--since", "yesterday"], "--since must be a time span such as 90m, 36h, 14d or 2w"),
     ([ID, "--stack", "shop", "--since", "2099-01-01"], "give a time in the past"),
     ([ID, "--stack", "shop", "--since", "9" * 400 + "d"], "--since must be a time span"),
-    ([ID, "--region", "eu-west-1"], "add --stack NAME or --group LOG-GROUP"),
+    ([ID, "--region", "eu-west-1"], "add --stack NAME or --log-group NAME"),
     ([ID, "--svg", "no/such/place.svg"], "the directory no/such does not exist"),
     ([ID, "--endpoint-url", "nowhere"], "'nowhere' is not an endpoint URL"),
 ]

@@ -411,6 +411,18 @@ def test_the_audit_is_read_from_its_end_and_damaged_lines_are_counted(tmp_path: 
     assert runs_about(path, ["3"]) == []
 
 
+def test_a_run_that_did_not_end_is_shown_and_one_that_did_is_shown_once(tmp_path: Path) -> None:  # SPEC M6
+    path = tmp_path / "audit.jsonl"
+    begun = {"v": 1, "run": "a1", "command": "tarry failed retry", "at": "2026-11-21T08:00:00Z", "all": True}
+    killed = {**begun, "run": "b2"}
+    ended = {**begun, "ended_at": "2026-11-21T08:01:00Z", "outcomes": {"retried": 2}}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (begun, killed, ended)))
+    assert [run.what for run in read_audit(path).runs] == [
+        "Retried 2 dead letters: all that were found",
+        "tarry failed retry began and did not end: it was killed, or still runs",
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "line", "expected"),
     [

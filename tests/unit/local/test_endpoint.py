@@ -25,10 +25,6 @@ def test_the_endpoint_is_the_given_one_or_tarry_local(
     assert endpoint_of(given, environment) == expected
 
 
-def test_aws_is_used_only_on_request() -> None:
-    assert endpoint_of(None, {"AWS_ENDPOINT_URL": "http://a"}, aws=True) is None
-
-
 @pytest.mark.parametrize("wrong", ["localhost:4576", "ftp://localhost", "http://", "x"])
 def test_an_invalid_url_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match=f"is not an endpoint URL; an example is {LOCAL}$"):

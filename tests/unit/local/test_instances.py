@@ -36,7 +36,6 @@ def test_a_running_instance_is_found_by_its_template_until_it_ends(folder: Path)
         assert endpoint_of(None, {}, running=instance_here) == "http://127.0.0.1:5000"
         assert endpoint_of("http://a", {}, running=instance_here) == "http://a"
         assert endpoint_of(None, {"AWS_ENDPOINT_URL": "http://b"}, running=instance_here) == "http://b"
-        assert endpoint_of(None, {}, aws=True, running=instance_here) is None
     assert instance_here() is None
     assert list(folder.iterdir()) == []
 

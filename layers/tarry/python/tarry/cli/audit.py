@@ -1,4 +1,4 @@
-"""The audit of a command: one JSON line about each run that changes something."""
+"""The audit of a command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tarry.cli.errors import note
+from tarry.cli.errors import note, refuse
 from tarry.tooling.audit import Audit
 from tarry.tooling.journal import CannotWrite
 
@@ -18,23 +18,33 @@ if TYPE_CHECKING:
 
 
 class CommandAudit(Audit):
-    """The audit line of one run of a command: opened before anything changes, written at the end if something did.
+    """The audit of one run of a command. If it cannot be written, the command ends with exit code 1.
 
     ``asked`` are the fields that say what the user asked for: queues, ids, conditions.
-
-    Raises:
-        CannotWrite: the audit file cannot be opened. Nothing was changed.
     """
 
     def __init__(self, path: Path | None, command: str, account: AwsAccess, asked: dict[str, Any]) -> None:
-        super().__init__(path, command, account, asked)
-        if error := self.line.get("who_error"):
-            note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({error}).")
+        self._is_refused = False
+        try:
+            super().__init__(path, command, account, asked)
+        except CannotWrite as error:
+            refuse(str(error), 1)
+        if why := self.line.get("who_error"):
+            note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({why}).")
+
+    def begin(self) -> None:
+        """Write what was asked for; if that fails, nothing is changed."""
+        try:
+            super().begin()
+        except CannotWrite as error:
+            if self._is_refused:  # in another thread, which has said it
+                raise typer.Exit(1) from error
+            self._is_refused = True
+            refuse(str(error), 1)
 
     def end(self, **more: Any) -> None:
-        """Write the line if something was changed, or may have been; a failure to write it ends the command with 1."""
+        """Write what was done; if that fails, it is printed."""
         try:
             super().end(**more)
         except CannotWrite as error:
-            note(f"tarry: {str(error).partition(';')[0]}; the line is: {json.dumps(self.line)}")
-            raise typer.Exit(1) from error
+            refuse(f"{str(error).partition(';')[0]}; the line is: {json.dumps(self.line)}", 1)

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.cli.errors import libraries, refuse
+import typer
+
+from tarry.cli.errors import libraries, note, refuse
+from tarry.cli.failed.places import at_place, check_placed, confirms_place, requests_go_to
+from tarry.cli.options import LOCAL_URL
 from tarry.tooling.errors import UsageError
 from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
+from tarry.tooling.places import is_aws, place_text
 from tarry.tooling.queues import existing_queues, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tarry.cli.failed.targets import TargetOptions
+
+
+class SqsConnection(NamedTuple):
+    """A boto3 client of SQS, and the options that say where it sends requests."""
+
+    client: Any
+    where: TargetOptions
+
+    def say_place(self, queue_url: str | None = None) -> str:
+        """Write where requests go to stderr, and return it; the account is that of a queue."""
+        parts = (queue_url or "").split("/")
+        text = place_text(place(self.client), parts[3] if len(parts) > 3 else None, self.client.meta.region_name)
+        note(text)
+        return text
+
+    def confirm(self, action: str, queue: str) -> None:
+        """Say where a message goes; ask at the terminal if the user did not say it, and end the command after a no."""
+        url = None
+        if is_aws(place(self.client)):
+            url = queue if "://" in queue else self.client.get_queue_url(QueueName=queue_name(queue))["QueueUrl"]
+        text = self.say_place(url)
+        if not confirms_place(self.where, f"{action} to {queue} at {text}?"):
+            raise typer.Exit(0)
+
 
 @contextmanager
-def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = "") -> Iterator[Any]:
-    """Yield a boto3 client for the SQS that the options select; ``queue`` is the queue that the user named.
+def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterator[SqsConnection]:
+    """Yield a connection to the SQS that the options select. ``sends``: the command must know where, or ask.
 
     An error within the context becomes one line on stderr, with exit code 2 for wrong input, 1 for an error of SQS.
     """
@@ -25,27 +54,29 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.exceptions import ConnectionError as NotConnected
 
-        from tarry.local.aws.client import endpoint_of, sqs_client
-        from tarry.local.instances import instance_here
+        from tarry.cli.failed.targets import AwsAccess
+        from tarry.local.aws.client import sqs_client
         from tarry.sqs.refusals import error_code, is_no_queue
     from tarry.errors import SendError
 
-    if aws and endpoint_url:
-        refuse("--aws and --endpoint-url cannot be combined: give one of them")
     client: Any = None
     try:
-        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws, running=instance_here))
-        yield client
+        where = at_place(where)
+        if sends:
+            check_placed(where)
+        url = requests_go_to(where)
+        # Tried once: a send that is repeated after a lost answer would be two messages.
+        client = AwsAccess(where).client("sqs", tries=1) if is_aws(url) else sqs_client(url)
+        yield SqsConnection(client, where)
     except NotConnected as error:
         refuse(
-            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it "
-            f"runs another template on another port, or --aws ({error})",
+            f"no SQS answers at {place(client)}: start tarry local, or say where (--aws, --endpoint-url URL) ({error})",
             1,
         )
     except ClientError as error:
         if is_no_queue(error_code(error)):
-            existing = _queues(client, queue)
-            refuse(f"queue {queue!r} does not exist at {place(client)}{existing}")
+            existing = _queues(client, where.queue or "")
+            refuse(f"queue {where.queue!r} does not exist at {place(client)}{existing}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:
         refuse(str(error), 1)
@@ -65,7 +96,7 @@ def queue_at(client: Any, queue: str, stack: str | None) -> str:
         if found not in map(queue_name, queues.values()):
             raise UsageError(f"stack {stack} has no queue {queue!r}{existing_queues(queue, sorted(queues))}")
         return found
-    if place_is_aws(client) or not names_resource(DEFAULT_TEMPLATE, queue):
+    if is_aws(place(client)) or not names_resource(DEFAULT_TEMPLATE, queue):
         return queue
     from tarry.template import TemplateError, read_template
 
@@ -82,19 +113,13 @@ def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
     Raises:
         UsageError: the SQS is that of `tarry local`.
     """
-    from tarry.local.aws.client import client_at, endpoint_of
+    from tarry.local.aws.client import client_at
     from tarry.local.instances import instance_here
 
-    if place(client) in (endpoint_of(None, {}), endpoint_of(None, {}, running=instance_here)):
+    instance = instance_here()
+    if place(client) in (LOCAL_URL, instance and instance.url):
         raise UsageError(f"tarry local has no stacks: add --aws for the stack {stack} on AWS")
-    return stack_queues(client_at(None if place_is_aws(client) else place(client), "cloudformation"), stack)
-
-
-def place_is_aws(client: Any) -> bool:
-    """Whether a client is for AWS."""
-    from tarry.local.aws.client import is_aws
-
-    return is_aws(place(client))
+    return stack_queues(client_at(None if is_aws(place(client)) else place(client), "cloudformation"), stack)
 
 
 def place(client: Any) -> str:

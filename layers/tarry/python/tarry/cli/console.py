@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.cli.errors import libraries, note, refusals, refuse
+from tarry.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, find_targets, in_project, project_template
-from tarry.cli.options import Audit, EndpointUrl, Profile, Region, TemplateFile
+from tarry.cli.options import Audit, Aws, EndpointUrl, Local, Profile, Region, TemplateFile
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import place_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 tarry console --stack shop-prod
 tarry console --stack shop-prod --write
-tarry console --endpoint-url http://127.0.0.1:4576 --no-open"""
+tarry console --local --no-open"""
 
 MAX_KEEPALIVE_SECONDS = 43_200
 
@@ -65,6 +67,8 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
             help="The longest time for which dead letters stay invisible if the console is killed.",
         ),
     ] = 60.0,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -72,9 +76,10 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Look at queues and dead letters in a browser; with --write, also change them.
 
-    Without --stack, --template and --queue: the stack in samconfig.toml or .yaml,
-    or else the queues of the template in this directory. With an endpoint URL:
-    all its queues.
+    Without --local, --aws, --stack or --endpoint-url: the `tarry local` that runs the
+    template in this directory, or else AWS; with --write, the command asks. At AWS,
+    without --stack, --template and --queue: the stack in samconfig.toml or .yaml, or
+    else the queues of the template in this directory. Elsewhere: all queues.
 
     The page is served on this machine only. Its address works once; press Enter
     for another one. Ctrl-C stops the console.
@@ -88,9 +93,17 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
     given = [name for name, value in (("--stack", stack), ("--template", template), ("--queue", queue)) if value]
     if len(given) > 1:
         refuse(f"{' and '.join(given)} cannot be combined: give one of them")
-    where = TargetOptions(template=template, stack=stack, endpoint_url=endpoint_url, region=region, profile=profile)
+    where = TargetOptions(None, template, stack, {}, endpoint_url, region, profile, local, aws)
     with refusals(aws=True):
+        where = at_place(where, queue or [])
+        if write:
+            check_placed(where)
         found = _console(where, queue or [])
+    place = place_text(found.client("sqs").meta.endpoint_url, found.place.account, found.place.region)
+    note(place)
+    question = f"Serve a console that can retry and remove dead letters at {place}?"
+    if write and not confirms_place(where, question):
+        raise typer.Exit(0)
     found.can_write, found.shows_bodies = write, not no_bodies
     found.keepalive = keepalive
     found.audit_path = audit or found.audit_path
@@ -107,7 +120,9 @@ def _console(where: TargetOptions, names: list[str]) -> "Console":
     from tarry.console import finding
     from tarry.console.access import Console
 
-    where = where if names else in_project(where)
+    named, where = where, where if names else in_project(where)
+    if where.stack != named.stack:
+        note(f"Using stack {where.stack}, as the samconfig file says.")
     account = AwsAccess(where)
     template: Template | None = None
     names_of_template: dict[str, str] = {}
@@ -116,7 +131,7 @@ def _console(where: TargetOptions, names: list[str]) -> "Console":
     elif where.stack is not None:
         found = finding.queues_of_stack(where.stack, account)
         template, names_of_template = _template_of_stack(where, account)
-    elif where.template is None and account.endpoint is not None:
+    elif where.template is None and not account.is_aws:
         found = finding.queues_of_endpoint(account)
     else:
         template = project_template(where, account)
@@ -147,7 +162,8 @@ async def _serve(found: "Console", port: int, *, opens: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with serve(found, port) as served:
         access = "It can change messages (--write)." if found.can_write else "It is read-only; --write allows changes."
-        note(f"Console for {_about(found)} at {served.url}. {access}")
+        count = len(found.queues)
+        note(f"Console for {count} queue{'s'[: count != 1]} at {served.url}. {access}")
         note("Press Enter for a new one-time address, Ctrl-C to stop.")
         on_enter(lambda: _print_address(served), asyncio.get_running_loop())
         await _opened(found, served, opens=opens)
@@ -159,12 +175,6 @@ async def _opened(found: "Console", served: "Served", *, opens: bool) -> None:
     # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop until it is closed.
     if not (opens and await found.compute(_open, served.address())):
         _print_address(served)
-
-
-def _about(found: "Console") -> str:
-    place, count = found.place, len(found.queues)
-    of = [place.name, place.account and f"account {place.account}", place.region]
-    return f"{count} queue{'s'[: count != 1]} of {', '.join(filter(None, of))}"
 
 
 def _open(address: str) -> bool:

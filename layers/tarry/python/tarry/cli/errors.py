@@ -6,8 +6,8 @@ Control characters are escaped, so no text of a message or an error can move the
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+T = TypeVar("T")
+
+
 def note(text: str) -> None:
     """Write guidance to stderr; nothing for an empty text."""
     if text:
-        sys.stderr.write(printable(text, keep="\n\t") + "\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # closed, or its disk is full: guidance ends no command in the middle of a change
+            sys.stderr.write(printable(text, keep="\n\t") + "\n")
+            sys.stderr.flush()
 
 
 def refuse(text: str, code: int = 2) -> NoReturn:
@@ -48,6 +52,13 @@ def refusals(something_was_done: Callable[[], bool] = lambda: False, *, aws: boo
         refuse(" ".join(line.split()) if aws else line, 1 if something_was_done() else 2)
 
 
+def renamed(old: str, new: str, value: T) -> T:
+    """Return the value of an option that has another name now, with a notice if it was given."""
+    if value:
+        note(f"{old} is now {new}; the old name still works here.")
+    return value
+
+
 @contextmanager
 def libraries(command: str, extras: str) -> Iterator[None]:
     """Turn a missing library into a line on stderr that names the extras to install."""
@@ -68,4 +79,4 @@ def of_tarry_local() -> str:
         found = instance_here()
     except ModuleNotFoundError:  # of the extra that reads templates
         return ""
-    return f"for the queues of the tarry local that runs here: --endpoint-url {found.url}" if found else ""
+    return "for the queues of the tarry local that runs here: --local" if found else ""

@@ -11,6 +11,7 @@ import typer
 from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.options import ConfigEnv, Env, Parameters, Template, pairs
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
@@ -60,7 +61,7 @@ def invoke(  # noqa: PLR0917 the options of the command
     with libraries("tarry invoke", "local"):
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
 
-        from tarry.local.aws.client import endpoint_of, given_region, is_aws
+        from tarry.local.aws.client import endpoint_of, given_region
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides

@@ -44,15 +44,9 @@ Env = Annotated[
         "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template; repeatable."
     ),
 ]
-LocalEndpointUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--endpoint-url",
-        metavar="URL",
-        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the tarry local that runs the "
-        f"template in this directory, or {LOCAL_URL}.",
-        show_default=False,
-    ),
+Local = Annotated[
+    bool,
+    typer.Option("--local", help=f"Use the tarry local that runs the template here, or else the one at {LOCAL_URL}."),
 ]
 Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
 Stack = Annotated[
@@ -160,7 +154,7 @@ MaxReturn = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")]
 EndpointUrl = Annotated[
     str | None,
-    typer.Option("--endpoint-url", metavar="URL", help=f"Use this SQS instead of AWS; {LOCAL_URL} for tarry local."),
+    typer.Option("--endpoint-url", metavar="URL", help="Use the SQS at this address.", show_default=False),
 ]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
 Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The AWS profile.")]

@@ -8,20 +8,21 @@ import typer
 
 from tarry.cli.audit import CommandAudit
 from tarry.cli.errors import note, refusals
+from tarry.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.cli.failed.reporting import write_json
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.cli.mappings import Change, Mapping, change, find
-from tarry.cli.options import AsJson, Audit, EndpointUrl, Profile, Region
+from tarry.cli.options import AsJson, Audit, Aws, EndpointUrl, Local, Profile, Region
 from tarry.tooling.errors import UsageError
 from tarry.world import use
 
 PAUSE_EXAMPLE = """\
-tarry pause --queue orders
+tarry pause --queue orders --aws
 tarry pause OrdersFunction --stack shop
 tarry pause --stack shop"""
 RESUME_EXAMPLE = """\
-tarry resume --queue orders
+tarry resume --queue orders --aws
 tarry resume --stack shop"""
 LINE_EVERY_SECONDS = 10.0
 
@@ -45,11 +46,13 @@ StackOfMappings = Annotated[
 ]
 
 
-def pause(  # noqa: PLR0917 the options of the command
+def pause(  # noqa: PLR0913, PLR0917 the options of the command
     function: Function = None,
     queue: Queue = None,
     stack: StackOfMappings = None,
     as_json: AsJson = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -64,15 +67,17 @@ def pause(  # noqa: PLR0917 the options of the command
     Exit code: 0 all are disabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
     """
-    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile)
+    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile, local, aws)
     _run("pause", function, where, audit, as_json=as_json)
 
 
-def resume(  # noqa: PLR0917 the options of the command
+def resume(  # noqa: PLR0913, PLR0917 the options of the command
     function: Function = None,
     queue: Queue = None,
     stack: StackOfMappings = None,
     as_json: AsJson = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -85,7 +90,7 @@ def resume(  # noqa: PLR0917 the options of the command
     Exit code: 0 all are enabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
     """
-    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile)
+    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile, local, aws)
     _run("resume", function, where, audit, as_json=as_json)
 
 
@@ -94,18 +99,24 @@ def _run(command: str, function: str | None, where: TargetOptions, audit: Audit,
     with refusals(lambda: bool(changes), aws=True):
         if bool(function) + bool(where.queue) + (bool(where.stack) and not function and not where.queue) != 1:
             raise UsageError(f"name what to {command}: a function, a queue (--queue NAME), or a stack (--stack NAME)")
+        where = at_place(where)
+        check_placed(where)
         account = AwsAccess(where)
         with use(account.world()), stopping.listening():
             try:
                 with stopping.at_prompt():  # nothing was changed yet
                     mappings = find(account, function, where.queue, where.stack)
+                    place = account.place(mappings[0].account, mappings[0].region)
+                    note(place)
+                    question = f"{command.capitalize()} {', '.join(map(str, mappings))} at {place}?"
+                    if not confirms_place(where, question, stopping):
+                        raise typer.Exit(0)
                     asked = {"function": function, "queue": where.queue, "stack": where.stack}
                     written = CommandAudit(audit, command, account, asked)
             except StoppedBySignal:
                 raise typer.Exit(stopping.exit_code) from None
-            first = mappings[0]
-            note(f"AWS account {first.account}, region {first.region}" if account.is_aws else "")
             try:
+                written.begin()
                 progress = WaitProgress()
                 changes += change(account, mappings, enabled=command == "resume", progress=progress, stop=stopping)
                 progress.clear()
@@ -141,6 +152,7 @@ def _resume(function: str | None, where: TargetOptions) -> str:
     named = {"--queue": where.queue, "--stack": where.stack, "--endpoint-url": where.endpoint_url}
     named |= {"--region": where.region, "--profile": where.profile}
     options = [f"{name} {value}" for name, value in named.items() if value]
+    options += ["--aws"] if where.aws and not where.stack else []
     return " ".join(["tarry resume", *([function] if function else []), *options])
 
 

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.connection import place, queue_at, queues_of_stack, sqs_at
-from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, Stack
+from tarry.cli.connection import queue_at, queues_of_stack, sqs_at
+from tarry.cli.errors import note
+from tarry.cli.failed.targets import TargetOptions
+from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, Stack
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import existing_queues, queue_name
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 tarry queues
 tarry queues orders OrdersDeadLetters --json
-tarry queues --aws --stack shop-dev"""
+tarry queues --stack shop-dev"""
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
@@ -36,12 +38,16 @@ def queues(
             show_default=False,
         ),
     ] = None,
-    endpoint_url: LocalEndpointUrl = None,
+    local: Local = False,
     aws: Aws = False,
     stack: Stack = None,
+    endpoint_url: EndpointUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the queues of `tarry local` with their numbers of messages.
+    """List the queues with their numbers of messages.
+
+    Without --local, --aws, --stack or --endpoint-url: the queues of the `tarry local`
+    that runs the template in this directory, or else of AWS. The first line says which.
 
     The columns are messages ready, in flight (received, or waiting for a retry)
     and delayed, and the age of the oldest, which only `tarry local` provides.
@@ -49,13 +55,16 @@ def queues(
 
     Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
-    with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
+    url = next((each for each in names or [] if "://" in each), None)
+    where = TargetOptions(url, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws)
+    with sqs_at("tarry queues", where) as sqs:
         from tarry.local.aws.queues import queue_depths
 
-        wanted = [queue_at(client, each, stack) for each in names or []]
+        wanted = [queue_at(sqs.client, each, stack) for each in names or []]
         if stack is not None and not names:
-            wanted = [*queues_of_stack(client, stack).values()]
-        depths = queue_depths(client)
+            wanted = [*queues_of_stack(sqs.client, stack).values()]
+        depths = queue_depths(sqs.client)
+        place = sqs.say_place(depths[0].url if depths else None)
         if names or stack is not None:
             depths = _selected(depths, wanted)
     now = time.time()
@@ -67,7 +76,7 @@ def queues(
     elif depths:
         _print(depths, now)
     else:
-        typer.echo(f"no queues at {place(client)}", err=True)
+        note(f"no queues at {place}")
 
 
 def _selected(depths: "Sequence[QueueDepth]", wanted: "Sequence[str]") -> "list[QueueDepth]":

@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli.connection import place, queue_at, sqs_at
-from tarry.cli.errors import note, refuse
-from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, Stack, pairs
+from tarry.cli.errors import note, refuse, renamed
+from tarry.cli.failed.targets import TargetOptions
+from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, Stack, pairs
 
 EXAMPLE = """\
-tarry send orders '{"id": 1}' --delay 60
-tarry send ledger.fifo @entry.json --group a
-tarry send orders - < orders.jsonl
-tarry send OrdersQueue '{"id": 1}' --aws --stack shop-dev"""
+tarry send orders '{"id": 1}' --local --delay 60
+tarry send ledger.fifo @entry.json --local --group-id a
+tarry send orders - --local < orders.jsonl
+tarry send OrdersQueue '{"id": 1}' --stack shop-dev"""
 STDIN = "-"
 PROGRESS = 1_000
 """The number of messages after which the progress is shown."""
@@ -38,9 +39,10 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
             "--delay", "-d", metavar="SECONDS", help="Delay the message; by default as the queue is configured.", min=0
         ),
     ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="ID", help="The message group id; required on FIFO.")
+    group_id: Annotated[
+        str | None, typer.Option("--group-id", metavar="ID", help="The message group id; required on FIFO.")
     ] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", hidden=True)] = None,
     attribute: Annotated[
         list[str] | None,
         typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="A message attribute of type String; repeatable."),
@@ -49,38 +51,44 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); by default a new one.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
-    endpoint_url: LocalEndpointUrl = None,
+    local: Local = False,
     aws: Aws = False,
     stack: Stack = None,
+    endpoint_url: EndpointUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message, or each line of stdin as a message, to a queue of `tarry local`.
+    """Send a message, or each line of stdin as a message, to a queue.
 
-    The limits of SQS are checked before a message is sent. It goes to AWS only
-    with --aws or an endpoint URL of AWS. Empty lines of stdin are skipped.
+    Say where with --local, --aws, --stack, --endpoint-url or the URL of the queue.
+    Otherwise the command asks at a terminal, and ends with exit code 2 without one.
+    The limits of SQS are checked before a message is sent. Empty lines of stdin are
+    skipped.
 
     Exit code: 0 sent, 1 SQS cannot be reached or refuses, or some lines were
     not sent, 2 wrong usage.
     """
     attributes = pairs(attribute or [], "--attribute")
+    group_id = group_id or renamed("--group", "--group-id", group)
+    where = TargetOptions(queue, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws)
     if body == STDIN:
         if count > 1 or dedup is not None:
             option = "--count" if count > 1 else "--dedup"
             refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
-        _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, stack=stack, as_json=as_json)
+        _send_lines(queue, where, delay, group_id, attributes, as_json=as_json)
         return
-    with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
+    with sqs_at("tarry send", where, sends=True) as sqs:
         from tarry.local.aws.sending import body_of
         from tarry.local.aws.sending import send as send_to
 
-        queue = queue_at(client, queue, stack)
+        queue = queue_at(sqs.client, queue, stack)
+        sqs.confirm("Send", queue)
         ids = send_to(
-            client,
+            sqs.client,
             queue,
             body_of(body),
             count=count,
             delay=delay,
-            group_id=group,
+            group_id=group_id,
             attributes=attributes,
             deduplication_id=dedup,
         )
@@ -88,34 +96,33 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         for message_id in ids:
             typer.echo(json.dumps({"queue": queue, "message_id": message_id}))
     elif count == 1:
-        typer.echo(f"sent to {queue} at {place(client)}: {ids[0]}")
+        typer.echo(f"sent to {queue} at {place(sqs.client)}: {ids[0]}")
     else:
-        typer.echo(_total(len(ids), queue, client))
+        typer.echo(_total(len(ids), queue, sqs.client))
 
 
 def _send_lines(
     queue: str,
-    endpoint_url: str | None,
+    where: TargetOptions,
     delay: float | None,
-    group: str | None,
+    group_id: str | None,
     attributes: dict[str, str],
     *,
-    aws: bool,
-    stack: str | None,
     as_json: bool,
 ) -> None:
-    with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
+    with sqs_at("tarry send", where, sends=True) as sqs:
         from tarry.local.aws.sending import send_lines
 
-        queue = queue_at(client, queue, stack)
+        queue = queue_at(sqs.client, queue, where.stack)
+        sqs.confirm("Send", queue)
         found = send_lines(
-            client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group, attributes=attributes
+            sqs.client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group_id, attributes=attributes
         )
     if as_json:
         for number, message_id in found.ids.items():
             typer.echo(json.dumps({"queue": queue, "message_id": message_id, "line": number}))
     else:
-        typer.echo(_total(len(found.ids), queue, client))
+        typer.echo(_total(len(found.ids), queue, sqs.client))
     for number, reason in list(found.failed.items())[:MOST_FAILURES_SHOWN]:
         note(f"tarry: line {number} was not sent: {' '.join(str(reason).split())}")
     if found.failed:

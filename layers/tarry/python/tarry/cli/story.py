@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tarry.cli.errors import libraries, note, refusals, refuse
+from tarry.cli.errors import libraries, note, refusals, refuse, renamed
 from tarry.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.cli.options import LOCAL_URL, Profile, Region
 from tarry.story.events import Story, moment
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35
 tarry story 5f3a2b1c --stack shop-prod --since 2d
-tarry story 5f3a2b1c --group /aws/lambda/orders --svg story.svg"""
+tarry story 5f3a2b1c --log-group /aws/lambda/orders --svg story.svg"""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+=-]{0,255}")
 SINCE = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
@@ -50,10 +50,11 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
         str | None,
         typer.Option("--stack", metavar="NAME", help="Search the logs of the functions of a deployed stack."),
     ] = None,
-    group: Annotated[
+    log_group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="LOG-GROUP", help="Search this log group; repeatable.", show_default=False),
+        typer.Option("--log-group", metavar="NAME", help="Search this log group; repeatable.", show_default=False),
     ] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", hidden=True)] = None,
     since: Annotated[
         str,
         typer.Option(
@@ -70,7 +71,7 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
             "--endpoint-url",
             metavar="URL",
             help="The tarry local to ask, by default the one that runs the template in this directory, or "
-            f"{LOCAL_URL}; with --stack or --group, an endpoint in the place of AWS.",
+            f"{LOCAL_URL}; with --stack or --log-group, an endpoint in the place of AWS.",
             show_default=False,
         ),
     ] = None,
@@ -79,7 +80,7 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Tell what happened to one message: attempts, delays, errors, copies, dead letters.
 
-    Without --stack and --group, `tarry local` tells it, or the record that its
+    Without --stack and --log-group, `tarry local` tells it, or the record that its
     last run has left. With them, the log lines of tarry in CloudWatch Logs tell
     it. Insights bills each search by the logs that it scans.
 
@@ -95,17 +96,16 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
         )
     if svg is not None and not svg.absolute().parent.is_dir():
         raise typer.BadParameter(f"--svg {svg}: the directory {svg.parent} does not exist")
-    if stack is None and not group:
+    groups = [*(log_group or []), *(renamed("--group", "--log-group", group) or [])]
+    if stack is None and not groups:
         if region is not None or profile is not None:
-            raise typer.BadParameter(
-                "--region and --profile need a place on AWS: add --stack NAME or --group LOG-GROUP"
-            )
+            raise typer.BadParameter("--region and --profile need a place on AWS: add --stack NAME or --log-group NAME")
         found_story, is_whole = _from_tarry_local(message_id, endpoint_url), True
     else:
         if len(message_id) < LEAST_CHARACTERS:
             raise typer.BadParameter(f"give at least {LEAST_CHARACTERS} characters of the id, to search logs for it")
         where = TargetOptions(stack=stack, endpoint_url=endpoint_url, region=region, profile=profile)
-        found_story, is_whole = _from_logs(message_id, where, group or [], began_at(since, time.time()))
+        found_story, is_whole = _from_logs(message_id, where, groups, began_at(since, time.time()))
     if svg is not None:
         _write_picture(found_story, svg)
     if as_json:
@@ -168,7 +168,7 @@ def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
             return replace(found_story, source=f"the last run of {found_story.source}, until {record.ended_at}")
     refuse(
         f"message {message_id} was not found: {'; '.join(asked)}. For a deployed stack: --stack NAME, "
-        "for other functions: --group LOG-GROUP",
+        "for other functions: --log-group NAME",
         1,
     )
 

@@ -183,6 +183,13 @@ class Console:
         self._own_slots = asyncio.Semaphore(COMPUTING)
 
     @property
+    def place_options(self) -> list[str]:
+        """The options of a command that acts at the same place."""
+        if self.account.endpoint:
+            return ["--endpoint-url", self.account.endpoint]
+        return ["--aws"] if self.account.is_aws else []
+
+    @property
     def dead_letter_queues(self) -> tuple[str, ...]:
         """The URLs or names of all dead-letter queues, each once."""
         found = {each.dead_letter_queue: each.dead_letters for each in self.queues if each.dead_letters}

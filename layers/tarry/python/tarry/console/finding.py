@@ -10,6 +10,7 @@ from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
 from tarry.tooling.logical_ids import stack_queues
+from tarry.tooling.places import is_aws
 from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,6 @@ def place_of(account: Account, account_id: str | None) -> Place:
     """Return the place of the queues, as pages show it."""
     if account.endpoint is None:
         return Place("AWS", account.region, account_id)
-    from tarry.local.aws.client import is_aws
     from tarry.local.aws.served import other_services
 
     endpoint_host(account.endpoint)  # raises for an address that is not one

@@ -1,8 +1,9 @@
 """The archive of removed dead letters: written before a dead letter is deleted, so that it can be restored.
 
 An archive is JSON lines. A line is a dead letter: the SQS record with body and attributes as SQS returned them, the
-`Tarry` attribute included, and a checksum. A line ``kept`` says that the dead letter with this delivery id was not
-deleted after all.
+`Tarry` attribute included, and a checksum. A line ``deleted`` has the delivery ids of dead letters that are deleted, as
+SQS has confirmed; a line ``kept`` that of one that was not deleted. A dead letter without such a line may still be in
+the queue: the process was killed, or an answer was lost. Archives of version 1 have no lines ``deleted``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tarry.failed.dead_letters import DeadLetterMessage
 
-VERSION = 1
+VERSION = 2
 REMEDY = "nothing more is removed; name another file (--archive FILE)"
 
 
@@ -32,6 +33,9 @@ class Archive(Protocol):
 
     def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Write dead letters durably, before they are deleted."""
+
+    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters, which were written, are deleted."""
 
     def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Note that these dead letters, which were written, could not be deleted."""
@@ -59,6 +63,11 @@ class ArchiveFile:
             self._journal.append(archived(dead_letters))
             self.count += len(dead_letters)
             self.queues |= {queue_arn(each.record["eventSourceARN"]).name: None for each in dead_letters}
+
+    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters are deleted."""
+        if dead_letters:
+            self._journal.append(deleted(dead_letters))
 
     def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Note that these dead letters could not be deleted."""
@@ -109,6 +118,12 @@ def archived(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
     return lines
 
 
+def deleted(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
+    """Return the line for dead letters that SQS has confirmed to have deleted."""
+    ids = [dead_letter.delivery_id for dead_letter in dead_letters]
+    return [{"v": VERSION, "at": timestamp(world.current().clock.time()), "deleted": ids}]
+
+
 def kept(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
     """Return the lines for dead letters that could not be deleted."""
     now = timestamp(world.current().clock.time())
@@ -135,6 +150,8 @@ class ArchivedMessage(Value):
     """The stable id."""
     record: Mapping[str, Any]
     """The SQS record, as in the event of an event source mapping, without a receipt handle."""
+    is_marked: bool
+    """Whether a later line says what became of it: not in archives of version 1."""
 
     @property
     def delivery_id(self) -> str:
@@ -151,17 +168,27 @@ class ArchivedMessage(Value):
         return queue_arn(self.record["eventSourceARN"])
 
 
-def read_line(line: bytes) -> ArchivedMessage | str:
-    """Return the dead letter of a line, or the delivery id that a line `kept` names. Raises `DamagedLine`."""
+class ArchiveMark(Value):
+    """A line that says whether dead letters of the archive were deleted."""
+
+    delivery_ids: tuple[str, ...]
+    are_deleted: bool
+    """Whether they were deleted; otherwise they were kept."""
+
+
+def read_line(line: bytes) -> ArchivedMessage | ArchiveMark:
+    """Return the dead letter of a line, or what it says of others. Raises `DamagedLine`."""
     try:
         found = json.loads(line)
     except ValueError as error:
         raise DamagedLine("it is not complete JSON") from error
-    if not isinstance(found, dict) or found.get("v") != VERSION:
-        raise DamagedLine("it is not a line of a tarry archive of version 1")
+    if not isinstance(found, dict) or found.get("v") not in (1, VERSION):
+        raise DamagedLine(f"it is not a line of a tarry archive of version 1 or {VERSION}")
     if isinstance(named := found.get("kept"), str):
-        return named
+        return ArchiveMark((named,), are_deleted=False)
+    if isinstance(ids := found.get("deleted"), list):
+        return ArchiveMark(tuple(map(str, ids)), are_deleted=True)
     record = found.get("record")
     if not isinstance(record, dict) or not isinstance(found.get("id"), str) or found.get("sum") != checksum(record):
         raise DamagedLine("its checksum does not match")
-    return ArchivedMessage(found["id"], record)
+    return ArchivedMessage(found["id"], record, found["v"] == VERSION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.archive import archived, kept
+from tarry.failed.archive import archived, deleted, kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,11 @@ class ArchiveBucket:
         if dead_letters:
             self._put(archived(dead_letters))
             self.count += len(dead_letters)
+
+    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters are deleted."""
+        if dead_letters:
+            self._put(deleted(dead_letters))
 
     def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Note that these dead letters could not be deleted."""

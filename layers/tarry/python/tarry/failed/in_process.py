@@ -15,7 +15,7 @@ from tarry.failed.dead_letters import as_record
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import LOG
-from tarry.failed.result import Result, failed, skipped
+from tarry.failed.result import Result, failed, skipped, unconfirmed
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.failed.sending import send_patiently
 from tarry.outcome import Outcome
@@ -28,6 +28,7 @@ from tarry.settlement.facts import Situation, SizeLimit
 from tarry.sqs.client import client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.queue_facts import QueueFacts
+from tarry.sqs.refusals import may_be_applied
 from tarry.telemetry.diagnosis import one_line
 from tarry.world import World, use
 
@@ -98,15 +99,25 @@ def run_dead_letter(
         return failed(dead_letter, str(error), "nowhere")
     if inspection.delivery(dead_letter) is None:
         return failed(dead_letter, GONE)
+    inspection.before_change()
     inspection.handled.claim(dead_letter)
     run = _run(dead_letter, origin, handler)
     if run.failure is not None:
         return _record_failure(inspection, dead_letter, run)
     if run.is_deferred:
         return skipped(dead_letter, "its handler deferred it; the dead letter is unchanged")
-    if why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id):
-        return failed(dead_letter, f"its handler succeeded, but it could not be deleted ({why}): remove it")
-    return Result(dead_letter.id, "retried", dead_letter=dead_letter)
+    return _deleted(inspection, dead_letter)
+
+
+def _deleted(inspection: Inspection, dead_letter: DeadLetterMessage) -> Result:
+    """Delete a dead letter whose handler has succeeded."""
+    why = delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
+    if why is None:
+        return Result(dead_letter.id, "retried", dead_letter=dead_letter)
+    if inspection.may_be_deleted(dead_letter):
+        error = f"its handler succeeded, but it may still be there ({why}): if it is, remove it"
+        return unconfirmed(dead_letter, error)
+    return failed(dead_letter, f"its handler succeeded, but it could not be deleted ({why}): remove it")
 
 
 class InProcessRun:
@@ -188,6 +199,8 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
         return failed(dead_letter, f"{error}; this failure could not be recorded: {problem}")
     copy = Copy(outgoing_delivery(dead_letter, delivery), copy.target, copy.variants, copy.delay, record=copy.record)
     [sent] = send_patiently(inspection, [copy])
+    if sent.error is not None and may_be_applied(sent.error):
+        return unconfirmed(dead_letter, f"{error}; a copy with this failure may be there as well ({sent.error})")
     if sent.error is not None:
         return failed(dead_letter, f"{error}; this failure could not be recorded: {sent.error}")
     if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (

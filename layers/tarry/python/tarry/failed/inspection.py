@@ -25,13 +25,14 @@ from tarry.failed.requests import LOG, PatientRequests
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code, failed_entries, is_refused_for_good, is_refused_for_now
+from tarry.sqs.refusals import error_code, failed_entries, may_be_applied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.queues import DeadLetterQueue
+    from tarry.failed.selection import Selection
 
 T = TypeVar("T")
 
@@ -75,13 +76,20 @@ class InspectionRequests(PatientRequests):
 
 
 def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, Exception) and (is_refused_for_good(error) or is_refused_for_now(error))
+    return isinstance(error, Exception) and not may_be_applied(error)
 
 
 class Inspection:
     """A dead-letter queue under inspection. Made by `opened`."""
 
-    def __init__(self, queue: DeadLetterQueue, keepalive: float, longest: float, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        queue: DeadLetterQueue,
+        keepalive: float,
+        longest: float,
+        stop: Callable[[], bool],
+        before_change: Callable[[], None],
+    ) -> None:
         if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
             raise ConfigurationError(f"keepalive must be from 1 to 14400 seconds, got {keepalive!r}")
         if isinstance(longest, bool) or not 1 <= longest <= MAX_VISIBILITY_SECONDS:
@@ -99,6 +107,8 @@ class Inspection:
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self._requests = InspectionRequests()
+        self.before_change = before_change
+        """Called before dead letters are sent or deleted."""
         self.lookups = Lookups(self._requests, LOG)
         self.leases = Leases(queue.arn, self.lookups, keepalive, longest, world.current())
         self._requests.leases = self.leases
@@ -107,6 +117,9 @@ class Inspection:
         self._seen: set[str] = set()
         self._counted: set[str] = set()
         self._forgotten = 0
+        self._chosen = 0
+        self._newer: set[str] = set()
+        self._choosing = Lock()
         self._repeats = 0
 
     def __repr__(self) -> str:
@@ -121,6 +134,22 @@ class Inspection:
     def requests(self) -> int:
         """The number of requests to SQS so far."""
         return self._requests.made + self.leases.requests
+
+    @property
+    def newer(self) -> int:
+        """The number of dead letters that a selection left because they came after its preview."""
+        return len(self._newer)
+
+    def chooses(self, dead_letter: DeadLetterMessage, selection: Selection) -> bool:
+        """Whether a selection selects the dead letter, which it then counts as chosen, or as newer."""
+        if not selection.matches(dead_letter):
+            return False
+        with self._choosing:
+            if selection.is_new(dead_letter, self._chosen):
+                self._newer.add(dead_letter.delivery_id)
+                return False
+            self._chosen += 1
+            return True
 
     @property
     def is_stopped(self) -> bool:
@@ -315,6 +344,7 @@ def opened(
     keepalive: float = KEEPALIVE_SECONDS,
     longest: float = MAX_VISIBILITY_SECONDS,
     stop: Callable[[], bool] = lambda: False,
+    before_change: Callable[[], None] = lambda: None,
 ) -> Iterator[Inspection]:
     """Open a dead-letter queue for inspection; release all messages when the context ends.
 
@@ -326,6 +356,8 @@ def opened(
         longest: The longest visibility timeout in seconds, from 1, however many are in flight. Dead letters whose
             timeouts cannot be extended in time become visible, and are received again.
         stop: Called before each step; if it returns True, the operation ends after the current messages.
+        before_change: Called before dead letters are sent or deleted, also from several threads. If it raises, they are
+            not: this is where an audit is begun.
 
     Raises:
         UnknownQueue: the queue does not exist.
@@ -333,7 +365,7 @@ def opened(
         botocore.exceptions.ClientError: SQS refuses a request.
     """
     queue = find(name_or_url) if isinstance(name_or_url, str) else name_or_url
-    inspection = Inspection(queue, keepalive, longest, stop)
+    inspection = Inspection(queue, keepalive, longest, stop, before_change)
     inspection.leases.open()
     try:
         yield inspection

@@ -36,7 +36,7 @@ def moment(text: str, of: str, now: float) -> float:
         if (before := now - duration(text, of)) < 0:
             raise ConfigurationError(f"{of} {text} is before 1970: SQS keeps a message for at most 14 days")
         return before
-    seconds = _epoch_seconds(text)
+    seconds = seconds_of(text)
     if seconds is None:
         example = "a time such as 2026-11-21T08:00Z, or a duration such as 2h"
         raise ConfigurationError(f"{of} must be {example}, got {text!r}")
@@ -53,21 +53,22 @@ def is_between(dead_letter: DeadLetterMessage, since: float | None, until: float
     """Whether the message was dead-lettered at ``since`` or later, and before ``until``."""
     if since is None and until is None:
         return True
-    at = _epoch_seconds(when(dead_letter) or "")
+    at = seconds_of(when(dead_letter))
     return at is not None and (since is None or at >= since) and (until is None or at < until)
 
 
 def seconds_between(first: str | None, last: str | None) -> float | None:
     """Return the seconds from one time to another; None if one is unknown."""
-    start, end = _epoch_seconds(first or ""), _epoch_seconds(last or "")
+    start, end = seconds_of(first), seconds_of(last)
     return None if start is None or end is None else end - start
 
 
-def _epoch_seconds(text: str) -> float | None:
+def seconds_of(text: str | None) -> float | None:
+    """Return a time in ISO 8601, in UTC without an offset, in epoch seconds; None if it is unknown, or is not one."""
     from datetime import UTC, datetime
 
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text or "")
     except ValueError:
         return None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
@@ -41,8 +42,12 @@ class DeadLetterQueue(Value):
     """The name of its own dead-letter queue, to which an inspection can move messages; None if it has none."""
     moves_after: int | None
     """The number of receives after which SQS moves a message to ``moves_to``."""
+    counted_at: float
+    """When SQS counted the messages, by the clock of SQS, in epoch seconds."""
 
-    def __init__(self, attributes: dict[str, str], sources: tuple[QueueArn, ...] | None) -> None:
+    def __init__(
+        self, attributes: dict[str, str], sources: tuple[QueueArn, ...] | None, counted_at: float = math.inf
+    ) -> None:
         arn, redrive, counts = queue_arn(attributes["QueueArn"]), redrive_of(attributes), counts_of(attributes)
         self._freeze(
             arn=arn,
@@ -53,6 +58,7 @@ class DeadLetterQueue(Value):
             sources=sources,
             moves_to=redrive.target.name if redrive else None,
             moves_after=redrive.max_receive_count if redrive else None,
+            counted_at=counted_at,
         )
 
     def __str__(self) -> str:
@@ -69,12 +75,24 @@ def find(name_or_url: str) -> DeadLetterQueue:
     sqs = lookups()
     url = url_of(name_or_url, sqs)
     try:
-        attributes = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)["Attributes"]
+        answer = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)
     except Exception as error:
         if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return DeadLetterQueue(attributes, _sources(url, queue_arn(attributes["QueueArn"]), sqs))
+    attributes, sources = answer["Attributes"], _sources(url, queue_arn(answer["Attributes"]["QueueArn"]), sqs)
+    return DeadLetterQueue(attributes, sources, _answered_at(answer))
+
+
+def _answered_at(answer: dict[str, Any]) -> float:
+    """Return when SQS answered, by its own clock: this machine may have another, and `tarry local` a virtual one."""
+    from email.utils import parsedate_to_datetime
+
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        return parsedate_to_datetime(date).timestamp() + 1  # the header has no fraction of a second
+    except ValueError:
+        return world.current().clock.time()
 
 
 def url_of(name_or_url: str, sqs: Lookups) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.errors import NotAllowed
 from tarry.failed.requests import TRIES, wait
-from tarry.failed.result import Result, failed
+from tarry.failed.result import Result, failed, unconfirmed
 from tarry.failed.selection import Selection, by_ids, not_found
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now
@@ -76,7 +77,7 @@ def remove(
     check_may_delete(inspection)
     if not selection.ids:
         for dead_letters in inspection.polls(MAX_ENTRIES * concurrency):
-            chosen = [each for each in dead_letters if selection.matches(each)]
+            chosen = [each for each in dead_letters if inspection.chooses(each, selection)]
             yield from remove_dead_letters(inspection, chosen, archive)
         return
     found = by_ids(inspection, selection.ids)
@@ -92,16 +93,22 @@ def remove_dead_letters(
     inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], archive: Archive | None = None
 ) -> list[Result]:
     """Write these dead letters to the archive, then delete them; return their results in order."""
+    if dead_letters:
+        inspection.before_change()
     if archive is not None:
         archive.add(dead_letters)
     errors = delete_patiently(inspection, dead_letters)
-    if archive is not None and errors:
-        archive.keep(
-            [each for each in dead_letters if each.delivery_id in errors and not inspection.may_be_deleted(each)]
-        )
-    return [
-        failed(dead_letter, errors[dead_letter.delivery_id])
-        if dead_letter.delivery_id in errors
-        else Result(dead_letter.id, "deleted", dead_letter=dead_letter)
-        for dead_letter in dead_letters
-    ]
+    results = [_result(inspection, each, errors.get(each.delivery_id)) for each in dead_letters]
+    if archive is not None:
+        for outcome, mark in (("deleted", archive.deleted), ("failed", archive.keep)):
+            with suppress(Exception):  # `restore` asks about a dead letter without such a line
+                mark([each for each, result in zip(dead_letters, results, strict=True) if result.outcome == outcome])
+    return results
+
+
+def _result(inspection: Inspection, dead_letter: DeadLetterMessage, error: str | None) -> Result:
+    if error is None:
+        return Result(dead_letter.id, "deleted", dead_letter=dead_letter)
+    if inspection.may_be_deleted(dead_letter):
+        return unconfirmed(dead_letter, error if error == UNSURE else f"SQS may or may not have deleted it: {error}")
+    return failed(dead_letter, error)

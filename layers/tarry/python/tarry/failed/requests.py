@@ -10,7 +10,7 @@ from tarry.invocation import Invocation
 from tarry.policy.backoff import Exponential
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import is_refused_for_now
+from tarry.sqs.refusals import is_refused_for_now, may_be_applied
 from tarry.telemetry.logs import Log, LogOptions
 
 TRIES = 6
@@ -21,7 +21,7 @@ LOG = Log("tarry.failed", LogOptions())
 
 
 class PatientRequests(Requests):
-    """Requests that are repeated when throttled, which is safe: a throttled request had no effect."""
+    """Requests that are repeated when throttled; a send only if no earlier try of it may have been applied."""
 
     def __init__(self, tries: int = TRIES) -> None:
         super().__init__(Invocation(world.current(), None, lambda _: None, LOG))
@@ -42,7 +42,7 @@ class PatientRequests(Requests):
             try:
                 return self._call(operation, parameters)
             except Exception as error:
-                if not is_refused_for_now(error):
+                if not is_refused_for_now(error) or (operation.startswith("send") and may_be_applied(error)):
                     raise
             wait(number)
         return self._call(operation, parameters)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.failed.requests import TRIES, wait
+from tarry.failed.result import Result
 from tarry.settlement.copies import sendable
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
 from tarry.sqs.receipts import doubt
@@ -73,16 +74,16 @@ class OutgoingMessage:
         return None
 
 
-def send(messages: list[OutgoingMessage], queue: DeadLetterQueue, sending: Lookups) -> dict[str, str | None]:
+def send(messages: list[OutgoingMessage], queue: DeadLetterQueue, sending: Lookups) -> dict[str, Exception | None]:
     """Send messages, repeating what SQS throttles; return the errors by delivery id, None if confirmed."""
-    errors: dict[str, str | None] = {}
+    errors: dict[str, Exception | None] = {}
     left = messages
     for number in range(1, TRIES + 1):
         throttled = []
         for message, error in _request(left, queue, sending):
-            if error is not None and is_refused_for_now(error) and number < TRIES:
+            if error is not None and is_refused_for_now(error) and not may_be_applied(error) and number < TRIES:
                 throttled.append(message)
-            errors[message.archived.delivery_id] = None if error is None else _text(error, queue)
+            errors[message.archived.delivery_id] = error
         if not throttled:
             break
         left = throttled
@@ -118,7 +119,11 @@ class _Dropped(Exception):
     """SQS took the message for a duplicate of its own first send."""
 
 
-def _text(error: Exception, queue: DeadLetterQueue) -> str:
-    if not isinstance(error, _Dropped) and may_be_applied(error):
-        return f"SQS did not confirm the send ({error}): it may be in {queue.name}"
-    return str(error)
+def result_of(message: OutgoingMessage, queue: DeadLetterQueue, error: Exception | None) -> Result:
+    """Return the result of a message that was sent, with this error or none."""
+    if error is None:
+        return Result(message.archived.id, "restored", note=message.note)
+    if may_be_applied(error) and not isinstance(error, _Dropped):
+        why = f"SQS did not confirm the send ({error}): it may be in {queue.name}"
+        return Result(message.archived.id, "unconfirmed", why)
+    return Result(message.archived.id, "failed", f"not restored: {error}")

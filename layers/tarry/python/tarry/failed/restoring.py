@@ -1,7 +1,8 @@
 """Send the dead letters of an archive back to a queue, with body and attributes as they were.
 
 What SQS has confirmed is recorded in a file beside the archive, ``ARCHIVE.restored``, before the next ten are sent. A
-second run skips it: after a kill, at most the messages of one request are sent twice.
+second run skips it: after a kill, at most the messages of one request are sent twice. A dead letter that may be in the
+queue already, because its removal or an earlier send was not confirmed, is sent only if the caller says so.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from tarry.envelope.attribute import timestamp
 from tarry.errors import ConfigurationError
 from tarry.failed.archive import ArchivedMessage, DamagedLine, read_line
 from tarry.failed.requests import lookups
-from tarry.failed.resending import OutgoingMessage, send
+from tarry.failed.resending import OutgoingMessage, result_of, send
 from tarry.failed.result import Result
 from tarry.tooling.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
@@ -38,6 +39,8 @@ class ArchiveIndex(NamedTuple):
     """The faults of lines that cannot be read, by line number."""
     queues: frozenset[str]
     """The names of the queues that the dead letters were removed from."""
+    unmarked: dict[str, str]
+    """The names of the queues of those that may not have been deleted, by delivery id."""
 
 
 def index_of(file: BinaryIO) -> ArchiveIndex:
@@ -45,23 +48,36 @@ def index_of(file: BinaryIO) -> ArchiveIndex:
     offsets: dict[str, int] = {}
     damaged: dict[int, str] = {}
     queues: set[str] = set()
+    unmarked: dict[str, str] = {}
     offset = 0
     for number, line in enumerate(file, 1):
         try:
-            found = read_line(line) if line.strip() else ""
+            found = read_line(line) if line.strip() else None
         except DamagedLine as error:
             damaged[number] = str(error)
         else:
             if isinstance(found, ArchivedMessage):
                 offsets[found.delivery_id] = offset
                 queues.add(found.queue.name)
-            else:
-                offsets.pop(found, None)
+                if found.is_marked:
+                    unmarked[found.delivery_id] = found.queue.name
+            elif found is not None:
+                for each in found.delivery_ids:
+                    unmarked.pop(each, None)
+                    if not found.are_deleted:
+                        offsets.pop(each, None)
         offset += len(line)
-    return ArchiveIndex(offsets, damaged, frozenset(queues))
+    return ArchiveIndex(offsets, damaged, frozenset(queues), unmarked)
 
 
-def restore(path: Path, queue: DeadLetterQueue, *, stop: Callable[[], bool] = lambda: False) -> Iterator[Result]:
+def restore(
+    path: Path,
+    queue: DeadLetterQueue,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    before_change: Callable[[], None] = lambda: None,
+    twice: Callable[[int], bool] = lambda count: False,
+) -> Iterator[Result]:
     """Send the dead letters of an archive to a queue, in the order of the archive; yield the result of each.
 
     From an archive of several queues, those that were removed from a queue of this name are sent.
@@ -70,6 +86,9 @@ def restore(path: Path, queue: DeadLetterQueue, *, stop: Callable[[], bool] = la
         path: The archive. ``PATH.restored``, beside it, names the messages that were sent; they are skipped.
         queue: The queue to send to, usually the one they were removed from; from `find`.
         stop: Called before each request; if it returns True, the operation ends.
+        before_change: Called before each request. If it raises, nothing is sent.
+        twice: Called before anything is sent if dead letters may be in the queue already, with their number. If it
+            returns True, they are sent, and may then be there twice.
 
     Raises:
         ConfigurationError: the file has no dead letter, or none of this queue among those of several queues.
@@ -82,7 +101,11 @@ def restore(path: Path, queue: DeadLetterQueue, *, stop: Callable[[], bool] = la
         _check(index, path, queue)
         progress = Journal(path.with_name(f"{path.name}.restored"), "progress file", REMEDY, is_ours=True)
         try:
-            yield from _restored(file, index, queue, RestoreProgress(progress), stop)
+            done = RestoreProgress(progress)
+            doubts = _doubts(index, done, queue)
+            if doubts and twice(len(doubts)):
+                doubts = {}
+            yield from _restored(file, index, queue, RestoreRun(done, doubts, stop, before_change))
         finally:
             progress.close()
     for number, why in index.damaged.items():
@@ -100,30 +123,57 @@ def _check(index: ArchiveIndex, path: Path, queue: DeadLetterQueue) -> None:
         )
 
 
+def _doubts(index: ArchiveIndex, progress: RestoreProgress, queue: DeadLetterQueue) -> dict[str, str]:
+    """Return why dead letters of the archive may be in the queue already, by delivery id."""
+    is_of_one = len(index.queues) < 2
+    found = {
+        each: "its removal was not confirmed"
+        for each, name in index.unmarked.items()
+        if is_of_one or name == queue.name
+    }
+    found |= {each: f"its send {when} was not confirmed" for each, when in progress.unconfirmed.items()}
+    return {each: why for each, why in found.items() if each in index.offsets and each not in progress.sent}
+
+
 class RestoreProgress:
-    """The messages of an archive that were sent, by delivery id, with their new ids."""
+    """The messages of an archive that were sent, by delivery id, with the queue and the time."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.sent: dict[str, str] = {}
+        self.unconfirmed: dict[str, str] = {}
         with journal.path.open("rb") as file:
             for line in file:
                 try:
                     found = json.loads(line)
-                    self.sent[found["restored"]] = f"to {found['queue']} at {found['at']}"
+                    ids = self.sent if "restored" in found else self.unconfirmed
+                    ids[found.get("restored") or found["unconfirmed"]] = f"to {found['queue']} at {found['at']}"
                 except (ValueError, TypeError, KeyError):
                     continue  # a process was killed in the middle of it
 
-    def add(self, sent: Iterable[ArchivedMessage], queue: DeadLetterQueue) -> None:
+    def add(self, results: Mapping[str, Result], queue: DeadLetterQueue) -> None:
+        """Record what was sent, or may have been."""
         now = timestamp(world.current().clock.time())
-        lines = [{"restored": each.delivery_id, "queue": queue.name, "at": now} for each in sent]
+        lines = [
+            {result.outcome: each, "queue": queue.name, "at": now}
+            for each, result in results.items()
+            if result.outcome in ("restored", "unconfirmed")
+        ]
         if lines:
             self._journal.append(lines)
 
 
-def _restored(
-    file: BinaryIO, index: ArchiveIndex, queue: DeadLetterQueue, progress: RestoreProgress, stop: Callable[[], bool]
-) -> Iterator[Result]:
+class RestoreRun(NamedTuple):
+    """One run of `restore`."""
+
+    progress: RestoreProgress
+    doubts: Mapping[str, str]
+    """Why dead letters may be in the queue already, by delivery id: these are not sent."""
+    stop: Callable[[], bool]
+    before_change: Callable[[], None]
+
+
+def _restored(file: BinaryIO, index: ArchiveIndex, queue: DeadLetterQueue, run: RestoreRun) -> Iterator[Result]:
     sending = lookups()
     stopped: dict[str, str] = {}
     todo: list[OutgoingMessage] = []
@@ -133,29 +183,39 @@ def _restored(
         assert isinstance(found, ArchivedMessage)
         if len(index.queues) > 1 and found.queue.name != queue.name:
             continue
-        if delivery_id in progress.sent:
-            yield Result(found.id, "skipped", note=f"already restored {progress.sent[delivery_id]}")
+        if delivery_id in run.progress.sent:
+            yield Result(found.id, "skipped", note=f"already restored {run.progress.sent[delivery_id]}")
             continue
         message = OutgoingMessage(found, queue)
         if todo and not message.fits_behind(todo):
-            yield from _sent(todo, queue, sending, progress, stopped)
+            yield from _sent(todo, queue, sending, run, stopped)
             todo = []
-        if stop():
+        if run.stop():
             return
-        if why := message.problem:
+        if (result := _not_sent(message, queue, run)) is not None:
             stopped.setdefault(message.group, found.id)
-            yield Result(found.id, "failed", why)
+            yield result
         else:
             todo.append(message)
-    if todo and not stop():
-        yield from _sent(todo, queue, sending, progress, stopped)
+    if todo and not run.stop():
+        yield from _sent(todo, queue, sending, run, stopped)
+
+
+def _not_sent(message: OutgoingMessage, queue: DeadLetterQueue, run: RestoreRun) -> Result | None:
+    """Return the result of a message that is not sent; None if it is."""
+    if why := message.problem:
+        return Result(message.archived.id, "failed", why)
+    if why := run.doubts.get(message.archived.delivery_id, ""):
+        error = f"not sent, since it may be in {queue.name} already: {why}"
+        return Result(message.archived.id, "unconfirmed", error)
+    return None
 
 
 def _sent(
     messages: list[OutgoingMessage],
     queue: DeadLetterQueue,
     sending: Lookups,
-    progress: RestoreProgress,
+    run: RestoreRun,
     stopped: dict[str, str],
 ) -> Iterator[Result]:
     """Send messages in one request, record those that SQS confirms, and yield the results."""
@@ -167,14 +227,13 @@ def _sent(
             results[each.archived.delivery_id] = Result(each.archived.id, "failed", why)
         else:
             outgoing.append(each)
+    run.before_change()
     errors = send(outgoing, queue, sending)
-    progress.add((each.archived for each in outgoing if errors[each.archived.delivery_id] is None), queue)
+    sent = {each.archived.delivery_id: result_of(each, queue, errors[each.archived.delivery_id]) for each in outgoing}
+    run.progress.add(sent, queue)
     for each in outgoing:
-        found = each.archived
-        if error := errors[found.delivery_id]:
-            stopped.setdefault(each.group, found.id)
-            results[found.delivery_id] = Result(found.id, "failed", f"not restored: {error}")
-        else:
-            results[found.delivery_id] = Result(found.id, "restored", note=each.note)
+        if sent[each.archived.delivery_id].outcome != "restored":
+            stopped.setdefault(each.group, each.archived.id)
+    results |= sent
     for each in messages:
         yield results[each.archived.delivery_id]

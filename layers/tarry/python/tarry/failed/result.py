@@ -9,7 +9,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
 
-Outcome = Literal["retried", "deleted", "restored", "skipped", "failed"]
+Outcome = Literal["retried", "deleted", "restored", "skipped", "unconfirmed", "failed"]
 Hindrance = Literal["nowhere", "denied", "undecodable"]
 
 
@@ -19,10 +19,10 @@ class Result(Value):
     id: str
     outcome: Outcome
     """``retried``: sent back to its queue, or handled in this process. ``deleted``: removed. ``restored``: sent to a
-    queue from an archive. ``skipped``: left as it is on purpose. ``failed``: not retried, deleted or restored, or not
-    with certainty."""
+    queue from an archive. ``skipped``: left as it is on purpose. ``unconfirmed``: SQS may have carried out the request,
+    or not: an answer was lost. ``failed``: not retried, deleted or restored."""
     error: str | None
-    """Why it failed."""
+    """Why it failed, or was not confirmed."""
     note: str | None
     """An explanation that is not an error."""
     dead_letter: DeadLetterMessage | None
@@ -46,6 +46,11 @@ class Result(Value):
 def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | None = None) -> Result:
     """Return the result of a failure."""
     return Result(dead_letter.id, "failed", error, dead_letter=dead_letter, hindrance=hindrance)
+
+
+def unconfirmed(dead_letter: DeadLetterMessage, error: str) -> Result:
+    """Return the result of a request that SQS may have carried out."""
+    return Result(dead_letter.id, "unconfirmed", error, dead_letter=dead_letter)
 
 
 def skipped(dead_letter: DeadLetterMessage, note: str) -> Result:

@@ -9,7 +9,7 @@ from tarry.envelope.attribute import timestamp
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.errors import AmbiguousId
-from tarry.failed.periods import is_between, moment
+from tarry.failed.periods import is_between, moment, seconds_of
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
+    from tarry.failed.queues import DeadLetterQueue
 
 
 class Selection(Value):
@@ -31,6 +32,10 @@ class Selection(Value):
     """When they were dead-lettered at the earliest, in epoch seconds."""
     until: float | None
     """When they were dead-lettered at the latest, exclusive."""
+    before: float | None
+    """When the user was shown the queue, in epoch seconds: those that came later are new, and left."""
+    most: int | None
+    """The number of dead letters that the user was shown: a limit, since not all say when they came."""
 
     def __init__(
         self,
@@ -41,7 +46,16 @@ class Selection(Value):
         since: float | None = None,
         until: float | None = None,
     ) -> None:
-        self._freeze(ids=ids, conditions=conditions, everything=everything, group=group, since=since, until=until)
+        self._freeze(
+            ids=ids,
+            conditions=conditions,
+            everything=everything,
+            group=group,
+            since=since,
+            until=until,
+            before=None,
+            most=None,
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -59,6 +73,23 @@ class Selection(Value):
         if self.group is not None and (failure is None or failure.fingerprint != self.group):
             return False
         return is_between(dead_letter, self.since, self.until) and matches(dead_letter, self.conditions)
+
+    def as_previewed(self, queue: DeadLetterQueue, *, is_shown: bool) -> Selection:
+        """Return a selection of what the queue had when SQS counted its messages; ``is_shown``: the user saw how many.
+
+        Ids stay as they are.
+        """
+        return self if self.ids else self._changed(before=queue.counted_at, most=queue.about if is_shown else None)
+
+    def is_new(self, dead_letter: DeadLetterMessage, chosen: int) -> bool:
+        """Whether the dead letter came after the preview; ``chosen`` others were selected before it.
+
+        A failure record says when it came. One without a record is new once as many as were shown are chosen.
+        """
+        failed_at = seconds_of(dead_letter.failure.failed_at) if dead_letter.failure else None
+        if failed_at is None:
+            return self.most is not None and chosen >= self.most
+        return self.before is not None and failed_at > self.before
 
     def __str__(self) -> str:
         """Return the conditions as text."""
@@ -140,7 +171,7 @@ def offered(
     for dead_letter in dead_letters:
         if dead_letter.id in inspection.handled:
             inspection.handled.count_repeated(dead_letter)
-        elif selection.matches(dead_letter):
+        elif inspection.chooses(dead_letter, selection):
             if inspection.handled.claim(dead_letter):
                 inspection.leases.choose(dead_letter.delivery_id)
                 chosen.append(dead_letter)

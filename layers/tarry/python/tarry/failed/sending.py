@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry.failed.copies import prepared
-from tarry.failed.removing import GONE, UNSURE, delete_patiently
+from tarry.failed.removing import GONE, delete_patiently
 from tarry.failed.requests import TRIES, wait
-from tarry.failed.result import Result, failed, skipped
+from tarry.failed.result import Result, failed, skipped, unconfirmed
 from tarry.settlement.sending import Sent, send_copies
 from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
 
@@ -48,6 +48,8 @@ def retry_dead_letters(
                 inspection.handled.unclaim(dead_letter)  # it may be offered again, edited
         else:
             sendable.append((dead_letter, answer))
+    if sendable:
+        inspection.before_change()
     for batch in _in_order(sendable):
         results |= _send(inspection, batch)
     return [results[dead_letter.delivery_id] for dead_letter in dead_letters]
@@ -100,7 +102,7 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     done: list[Sent] = []
     for number in range(1, SEND_TRIES + 1):
         sent = list(send_copies(copies, inspection.lookups))
-        throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
+        throttled = [each for each in sent if each.error is not None and _was_throttled(each.error)]
         if number == SEND_TRIES or not throttled:
             throttled = []
         done += [each for each in sent if each not in throttled]
@@ -116,21 +118,25 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     return done
 
 
+def _was_throttled(error: Exception) -> bool:
+    return is_refused_for_now(error) and not may_be_applied(error)
+
+
 def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
     queue, target = inspection.queue.name, sent.copy.target.name
     if sent.error is not None:
-        if is_denied(error_code(sent.error)):
-            return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
         if may_be_applied(sent.error):
             error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
-            return failed(dead_letter, error)
+            return unconfirmed(dead_letter, error)
+        if is_denied(error_code(sent.error)):
+            return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
         return failed(dead_letter, f"not sent to {target}: {sent.error}")
     if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
-        if why == UNSURE:
+        if inspection.may_be_deleted(dead_letter):
             error = f"sent to {target}, but it may still be in {queue} ({why}): if it is, remove it"
-            return failed(dead_letter, error)
+            return unconfirmed(dead_letter, error)
         return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
     inspection.forget([dead_letter])
     has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)

@@ -42,6 +42,13 @@ def lost_leases(inspection: Inspection) -> str:
     return " ".join([*texts, "Use a longer --keepalive."]) if texts else ""
 
 
+def newer(inspection: Inspection) -> str:
+    """Return a sentence about dead letters that came after the preview of a selection; empty if none did."""
+    count = inspection.newer
+    left = "is left" if count == 1 else "are left"
+    return f"{count_of(count)} came after the command began, or after the preview, and {left}." if count else ""
+
+
 def attempts_of(failure: FailureRecord) -> str:
     """Return the number of attempts, after "at most" if it may be too high; empty if it is unknown."""
     at_most = "at most " if failure.attempts_at_most else ""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tarry.local.aws.client import is_aws
 from tarry.local.functions.variables import Overrides
 from tarry.local.hints import hints
 from tarry.local.mappings import check_mappings, code_problem_of, note_shared_queues, problem_of, with_code
@@ -17,6 +16,7 @@ from tarry.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.template import Template, TemplateFunction, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 
 
 @dataclass(frozen=True)

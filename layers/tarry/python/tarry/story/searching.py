@@ -72,7 +72,7 @@ def places_of(
     if stack is not None:
         functions = logs_of_stack(client("cloudformation"), client("lambda"), stack)
         if not functions:
-            raise UsageError(f"stack {stack} has no functions: name the log groups to search (--group LOG-GROUP)")
+            raise UsageError(f"stack {stack} has no functions: name the log groups to search (--log-group NAME)")
     groups = existing_groups(logs, [*names, *(each.group for each in functions)])
     check_named(names, groups, region)
     return SearchPlace(functions, groups, never_written(functions, groups))

@@ -12,16 +12,15 @@ import os
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from tarry.sqs.client import make_client
+from tarry.tooling.places import is_aws
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
-AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 CODE = "NotSentInTests"
 REMEDY = "use the fixture `sandbox`, or moto with the queue; @pytest.mark.tarry_aws lets a test reach AWS"
 ANSWER = {"__type": CODE, "message": f"tests do not reach AWS: {REMEDY}"}
@@ -64,7 +63,7 @@ def _loader() -> Any:
 
 def _answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
     """Answer a request to AWS that no mock has answered. botocore takes the first answer; this one comes last."""
-    if not (urlsplit(request.url).hostname or "").endswith(AWS_HOSTS):
+    if not is_aws(request.url):
         return None
     from botocore.awsrequest import AWSResponse
     from botocore.compat import HTTPHeaders

@@ -1,13 +1,19 @@
-"""The audit: one JSON line about each run of a tool that changed something in a queue or a mapping."""
+"""The audit: JSON lines about each run of a tool that changed something in a queue or a mapping.
+
+A run writes a line before its first change, with what was asked for, and one at its end, with what was done; both have
+the same ``run``. If the second one is missing, the process was killed, or still runs.
+"""
 
 from __future__ import annotations
 
 import getpass
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
 from platform import node
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 from tarry.envelope.attribute import timestamp
 from tarry.tooling.journal import Journal, state_folder
@@ -48,7 +54,7 @@ def audit_file(path: Path | None = None, state: Path | None = None) -> Path:
 
 
 class Audit:
-    """The audit line of one run: opened before anything changes, written at the end if something did.
+    """The audit of one run: opened at its start, begun before anything changes, completed at the end.
 
     Args:
         path: The file; None for that of tarry's state directory.
@@ -65,8 +71,11 @@ class Audit:
         self._outcomes: Counter[str] = Counter()
         self._ids: list[str] = []
         self._changes: list[dict[str, Any]] = []
+        self._has_begun = False
+        self._beginning = threading.Lock()
         self.line: dict[str, Any] = {
             "v": 1,
+            "run": uuid4().hex[:12],
             "at": timestamp(time.time()),
             "command": f"tarry {command}",
             **_identity(account),
@@ -75,6 +84,17 @@ class Audit:
             "endpoint": account.endpoint,
             **{name: value for name, value in asked.items() if value},
         }
+
+    def begin(self) -> None:
+        """Write what was asked for, before the first change. Can be called again, and from any thread.
+
+        Raises:
+            CannotWrite: the line cannot be written. Nothing may be changed.
+        """
+        with self._beginning:
+            if not self._has_begun:
+                self._journal.append([self.line])
+                self._has_begun = True
 
     def add(self, result: Result) -> None:
         """Count a result of `tarry.failed`."""
@@ -90,13 +110,13 @@ class Audit:
         self._changes.append(change)
 
     def end(self, **more: Any) -> None:
-        """Write the line if something was changed, or may have been, and close the file.
+        """Write what was done if something was changed, or may have been, and close the file.
 
         Raises:
             CannotWrite: the line cannot be written; it is in ``line``.
         """
         try:
-            if not self._changes and not self._outcomes.keys() - {"skipped"}:
+            if not (self._has_begun or self._changes or self._outcomes.keys() - {"skipped"}):
                 return
             self.line |= {name: value for name, value in more.items() if value}
             self.line["ended_at"] = timestamp(time.time())

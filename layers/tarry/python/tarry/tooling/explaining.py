@@ -71,7 +71,7 @@ def _aws_error_text(error: Exception, local_hint: Callable[[], str]) -> str:
         return f"AWS rejects the credentials ({error}): {CREDENTIALS}"
     if name == "NoRegionError":
         return "no AWS region is set: set AWS_REGION, or give a region (--region); " + (
-            local_hint() or "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576"
+            local_hint() or "for the queues of tarry local: --local"
         )
     if "AccessDenied" in code or code in ("AuthorizationError", "UnauthorizedOperation"):
         return f"AWS denies access: {error}; the credentials need this permission"

@@ -73,4 +73,5 @@ def queue_options(queue: str | None, where: TargetOptions) -> str:
         ("--region", where.region),
         ("--profile", where.profile),
     )
-    return " ".join(f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None)
+    given = [f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None]
+    return " ".join([*given, *(["--aws"] if where.aws and where.stack is None else [])])

@@ -17,8 +17,10 @@ from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
     AsJson,
+    Aws,
     EndpointUrl,
     Keepalive,
+    Local,
     Parameters,
     Profile,
     QueueName,
@@ -53,6 +55,8 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
         int, typer.Option("--sample", metavar="N", min=1, help="Look at about N dead letters of each queue.")
     ] = SAMPLE,
     as_json: AsJson = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -63,16 +67,17 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
     Without a command: what died, how many, since when, and how often, for all
     dead-letter queues of the template or the stack.
 
-    The queues are those of AWS. For those of `tarry local`, which `tarry send` and
-    `tarry queues` use by default, give --endpoint-url http://127.0.0.1:4576.
+    Without --local, --aws, --stack or --endpoint-url: the queues of the `tarry local`
+    that runs the template in this directory, or else of AWS. The first line says which.
     """
     if context.invoked_subcommand is not None:
         if any(_is_given(context, name) for name in context.params):
             refuse(f"options go after the command: tarry failed {context.invoked_subcommand} [OPTIONS]")
         return
-    with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
-    ) as run:
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+    )
+    with session(options) as run:
         _summarize(run, keepalive, sample, as_json=as_json)
         run.exit(0)
 

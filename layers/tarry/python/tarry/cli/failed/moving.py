@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tarry import failed
 from tarry.cli.errors import note
 from tarry.cli.failed.prompts import confirms
-from tarry.cli.failed.removing import say_where
 from tarry.envelope.attribute import timestamp
 from tarry.failed.moving import destination
 from tarry.failed.pacing import STEP_SECONDS
@@ -34,8 +33,6 @@ def move(
     code = 0
     routes = [failed.Routes(queue, to, run.targets.known) for queue in run.queues]
     targets = [destination(each) for each in routes]  # all are known before the first task starts
-    if not settings.dry_run:
-        say_where(run)
     for each, target in zip(routes, targets, strict=True):
         queue, earlier = each.queue, failed.last_move(each.queue)
         is_running = earlier is not None and earlier.is_running
@@ -52,6 +49,7 @@ def move(
             question = f"Let SQS move all messages of {queue} (about {queue.about:,}) to {target.name}?"
             if asks and not confirms(run.guidance, run.stopping, question):
                 continue
+            run.begin_change()
             failed.start_move(each, settings.limits.rate)
             report.counts["started"] += 1
             note(f"{queue}: SQS moves its messages to {target.name}. Ctrl-C cancels this; messages moved so far stay.")
@@ -84,6 +82,7 @@ def _watched(
             if task is not None:
                 report.bar.show(str(routes.queue), task.moved, task.to_move or routes.queue.about)
                 if run.stopping() and not cancelled:
+                    run.begin_change()
                     cancelled = _cancelled(task)
                     continue
             for _ in range(STEPS_OF_POLL):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
-from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full, say_where
+from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full
 from tarry.cli.failed.rendering import line
 from tarry.cli.failed.retrying import distinct, remove_found
 from tarry.cli.failed.selections import (
@@ -21,6 +21,7 @@ from tarry.cli.options import (
     ArchivePath,
     AsJson,
     Audit,
+    Aws,
     Concurrency,
     Conditions,
     EndpointUrl,
@@ -28,6 +29,7 @@ from tarry.cli.options import (
     GroupFingerprint,
     Ids,
     Keepalive,
+    Local,
     NoArchive,
     Parameters,
     Profile,
@@ -63,6 +65,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     until: Until = None,
     force: Force = False,
     as_json: AsJson = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -89,13 +93,13 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         if selection.is_empty:
             raise UsageError("no dead letters selected: give ids, --where, --group or --all")
         check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
-    with session(
-        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
-    ) as run:
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+    )
+    with session(options, action="Permanently delete", force=force) as run:
         run.begin_audit(audit, "failed remove", **selection_fields(selection))
         report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
-        asks = has_terminal() and not force
-        say_where(run)
+        asks = is_shown = has_terminal() and not force
         if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
             if not confirms_emptying(run, yes_delete or ()):
                 run.exit(0)
@@ -116,7 +120,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
             run.exit(0)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                results = failed.remove(inspection, selection, concurrency=concurrency, archive=kept)
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = failed.remove(inspection, previewed, concurrency=concurrency, archive=kept)
                 report_results(report, results, inspection)
             if run.stopping():
                 break

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tarry.cli.errors import note
 from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.prompts import ask_for_text, has_terminal
-from tarry.cli.failed.targets import TargetOptions
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.cli.failed.session import CommandSession
+    from tarry.cli.failed.targets import TargetOptions
     from tarry.failed import ArchiveFile
 
 
@@ -23,7 +24,7 @@ def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:
     """Write the commands that send the dead letters of an archive back, one for each queue."""
     if archive.count:
         note("To restore them:")
-    options = TargetOptions(endpoint_url=where.endpoint_url, region=where.region, profile=where.profile)
+    options = replace(where, template=None, stack=None)
     for queue in archive.queues:
         note(f"  tarry failed restore {shlex.quote(str(archive.path))} {queue_options(queue, options)}")
 
@@ -34,13 +35,6 @@ def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive
         raise UsageError("--archive and --no-archive cannot be combined: give one of them")
     if yes_delete and not everything:
         raise UsageError("--yes-delete confirms --all: add --all, or leave out --yes-delete")
-
-
-def say_where(run: CommandSession) -> None:
-    """Write which account and region are about to change; nothing for an endpoint in the place of AWS."""
-    if run.account.is_aws:
-        arn = run.queues[0].arn
-        note(f"AWS account {arn.account}, region {arn.text.split(':')[3]}: {run.queue_names}")
 
 
 def confirms_emptying(run: CommandSession, yes_delete: Sequence[str]) -> bool:

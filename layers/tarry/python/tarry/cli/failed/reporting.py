@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.cli.errors import note
 from tarry.cli.failed.progress import ProgressReport
 from tarry.failed import scanned
-from tarry.failed.wording import lost_leases
+from tarry.failed.wording import lost_leases, newer
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def report_inspection(inspection: Inspection) -> None:
         note(
             f"{inspection.queue.name}: FIFO delivers no more of a message group while its first messages are in flight"
         )
+    if inspection.newer:
+        note(f"{inspection.queue.name}: {newer(inspection)}")
     if lost := lost_leases(inspection):
         note(f"{inspection.queue.name}: {lost}")
     if repeated := inspection.handled.repeated:
@@ -92,7 +94,7 @@ class ResultReport:
             self.write(json.dumps(fields if result.error is None else {**fields, "error": result.error}))
             if result.note:
                 note(printable(f"{result.id}: {result.note}"))
-        elif self._shows_all or result.outcome in ("failed", "skipped") or result.note:
+        elif self._shows_all or result.outcome in ("failed", "unconfirmed", "skipped") or result.note:
             why = result.error or result.note
             line = f"{result.id}  {result.outcome}" + (f": {why}" if why else "")
             self.bar.clear()
@@ -104,14 +106,16 @@ class ResultReport:
         return self.counts.total()
 
     def write(self, line: str) -> None:
-        """Write a line to stdout; if it is closed, the command stops after the current dead letters."""
+        """Write a line to stdout; if that fails, the command stops after the current dead letters."""
         if self.is_cut_off:
             return
         try:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError as error:  # closed, or its disk is full; the results that follow are counted all the same
             self.is_cut_off = True
+            if not isinstance(error, BrokenPipeError):
+                note(f"tarry: the output cannot be written ({error.strerror}); what is done is in the audit")
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the next flush must not fail
 
     def write_totals(self) -> None:
@@ -137,12 +141,13 @@ class ResultReport:
             self.bar.show(inspection.queue.name, inspection.scanned, inspection.queue.about, str(self))
 
     def __str__(self) -> str:
-        return ", ".join(f"{outcome} {self.counts[outcome]:,}" for outcome in self._outcomes)
+        outcomes = [*self._outcomes, *(["unconfirmed"] if self.counts["unconfirmed"] else [])]
+        return ", ".join(f"{outcome} {self.counts[outcome]:,}" for outcome in outcomes)
 
     @property
     def something_was_done(self) -> bool:
-        """Whether a queue was changed."""
-        return any(self.counts[outcome] for outcome in ("retried", "deleted", "restored"))
+        """Whether a queue was changed, or may have been."""
+        return any(self.counts[outcome] for outcome in ("retried", "deleted", "restored", "unconfirmed"))
 
     @property
     def exit_code(self) -> int:
@@ -150,4 +155,4 @@ class ResultReport:
         failures = self.counts["failed"]
         if failures and failures == self.hindered and not self.something_was_done:
             return 2
-        return 1 if failures or self.is_cut_off or self.came_back else 0
+        return 1 if failures or self.counts["unconfirmed"] or self.is_cut_off or self.came_back else 0

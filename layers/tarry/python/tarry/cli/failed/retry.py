@@ -12,7 +12,6 @@ from tarry.cli.failed.grouping import queue_options
 from tarry.cli.failed.moving import move
 from tarry.cli.failed.previews import preview
 from tarry.cli.failed.prompts import has_terminal
-from tarry.cli.failed.removing import say_where
 from tarry.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, retry_found
 from tarry.cli.failed.selections import (
     confirms_selection,
@@ -27,6 +26,7 @@ from tarry.cli.options import (
     All,
     AsJson,
     Audit,
+    Aws,
     CanaryCount,
     Concurrency,
     Conditions,
@@ -36,6 +36,7 @@ from tarry.cli.options import (
     GroupFingerprint,
     Ids,
     Keepalive,
+    Local,
     MaxReturn,
     Parameters,
     Profile,
@@ -97,6 +98,8 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     dry_run: DryRun = False,
     force: Force = False,
     as_json: AsJson = False,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -131,9 +134,10 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         )
         asks = _asks(selection, force=force or dry_run)
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
     )
-    with session(options, needs_handlers=via is Via.local) as run:
+    action = None if dry_run else "Retry"
+    with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:
         if not dry_run:
             run.begin_audit(audit, "failed retry", **selection_fields(selection), to=to, **settings.fields())
         outcomes = ("retried", "failed", "skipped", *(["deleted"] if asks else []))
@@ -143,20 +147,21 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         method = RetryMethod(run, to, settings)
         if dry_run:
             preview(run, report, method, selection, keepalive, as_json=as_json)
-        say_where(run)
         is_bulk = selection.is_filter or selection.everything
-        if is_bulk and has_terminal() and not force and not confirms_selection(run, selection, "Retry", settings.text):
+        is_shown = is_bulk and has_terminal() and not force
+        if is_shown and not confirms_selection(run, selection, "Retry", settings.text):
             run.exit(0)
         if selection.ids:
             _retry_found(run, report, method, selection, keepalive, asks=asks, edit=edit)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
-                results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, selection)
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, previewed)
                 try:
                     report_results(report, results, inspection)
                 except (failed.CanaryReturned, failed.TooManyReturned) as error:
                     report.bar.clear()
-                    command = _show_command(error, inspection.queue.name, options)
+                    command = _show_command(error, inspection.queue.name, run.where)
                     note(f"tarry: {error}: {command}")
                     report.came_back = str(error)
             if run.stopping() or report.came_back:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -13,6 +13,7 @@ from rich.console import Console
 from tarry import failed
 from tarry.cli.audit import CommandAudit
 from tarry.cli.errors import note, of_tarry_local, refusals
+from tarry.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.cli.failed.removing import suggest_restoring
 from tarry.cli.failed.reporting import ResultReport, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
@@ -21,6 +22,7 @@ from tarry.failed.archive import ArchiveFile, new_archive
 from tarry.failed.selection import found_by_ids
 from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import region_of
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ class CommandSession:
         stopped = "stopped after the current dead letters"
         inspection: Inspection | None = None
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self.should_stop) as inspection:
+            with failed.opened(
+                queue, keepalive=keepalive, stop=self.should_stop, before_change=self.begin_change
+            ) as inspection:
                 yield inspection
         except StoppedBySignal:
             stopped = "stopped"
@@ -102,10 +106,17 @@ class CommandSession:
         queues = [each.arn.text for each in self.queues]
         self.audit = CommandAudit(path, command, self.account, {"queues": queues, **asked})
 
+    def begin_change(self) -> None:
+        """Write to the audit what is about to be done, before the first change."""
+        if self.audit is not None:
+            self.audit.begin()
+
     def archived(self, path: Path | None = None) -> ArchiveFile:
         """Return the archive of this run, opened on first use. Raises `CannotWrite`."""
         if self.archive is None:
             self.archive = ArchiveFile(path or new_archive([each.name for each in self.queues]))
+            if self.audit is not None:
+                self.audit.line["archive"] = str(self.archive.path)
             note(f"Dead letters are written to {self.archive.path} before they are deleted.")
         return self.archive
 
@@ -115,9 +126,9 @@ class CommandSession:
             self.archive.close()
             suggest_restoring(self.archive, self.where)
         if self.audit is not None:
-            archive = self.archive.path if self.archive is not None and self.archive.count else None
+            if self.archive is not None and not self.archive.count:
+                del self.audit.line["archive"]  # a new file was not kept
             self.audit.end(
-                archive=archive and str(archive),
                 came_back=self.results and self.results.came_back,
                 signal=self.stopping.name,
             )
@@ -134,20 +145,39 @@ class CommandSession:
 
 
 @contextmanager
-def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[CommandSession]:
-    """Find the queues; turn errors in the input and errors of AWS into a line on stderr."""
+def session(
+    where: TargetOptions, *, needs_handlers: bool = False, action: str | None = None, force: bool = False
+) -> Iterator[CommandSession]:
+    """Find the queues, and say where they are; turn errors in the input and errors of AWS into a line on stderr.
+
+    Args:
+        where: The options that select the queues.
+        needs_handlers: Whether the template is needed.
+        action: What a command that changes something does, for the question that names a place that the user did not.
+        force: Ask nothing.
+    """
     stopping = Stopping()
     guidance = Console(file=sys.stderr, highlight=False)
     run: CommandSession | None = None
     with refusals(lambda: run is not None and run.something_was_done(), aws=True):
-        where = in_project(where)
+        named = at_place(where)
+        if action is not None:
+            check_placed(named, force=force)
+        where = in_project(named)
         account = AwsAccess(where)
+        where = replace(where, aws=account.is_aws and not where.endpoint_url)  # for the commands that are suggested
+        of_project = f", stack {where.stack} (of the samconfig file)" if where.stack != named.stack else ""
         with use(account.world()), stopping.listening():
             try:
                 with stopping.at_prompt():  # nothing to finish yet
                     targets = find_targets(where, account, needs_template=needs_handlers)
                     queues = [_found(each, account) for each in targets.queues]
+                place = f"{account.place(queues[0].arn.account, region_of(queues[0].arn.text))}{of_project}"
+                note(place)
                 run = CommandSession(where, account, targets, queues, stopping, guidance)
+                question = f"{action} dead letters of {run.queue_names} at {place}?"
+                if action is not None and not confirms_place(named, question, stopping):
+                    run.exit(0)
                 yield run
             except StoppedBySignal:
                 if run is None:
@@ -170,6 +200,7 @@ def _found(queue: str, account: AwsAccess) -> DeadLetterQueue:
     try:
         return failed.find(queue)
     except failed.UnknownQueue as error:
+        note(account.place())
         if account.is_aws and (hint := of_tarry_local()):
             raise UsageError(f"{error}; {hint}") from error
         raise

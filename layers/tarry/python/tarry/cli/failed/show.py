@@ -19,12 +19,14 @@ from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
     AsJson,
+    Aws,
     Conditions,
     EndpointUrl,
     GroupedBy,
     GroupFingerprint,
     Ids,
     Keepalive,
+    Local,
     Parameters,
     Profile,
     QueueName,
@@ -82,6 +84,8 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         str | None,
         typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
     ] = None,
+    local: Local = False,
+    aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
@@ -97,7 +101,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
     """
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
     )
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), group=group, since=since, until=until)

@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import note
+from tarry.cli.failed.places import LOCAL_REGION, ignores_configured, requests_go_to
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
 from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
-from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
+from tarry.tooling.places import is_aws, place_text
+from tarry.tooling.queues import queue_name, redrive_of
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
     from tarry.template import Template
 
-LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-LOCAL_REGION = "us-east-1"
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
 
 
@@ -37,6 +37,10 @@ class TargetOptions:
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
+    local: bool = False
+    aws: bool = False
+    is_placed: bool = False
+    """Whether the user said where to act. Set by `at_place`."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +65,35 @@ class AwsAccess:
         self._new_session = partial(boto3.session.Session, profile_name=where.profile, region_name=region)
         self._session = self._new_session()
         self._endpoint_url = where.endpoint_url
+        self.url = requests_go_to(where)
+        """The endpoint URL that requests to SQS go to."""
+        self.is_aws = is_aws(self.url)
+        self.endpoint = where.endpoint_url if self.is_aws else self.url
+        """The endpoint URL that takes the place of AWS, or that was named; otherwise None."""
         self._config = Config(
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
+            ignore_configured_endpoint_urls=ignores_configured(where) or None,  # type: ignore[call-arg] # not in its stubs
         )
-        url = _endpoint(where)
-        self.is_aws = not url
-        self.endpoint = url
-        """The endpoint URL that takes the place of AWS; None for AWS."""
-        is_local = bool(url) and endpoint_host(url or "") in LOCAL_HOSTS
-        self.region: str | None = self._session.region_name or (
-            LOCAL_REGION if where.endpoint_url or is_local else _configured(where)[0]
-        )
+        self.region: str | None = self._session.region_name or (_configured(where)[0] if self.is_aws else LOCAL_REGION)
         self._credentials: dict[str, str] = {}
-        if is_local and self._session.get_credentials() is None:
+        if not self.is_aws and self._session.get_credentials() is None:
             self._credentials = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # not checked
 
-    def client(self, service: str) -> Any:
+    def place(self, account: str | None = None, region: str | None = None) -> str:
+        """Return where requests go, for a user: ``AWS 123456789012 eu-west-1`` or ``local 127.0.0.1:4576``."""
+        return place_text(self.url, account, region or self.region)
+
+    def client(self, service: str, tries: int | None = None) -> Any:
         """Make a boto3 client with longer timeouts and more tries than in a function."""
+        from botocore.config import Config
+
         return self._session.client(
             service,  # type: ignore[call-overload]
             region_name=self.region,
-            endpoint_url=self._endpoint_url,
-            config=self._config,
+            endpoint_url=self._endpoint_url if service == "sqs" or not self.is_aws else None,  # at AWS: a VPC endpoint
+            config=self._config if tries is None else self._config.merge(Config(retries={"total_max_attempts": tries})),
             **self._credentials,
         )
 
@@ -92,7 +101,7 @@ class AwsAccess:
         """Return the ARN of the credentials in one short request to STS. Raises the errors of boto3."""
         from botocore.config import Config
 
-        config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1})
+        config = self._config.merge(Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1}))
         return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
 
     def renew(self) -> None:
@@ -107,19 +116,18 @@ class AwsAccess:
 def in_project(where: TargetOptions) -> TargetOptions:
     """Return the options, with the stack of the samconfig file if they name no queues.
 
-    Its region precedes that of a profile, as for `sam deploy`. With an endpoint, which has no stacks, the options stay
-    as they are.
+    Its region precedes that of a profile, as for `sam deploy`. With an endpoint that is not AWS, which has no stacks,
+    the options stay as they are.
 
     Raises:
         UsageError: the samconfig file cannot be used.
     """
-    if where.queue or where.template or where.stack or _endpoint(where):
+    if where.queue or where.template or where.stack or not is_aws(requests_go_to(where)):
         return where
     configured, stack = _configured(where)
     if stack is None:
         return where
     region = where.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or configured
-    note(f"Using stack {stack}{f' in {region}' if region else ''}, as the samconfig file says.")
     return replace(where, stack=stack, region=region)
 
 
@@ -233,11 +241,6 @@ def _configured(where: TargetOptions) -> tuple[str | None, str | None]:
         return None, None
     config = read_samconfig(path, None)
     return config.region, config.stack
-
-
-def _endpoint(where: TargetOptions) -> str | None:
-    """Return the endpoint URL that takes the place of AWS; None for AWS."""
-    return where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -18,8 +18,10 @@ READ_BYTES = 4 * 1024 * 1024
 MAX_RUNS = 200
 LEFT_OUT = "(a condition on bodies, which this console does not show)"
 NOT_SHOWN_APART = frozenset({
-    "v", "at", "ended_at", "command", "who", "user", "outcomes", "ids", "more_ids", "queues", "changes",
+    "v", "run", "at", "ended_at", "command", "who", "user", "outcomes", "ids", "more_ids", "queues", "changes",
 })  # fmt: skip
+ENDS = frozenset({"ended_at", "outcomes", "changes"})
+"""The fields of which the last line of a run has one."""
 DONE = {
     "tarry failed retry": ("Retried", "retried"),
     "tarry failed remove": ("Removed", "deleted"),
@@ -70,15 +72,21 @@ def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
         return AuditPage((), False, 0)
     is_cut = size > READ_BYTES
     runs: list[AuditedRun] = []
+    ended: set[str] = set()
     damaged = 0
     for line in reversed(lines[1:] if is_cut else lines):
         if len(runs) >= MAX_RUNS:
             is_cut = True
             break
-        run = _run(line, shows_bodies=shows_bodies)
-        damaged += run is None
-        if run is not None:
-            runs.append(run)
+        found = _fields(line)
+        damaged += found is None
+        if found is None:
+            continue
+        if not ENDS.isdisjoint(found):
+            ended.add(str(found.get("run")))
+        elif str(found.get("run")) in ended:
+            continue
+        runs.append(_run(found, shows_bodies=shows_bodies))
     return AuditPage(tuple(runs), is_cut, damaged)
 
 
@@ -90,6 +98,8 @@ def runs_about(path: Path, ids: Iterable[str], *, shows_bodies: bool = True) -> 
 
 def _what(found: dict[str, Any]) -> str:
     """Return what a run did, in words."""
+    if "run" in found and ENDS.isdisjoint(found):
+        return f"{found['command']} began and did not end: it was killed, or still runs"
     command, outcomes = found["command"], found.get("outcomes") if isinstance(found.get("outcomes"), dict) else {}
     changes: Any = found.get("changes")
     if command in ("tarry pause", "tarry resume"):
@@ -117,13 +127,15 @@ def _what(found: dict[str, Any]) -> str:
     return text
 
 
-def _run(line: bytes, *, shows_bodies: bool) -> AuditedRun | None:
+def _fields(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("command"), str):
-        return None
+    return found if isinstance(found, dict) and isinstance(found.get("command"), str) else None
+
+
+def _run(found: dict[str, Any], *, shows_bodies: bool) -> AuditedRun:
     if not shows_bodies and isinstance(found.get("where"), list):
         found["where"] = [
             each if problem_of(str(each), shows_bodies=False) is None else LEFT_OUT for each in found["where"]

@@ -12,7 +12,7 @@ from tarry.failed.archive import new_archive
 from tarry.failed.leases import INTERVALS
 from tarry.failed.result import Result, skipped
 from tarry.failed.selection import by_ids, not_found, selection_fields
-from tarry.failed.wording import count_of, lost_leases
+from tarry.failed.wording import count_of, lost_leases, newer
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.tooling.audit import Audit
 from tarry.tooling.journal import CannotWrite
@@ -110,7 +110,7 @@ def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
             job.at(phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
 
         canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, watching)
-        with _opened(run) as inspection:
+        with _opened(run, audit) as inspection:
             results = failed.retry(
                 inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
             )
@@ -130,7 +130,7 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
     selection = failed.select([delivery_id])
     with _audited(run, "failed retry", selection, {"via": "queue"}) as audit:
         routes = failed.Routes(run.queue, None, run.console.known)
-        with _opened(run) as inspection:
+        with _opened(run, audit) as inspection:
             failed.check_may_delete(inspection)
             found = by_ids(inspection, [delivery_id]).get(delivery_id)
             if found is None:
@@ -153,17 +153,16 @@ def remove(run: JobRun, selection: Selection) -> None:
     archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
     try:
         with _audited(run, "failed remove", selection, {}) as audit:
-            audit.more["archive"] = str(archive.path)
-            with _opened(run) as inspection:
+            audit.line["archive"] = str(archive.path)
+            with _opened(run, audit) as inspection:
                 results = failed.remove(inspection, selection, concurrency=REMOVED_AT_ONCE, archive=archive)
                 _report(run, audit, results)
             _note_limits(run.job, inspection)
     finally:
         archive.close()
         if archive.count:
-            endpoint = run.console.account.endpoint
-            options = ["--endpoint-url", endpoint] if endpoint else []
-            command = ["tarry", "failed", "restore", str(archive.path), "--queue", run.queue.name, *options]
+            options = ["--queue", run.queue.name, *run.console.place_options]
+            command = ["tarry", "failed", "restore", str(archive.path), *options]
             run.job.note(f"Archive: {archive.path}. To restore them: {shlex.join(command)}")
     _note_missing(run, run.job.counts.total())
 
@@ -177,7 +176,6 @@ class JobAudit(Audit):
     came_back = ""
 
     def __init__(self, run: JobRun, command: str, asked: dict[str, Any]) -> None:
-        self.more: dict[str, Any] = {}
         asked = {"from": "tarry console", "queues": [run.queue.arn.text], **asked}
         super().__init__(run.console.audit_path, command, run.console.account, asked)
 
@@ -185,20 +183,21 @@ class JobAudit(Audit):
 @contextmanager
 def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, Any]) -> Iterator[JobAudit]:
     """Open the audit before anything changes, and write its line at the end, also after an error."""
-    audit = JobAudit(run, command, {**selection_fields(selection), **fields})
+    until = None if selection.ids or run.snapshot is None else run.snapshot.until
+    audit = JobAudit(run, command, {**selection_fields(selection), "until": until, **fields})
     if error := audit.line.get("who_error"):
         run.job.note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({error}).")
     try:
         yield audit
     finally:
         try:
-            audit.end(**audit.more, came_back=audit.came_back, stopped=run.job.should_stop())
+            audit.end(came_back=audit.came_back, stopped=run.job.should_stop())
         except CannotWrite as error:
             run.job.note(f"The audit line could not be written ({str(error).partition(';')[0]}): {audit.line}")
 
 
 @contextmanager
-def _opened(run: JobRun) -> Iterator[Inspection]:
+def _opened(run: JobRun, audit: Audit | None = None) -> Iterator[Inspection]:
     """Open the queue; report progress before each step, and what could not be released."""
     job = run.job
     inspection: Inspection | None = None
@@ -211,7 +210,11 @@ def _opened(run: JobRun) -> Iterator[Inspection]:
     try:
         longest = run.console.keepalive
         with failed.opened(
-            run.queue, keepalive=max(1.0, longest / INTERVALS), longest=longest, stop=stop
+            run.queue,
+            keepalive=max(1.0, longest / INTERVALS),
+            longest=longest,
+            stop=stop,
+            before_change=lambda: None if audit is None else audit.begin(),
         ) as inspection:
             yield inspection
     finally:
@@ -251,6 +254,8 @@ def _note_limits(job: QueueJob, inspection: Inspection) -> None:
         job.note("FIFO delivers no more of a message group while its first messages are in flight.")
     if lost := lost_leases(inspection):
         job.note(lost)
+    if inspection.newer:
+        job.note(newer(inspection))
     if repeated := inspection.handled.repeated:
         job.note(f"{repeated:,} were skipped: their ids were handled before (duplicates, or dead-lettered again).")
 

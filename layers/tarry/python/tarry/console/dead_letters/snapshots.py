@@ -55,9 +55,9 @@ class SeenSelection(Selection):
     def __init__(self, selection: Selection, seen: frozenset[str]) -> None:
         self._freeze(**selection.__dict__, seen=seen)
 
-    def matches(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether the scan has found the dead letter, and it meets all conditions."""
-        return dead_letter.delivery_id in self.seen and super().matches(dead_letter)
+    def is_new(self, dead_letter: DeadLetterMessage, chosen: int) -> bool:
+        """Whether the scan has not found the dead letter."""
+        return dead_letter.delivery_id not in self.seen
 
 
 class Snapshot:

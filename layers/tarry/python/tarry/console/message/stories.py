@@ -11,6 +11,7 @@ from tarry.story.events import moment
 from tarry.story.searching import LEAST_CHARACTERS, places_of, search_logs
 from tarry.story.text import since_text, state_text
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 from tarry.tooling.text import brief, one_line
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def _asked(endpoint: str | None, message_id: str) -> Story | None:
     """Ask the `tarry local` at an endpoint; None if there is none."""
     if endpoint is None:
         return None
-    from tarry.local.aws.client import is_aws
     from tarry.local.stories import ask
 
     if is_aws(endpoint):

@@ -6,7 +6,6 @@ By default this is the SQS of `tarry local`, so that no message goes to AWS by m
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -14,6 +13,7 @@ from botocore.config import Config
 
 from tarry.local.aws.isolation import HOST
 from tarry.local.instances import Instance
+from tarry.tooling.places import is_aws
 from tarry.tooling.queues import endpoint_host
 
 DEFAULT_PORT = 4576
@@ -28,18 +28,15 @@ def endpoint_of(
     given: str | None,
     environment: Mapping[str, str],
     *,
-    aws: bool = False,
     running: Callable[[], Instance | None] = lambda: None,
-) -> str | None:
-    """Return the endpoint URL: ``given``, or that of the AWS variables, or `tarry local`; None for AWS.
+) -> str:
+    """Return the endpoint URL: ``given``, or that of the AWS variables, or `tarry local`.
 
     ``running`` returns the `tarry local` to use; None for the default port.
 
     Raises:
         UsageError: it is not a URL.
     """
-    if aws:
-        return None
     url = given or environment.get("AWS_ENDPOINT_URL_SQS") or environment.get("AWS_ENDPOINT_URL")
     if not url:
         found = running()
@@ -74,12 +71,6 @@ def client_at(url: str | None, service: str) -> Any:
     session = boto3.session.Session(botocore_session=without_profile, region_name=region(), **made_up)
     # Without proxies: a company proxy cannot reach this machine.
     return session.client(service, endpoint_url=url, config=config.merge(Config(proxies={})))  # type: ignore[call-overload]
-
-
-def is_aws(url: str) -> bool:
-    """Whether the URL is an endpoint of AWS."""
-    host = urlsplit(url).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
 def region() -> str:

@@ -7,10 +7,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tarry.local.aws.client import is_aws, sqs_client
+from tarry.local.aws.client import sqs_client
 from tarry.local.aws.served import served_queues
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 from tarry.tooling.queues import counts_of, queue_name, redrive_of
 
 AT_ONCE = 10

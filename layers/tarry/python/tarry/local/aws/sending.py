@@ -87,7 +87,7 @@ def send_lines(
     """
     target = Queue(queue, sqs=client)
     if target.is_fifo and not group_id:
-        raise UsageError(f"{queue} is a FIFO queue: give the message group of the lines (--group ID)")
+        raise UsageError(f"{queue} is a FIFO queue: give the message group of the lines (--group-id ID)")
     failed: dict[int, Exception] = {}
     numbers: list[int] = []
 

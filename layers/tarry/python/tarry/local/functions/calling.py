@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
 from tarry.local.aws.queues import queue_urls
 from tarry.local.aws.served import other_services
@@ -22,6 +21,7 @@ from tarry.template.model import ACCOUNT
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 
 STDIN = "-"
 NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"

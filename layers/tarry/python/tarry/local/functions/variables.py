@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import tarry
-from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
 from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
+from tarry.tooling.places import is_aws
 from tarry.tooling.queues import region_of
 
 FOR_ALL = "Parameters"

@@ -8,6 +8,7 @@ import os
 import re
 from base64 import b64encode
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
@@ -172,6 +173,7 @@ class SqsServer:
         application.router.add_get("/queues", self._queues)
         application.router.add_get("/story", self._story)
         application.router.add_route("*", "/{path:.*}", self._request)  # some SDKs post to the queue's URL
+        application.on_response_prepare.append(self._date)
         application.on_shutdown.append(self._close)
         return application
 
@@ -184,6 +186,10 @@ class SqsServer:
         response = web.Response(status=204) if is_preflight else await handler(request)
         response.headers.update(self._admission.cors(request.headers))
         return response
+
+    async def _date(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Date the answer by the time of the model, which `tarry local --skip-time` moves ahead of the machine's."""
+        response.headers["Date"] = formatdate(self._sqs.now(), usegmt=True)
 
     async def _close(self, _: web.Application) -> None:
         self._long_polls.close()

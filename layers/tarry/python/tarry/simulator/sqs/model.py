@@ -65,6 +65,8 @@ class Sqs:
             self._note_change,
             lambda: self._trace_header,
         )
+        self.now = now
+        """Return the time of this SQS, in epoch seconds."""
         self._move_tasks = MoveTasks(now, self._registry.with_arn)
         self._messages = MessageRequests(self._registry)
         queue_requests = QueueRequests(self._registry, context, self._move_tasks)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.console.access import console_of
 from tarry.console.dead_letters.choices import command
-from tarry.console.dead_letters.pages.requested import about, chosen, place_options, queue_of, scanned, until_of
+from tarry.console.dead_letters.pages.requested import about, chosen, queue_of, scanned, until_of
 from tarry.console.dead_letters.pages.rows import SHOWN_IDS, row_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Chosen:
 
     def values(self, request: web.Request, verb: str, options: Sequence[str] = ()) -> dict[str, Any]:
         """Return the values of a preview. ``verb`` and ``options`` are those of the same command of `tarry failed`."""
-        place = place_options(console_of(request))
+        place = console_of(request).place_options
         return {
             **about(request, self.queue),
             "choice": self.choice,

@@ -15,7 +15,6 @@ from tarry.console.dead_letters.pages.requested import (
     is_older,
     queue_of,
     scanned,
-    until_of,
 )
 from tarry.console.pages import render
 
@@ -64,7 +63,7 @@ async def start_removal(request: web.Request) -> web.StreamResponse:
         return await _remove_preview(request, form, problem)
     if is_older(form, snapshot):
         return await _remove_preview(request, form, changed=SCANNED_AGAIN)
-    selection = snapshot.seen(choice.selection(until_of(form, snapshot, choice)))
+    selection = snapshot.seen(choice.selection())
     count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     title = f"Removal of {choice.words(count, queue.name)}"
     job = start(

@@ -135,7 +135,3 @@ def about(request: web.Request, queue: DeadLetterQueue) -> dict[str, Any]:
         "requests": 2 * math.ceil(queue.about / MAX_ENTRIES) + 2,
         "most": MAX_IN_FLIGHT,
     }
-
-
-def place_options(console: Console) -> list[str]:
-    return ["--endpoint-url", console.account.endpoint] if console.account.endpoint else []

@@ -17,7 +17,6 @@ from tarry.console.dead_letters.pages.requested import (
     queue_of,
     scanned,
     sentence,
-    until_of,
 )
 from tarry.console.dead_letters.previews import planned
 from tarry.console.dead_letters.settings import NAMES, RetryForm, parsed
@@ -107,7 +106,7 @@ async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamRespo
         return await _retry_preview(request, form, changed=SCANNED_AGAIN)
     if str(form.get("previewed", settings.text)) != settings.text:
         return await _retry_preview(request, form, changed=OTHER_SETTINGS)
-    selection = snapshot.seen(choice.selection(until_of(form, snapshot, choice)))
+    selection = snapshot.seen(choice.selection())
     count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     words = choice.words(count, queue.name)
 
