@@ -233,12 +233,15 @@ class Verdicts:
             drop_tracebacks(failure.error)
             delivery.invocation.diagnoses.drop_traceback()
         if decision.outcome.kind == "again":
-            if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
+            invocation, delay = delivery.invocation, decision.outcome.delay or 0
+            may_run = invocation.batch is None and delivery.verdict is None and failure.reason != "expiring"
+            if may_run and invocation.time_left() > delay + RESERVE_SECONDS:
                 self.outcomes.reopen(decision)
-                return Rerun(decision.failure or failure, decision.outcome.delay or 0)
+                return Rerun(decision.failure or failure, delay)
             text = (
-                "A failure step returned Outcome.again(), but a message of a batch handler, one with a verdict, or one "
-                "that would expire cannot run again in this delivery. It stays in its queue. Return Outcome.retry()."
+                "A failure step returned Outcome.again(), but a message of a batch handler, one with a verdict, one "
+                "that would expire, or one for which no time is left cannot run again in this delivery. It stays in "
+                "its queue. Return Outcome.retry()."
             )
             self._handling.log.problem("step_failed", text, delivery)
             decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
