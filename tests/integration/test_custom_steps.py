@@ -573,3 +573,34 @@ def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplo
     assert wire.visibilities() == {"handle-m0": 900}
     [line] = lines(caplog, "step_failed")
     assert (field(line, "message_id"), "Return Outcome.retry()" in field(line, "text")) == ("m0", True)
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_step_that_always_runs_the_message_again_ends_with_the_time_of_the_invocation(
+    queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E5, I2
+    sandbox.queue(queue, dead_letter=f"dead-{queue}", max_receive_count=2)
+
+    @consumer(on_failure=[lambda failure, next_step: Outcome.again(0.5)])
+    def handler(message: Message) -> None:
+        raise ValueError
+
+    sandbox.connect(handler, queue, timeout=10)
+    sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
+    events = [event.what for event in sandbox.run().events]
+    assert events.count("handler_called") == events.count("handler_returned") == 2
+    assert len(sandbox.messages(f"dead-{queue}")) == 1
+    assert {field(line, "event") for line in lines(caplog, "step_failed")} <= {"step_failed"}
+
+
+def test_a_step_cannot_release_a_failed_message(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC E5. It would run again at once, and again."""
+
+    def release(failure: Failure, next_step: Any) -> Outcome:
+        return Outcome.release()
+
+    with orders() as wire:
+        assert failed(consumer(on_failure=[release])(fails)(batch_of(1), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 900}
+    [line] = lines(caplog, "step_passed_on")
+    assert "The answer of release cannot be carried out: the outcome release is of messages" in field(line, "text")

@@ -180,11 +180,12 @@ class AcknowledgesFailures:
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("handle", [fails, lambda message: message.retry()], ids=["an error", "the last retry"])
 @pytest.mark.parametrize(("step", "name"), [(DropMessage(), "discarded"), (AcknowledgesFailures(), "committed")])
 def test_a_failure_that_a_step_drops_or_acknowledges_is_logged_as_a_warning(
-    step: Any, name: str, queue: str, lines: TarryLines
+    step: Any, name: str, handle: Any, queue: str, lines: TarryLines
 ) -> None:  # SPEC L2
-    run(fails, record(queue=queue), on_failure=[step], backoff=None)
+    run(handle, record(queue=queue), on_failure=[step], backoff=None, max_attempts=1)
     [line] = lines.records
     assert (line.event, line.levelname) == (name, "WARNING")
 
