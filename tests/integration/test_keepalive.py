@@ -113,6 +113,30 @@ def test_keepalive_never_shortens_a_lease(sandbox: Sandbox) -> None:  # SPEC I4
     assert all(290 <= when + seconds <= 301 for when, seconds in run.extended)
 
 
+@pytest.mark.parametrize(("extends_at", "changes"), [(9.5, [300]), (10.3, [30, 300])], ids=["before", "during"])
+def test_keepalive_does_not_undo_an_extension_of_the_handler(
+    sandbox: Sandbox, extends_at: float, changes: list[int]
+) -> None:  # SPEC I4, I6
+    """Requests take a while to SQS: at 10 seconds, that of keepalive leaves before or after that of the handler."""
+
+    def handle(message: Message) -> None:
+        sandbox.sleep(extends_at)
+        message.extend(300)
+        sandbox.sleep(5)
+
+    sandbox.faults.add("late", operation=CHANGE_VISIBILITY, times=2, seconds=0.9)
+    run = KeepaliveRun(sandbox, handle).send("order").run()
+    assert [seconds for _, seconds in run.extended] == changes
+
+
+def test_keepalive_extends_a_lease_that_would_end_while_its_handler_waits_for_an_extension(
+    sandbox: Sandbox,
+) -> None:  # SPEC I4, I6
+    sandbox.faults.add("late", operation=CHANGE_VISIBILITY, seconds=4)
+    run = KeepaliveRun(sandbox, lambda message: message.extend(5), keepalive=1, visibility=3)
+    assert run.send("order").run().ran == ["order"]
+
+
 def test_a_lease_of_unknown_length_is_assumed_to_last_as_long_as_the_functions_timeout(
     sandbox: Sandbox,
 ) -> None:  # SPEC I4

@@ -1,5 +1,6 @@
 """Each checker reports violations of its rule: by a runtime broken on purpose, or in an edited history."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -370,6 +371,7 @@ def test_a_dead_letter_without_its_record_is_reported(sandbox: Sandbox, monkeypa
         {"failure": {"reason": "rejected", "attempts": 9}},
         {"failure": {"reason": "rejected", "request_id": "another"}},
         {"failure": {"reason": "exhausted"}},
+        {"failure": {"reason": "expiring"}},
     ],
 )
 def test_a_dead_letter_with_a_wrong_record_is_reported(
@@ -687,3 +689,47 @@ def test_a_group_whose_head_expires_breaks_no_rule(sandbox: Sandbox) -> None:
     sandbox.send("work.fifo", "b", group_id="g")
     sandbox.faults.add("slow", times=None, seconds=15)
     assert rules(sandbox) == set()
+
+
+def test_a_rejected_message_whose_step_asks_for_a_wait_beyond_the_retention_breaks_no_rule(sandbox: Sandbox) -> None:
+    """On FIFO it is dead-lettered as expiring (SPEC C10), although its handler rejected it."""
+
+    @consumer(on_failure=[lambda failure, next_step: Outcome.retry(40_000), DeadLetter()])
+    def handler(message: Message) -> None:
+        raise Reject("no")
+
+    work(sandbox, handler, "a", fifo=True, retention=3_600)
+    assert rules(sandbox) == set()
+    failure = sandbox.messages("dead-letters.fifo")[0].failure
+    assert failure is not None
+    assert failure.reason == "expiring"
+
+
+def test_a_last_attempt_that_there_was_no_time_to_settle_breaks_no_rule(sandbox: Sandbox) -> None:
+    """Its receipt handle was tested before the send (SPEC E6), which got no answer in time."""
+
+    @consumer(max_attempts=1)
+    async def handler(message: Message) -> None:
+        await asyncio.sleep(60)
+
+    sandbox.queue("dead-letters.fifo")
+    sandbox.queue("work.fifo", dead_letter="dead-letters.fifo", visibility_timeout=40)
+    sandbox.connect(handler, "work.fifo", timeout=30)
+    sandbox.faults.add("hang", operation="SendMessageBatch", seconds=6)
+    sandbox.send("work.fifo", "a", group_id="g")
+    events = list(sandbox.run(check=False).events)
+
+    def broken(edit: Edit) -> set[str]:
+        edited = [each for event in events if (each := edit(event)) is not None]
+        return {violation.rule for violation in check(RecordedHistory(edited, settled=True))}
+
+    def not_logged(event: HistoryEvent) -> HistoryEvent | None:
+        return None if event.fields.get("event") == "out_of_time" else event
+
+    def early(event: HistoryEvent) -> HistoryEvent:
+        later = {**event.fields, "deadline": event.fields.get("deadline", 0) + 60}
+        return replace(event, fields=later) if event.what == "invoked" else event
+
+    assert broken(lambda event: event) == set()
+    assert "attempts are within the policy" in broken(not_logged)
+    assert "attempts are within the policy" in broken(early)

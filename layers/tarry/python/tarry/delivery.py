@@ -67,6 +67,8 @@ class Delivery:
     """Whether the message is sent on or deleted, so that it must not be reported as failed."""
     visible_at: float | None = None
     """When the lease ends, in epoch seconds, as SQS last confirmed in this invocation."""
+    is_being_extended = False
+    """Whether its handler extends the lease at this moment: `keepalive` does not do so as well."""
     is_lost = False
     """Whether the lease is lost: another consumer may have the message."""
     is_given_up = False

@@ -21,7 +21,7 @@ from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.telemetry.logs import WARNING, Log
 from tarry.visibility.changes import ChangeResult, VisibilityChange, change_visibility
-from tarry.visibility.leases import lease_end, lose_lease
+from tarry.visibility.leases import await_keepalive, lease_end, lose_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from tarry.settlement.planner import Planner
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
-
-PATIENCE_SECONDS = 2.0
-"""How long an early request waits for an extension by ``keepalive`` that is in progress."""
 
 
 class Executor:
@@ -221,8 +218,7 @@ class Executor:
         """Give up the leases of messages: ``keepalive`` extends them no more, which would undo their delays."""
         for delivery in deliveries:
             delivery.is_given_up |= not delivery.is_settled
-        if (idle := self._invocation.keepalive_idle) is not None:
-            idle.wait(PATIENCE_SECONDS)
+        await_keepalive(self._invocation)
 
     def request_early(self, deliveries: Sequence[Delivery]) -> None:
         """Request short delays while the batch still runs; those not confirmed are requested once more at the end."""

@@ -99,6 +99,16 @@ class RecordedHistory(HistoryFacts):
         by = delivery.invocation and delivery.invocation.request_id
         return (name, delivery.copy.delivery_id, by) in self._problems
 
+    def was_out_of_time(self, invocation: ObservedInvocation) -> bool:
+        """Return whether an invocation logged, near its deadline, that there was no time to settle a message.
+
+        Near: in the last third of its time, the most that is kept for settlement (SPEC I2).
+        """
+        deadline, answered = float(invocation.invoked.fields["deadline"]), invocation.answered
+        near = deadline - (deadline - invocation.invoked.at) / 3
+        logged = ("out_of_time", None, invocation.request_id) in self._problems
+        return logged and answered is not None and answered.at >= near
+
     @cached_property
     def _problems(self) -> set[tuple[object, ...]]:
         """The problems that were logged, each with its message and invocation."""

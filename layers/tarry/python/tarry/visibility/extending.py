@@ -10,9 +10,10 @@ from tarry.errors import LeaseLost
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
 from tarry.visibility.changes import change_visibility, prolongation
-from tarry.visibility.leases import lease_end, lose_lease
+from tarry.visibility.leases import await_keepalive, lease_end, lose_lease
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from tarry.delivery import Delivery
@@ -29,13 +30,26 @@ def extend(delivery: Delivery, seconds: float | timedelta) -> None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its handler has ended")
     if delivery.receipt_handle is None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its record has no receipt handle")
+    together = [delivery, *_behind(delivery)]
+    for each in together:
+        each.is_being_extended = True
+    try:
+        await_keepalive(invocation)
+        _extend(together, wanted)
+    finally:
+        for each in together:
+            each.is_being_extended = False
+
+
+def _extend(together: Sequence[Delivery], wanted: int) -> None:
+    """Extend the lease of the first message, and with it those of the messages behind it."""
+    delivery, invocation = together[0], together[0].invocation
     lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
     timeout = lookups.source(delivery.source).visibility_timeout
     now, end = invocation.now(), lease_end(delivery, timeout)
     if delivery.is_lost or (end is not None and end <= now):
         lose_lease(delivery)
         raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
-    together = [delivery, *_behind(delivery)]
     changes = [prolongation(each, wanted, lease_end(each, timeout)) for each in together]
     for result in change_visibility(changes, delivery.source, lookups):
         if result.error is None:

@@ -106,8 +106,15 @@ class Keepalive:
                 self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
     def _extension(self, delivery: Delivery) -> VisibilityChange | None:
-        """Return the change that extends a lease; None if SQS allows no longer one."""
-        change = prolongation(delivery, self._every * INTERVALS, delivery.visible_at)
+        """Return the change that extends a lease; None if SQS allows no longer one.
+
+        While the handler extends it, the later of two requests would decide, perhaps the shorter one. So it is left to
+        the handler's request, unless the lease ends before the next interval.
+        """
+        end = delivery.visible_at
+        if delivery.is_being_extended and (end is None or end - self._invocation.now() > self._every):
+            return None
+        change = prolongation(delivery, self._every * INTERVALS, end)
         return change if change.seconds > 0 else None
 
     def _is_over(self, delivery: Delivery) -> bool:

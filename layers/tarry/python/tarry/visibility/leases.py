@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
+    from tarry.invocation import Invocation
+
+PATIENCE_SECONDS = 2.0
+"""How long a request waits for an extension by ``keepalive`` that is in progress."""
 
 
 def lose_lease(delivery: Delivery) -> None:
@@ -40,3 +44,9 @@ def lease_end(delivery: Delivery, visibility_timeout: int | None) -> float | Non
         # window, the function's timeout and 30 s. (Or it is a sample event, received long ago.)
         received_at = started_at
     return min(started_at, received_at) + visibility_timeout
+
+
+def await_keepalive(invocation: Invocation) -> None:
+    """Wait for an extension by ``keepalive`` in progress: reaching SQS after the next request, it would undo that."""
+    if (idle := invocation.keepalive_idle) is not None:
+        idle.wait(PATIENCE_SECONDS)

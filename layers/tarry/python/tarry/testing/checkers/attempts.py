@@ -180,6 +180,8 @@ def _why_final(delivery: ObservedDelivery) -> str | None:
 def _is_excused(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether the change of the message's visibility failed, or came too late."""
     assert delivery.invocation is not None
+    if not delivery.log_lines and history.was_out_of_time(delivery.invocation):
+        return True  # it is only reported (SPEC I2), and a test of its handle (SPEC E6) was the last change
     not_set = any("not_settled" in event.fields for event in delivery.log_lines)
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.visibility_changes)
     return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set
