@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, Consumer, Fixed, Message, batch_consumer, consumer
+from tarry import Batch, Consumer, Fixed, LogOptions, Message, batch_consumer, consumer
 from tarry.testing import Report, Sandbox
 from tests.loglines import field, lines
 from tests.tables import SlowTable, Table, made, tables
@@ -359,3 +359,23 @@ def test_the_retry_of_an_abandoned_run_does_not_meet_its_own_record(
     assert set(slow.runs.values()) == {3}
     assert not lines(caplog, "deferred")
     assert slow.dead_letters[0].failure.attempts == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_that_is_done_is_acknowledged_however_slow_the_redact_of_the_log_is(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC K4, I7
+    """The hook's time is that of the claim: no handler runs that could exceed its time."""
+    caplog.set_level(logging.INFO)
+
+    def redact(fields: dict[str, Any]) -> dict[str, Any]:
+        slow.sandbox.sleep(20)
+        return fields
+
+    slow = Slow(kind, SlowTable(0.1), max_attempts=2, log=LogOptions(redact=redact))
+    slow.sandbox.faults.add("duplicate", seconds=10)
+    report = slow.run(1, 3)
+    assert (set(slow.runs.values()), slow.dead_letters) == ({1}, [])
+    assert len(lines(caplog, "done_before")) == 1
+    [message_id] = slow.runs
+    assert "WAITING_RETRY" not in [step.state for step in report.story(message_id)]

@@ -1,12 +1,25 @@
 """The checkers of moves by SQS, delays, attempts, duplicates and leases (SPEC C8, C11, E6)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
+from tarry import (
+    AttemptChange,
+    Batch,
+    DeadLetter,
+    Fixed,
+    LocalRetry,
+    MemoryAttempts,
+    Message,
+    Outcome,
+    Reject,
+    RetryInPlace,
+    batch_consumer,
+    consumer,
+)
 from tarry.settlement.executor import Executor
 from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
@@ -91,6 +104,56 @@ def test_a_retry_that_was_asked_for_and_not_made_is_reported(sandbox: Sandbox) -
     assert "retries asked for are made" in instead("discarded", "error")
     assert "retries asked for are made" not in instead("dead_lettered", "expiring")
     assert "retries asked for are made" not in rules_of_edited(events, unchanged)  # attempt 2 is a dead letter
+
+
+@pytest.mark.parametrize(("retention", "is_reported"), [(300, False), (86_400, True)])
+def test_a_step_may_give_a_retry_that_would_expire_a_reason_of_its_own(
+    retention: int, is_reported: bool, sandbox: Sandbox
+) -> None:
+    @consumer(on_failure=[lambda failure, next_step: Outcome.dead_letter("whimsical")])
+    def handler(message: Message) -> None:
+        message.retry(3_600)
+
+    sandbox.queue("dlq.fifo", retention=86_400)
+    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=2, retention=retention)
+    sandbox.connect(handler, "orders.fifo")
+    sandbox.send("orders.fifo", "1", group_id="a")
+    events = list(sandbox.run().events)
+    first = next(event for event in events if event.what == "transition_logged")
+    given_up = replace(first, fields={**first.fields, "event": "dead_lettered", "reason": "whimsical"})
+    found = rules_of_edited(events, lambda event: given_up if event is first else event)
+    assert ("retries asked for are made" in found) == is_reported
+
+
+@pytest.mark.parametrize(("attempts", "is_reported"), [(3, False), (4, True)])
+def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(
+    attempts: int, is_reported: bool, sandbox: Sandbox
+) -> None:
+    class ReadOnly(MemoryAttempts):
+        def write(self, changes: Sequence[AttemptChange]) -> None:
+            raise PermissionError("no")
+
+    @consumer(max_attempts=3, attempts=ReadOnly())
+    def handler(message: Message) -> None:
+        message.retry(60)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=9)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run().events)
+
+    def limited(event: HistoryEvent) -> HistoryEvent:
+        """Return the event as if the policy allowed so many attempts."""
+        if event.what != "run_started":
+            return event
+        ran = {
+            delivery_id: each._replace(terms=each.terms._replace(limit=attempts))
+            for delivery_id, each in event.fields["messages"].items()
+        }
+        return replace(event, fields={**event.fields, "messages": ran})
+
+    assert sandbox.messages("orders-dlq")[0].failure.attempts == 3
+    assert ("retries asked for are made" in rules_of_edited(events, limited)) == is_reported
 
 
 def test_a_lease_that_is_shortened_while_its_message_runs_is_reported(sandbox: Sandbox) -> None:

@@ -23,6 +23,8 @@ MARGIN_SHARE = 1 / 3
 """The largest share of the invocation's time that is kept."""
 RELEASE_SHARE = 1 / 3
 """The share of the time left for releasing messages that were not started, possibly thousands."""
+LAST_SECONDS = 0.5
+"""The part of the margin, at most half of it, in which claims and stopped runs may end."""
 MINIMUM_SECONDS = 0.2
 """The least time with which an invocation runs messages; with less it could not settle one."""
 ANSWER_SECONDS = 0.5
@@ -73,6 +75,11 @@ class Deadline:
     def interrupt_at(self) -> float:
         """When running messages must end, so that there is time to settle them."""
         return self.ends_at - self.margin - self.ending
+
+    @property
+    def last_moment(self) -> float:
+        """When claims and runs that were stopped must have ended."""
+        return self.interrupt_at + min(LAST_SECONDS, self.margin / 2)
 
     def check(self, now: float, waiting: int = 0) -> bool:
         """Check the time between two messages; return whether the next one may start. The first one always may.

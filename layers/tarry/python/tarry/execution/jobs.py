@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     Coordinator = Callable[["Jobs"], Coroutine[Any, Any, None]]
     """A coroutine function that starts jobs and awaits their ends."""
 
-LAST_SECONDS = 0.5
-"""The part of the margin, at most half of it, in which stopped runs may end."""
-
 GIVE_UP_SHARE = 1 / 4
 """The part of the margin, at its end, in which no request is awaited any more."""
 
@@ -287,12 +284,7 @@ class Jobs:
         A claim ends soon by itself, so it is not stopped when handlers are.
         """
         due = self._deadline.due(now if job.is_claiming else job.started_at)
-        return max(due, self._last_moment) if job.is_claiming and due <= now else due
-
-    @property
-    def _last_moment(self) -> float:
-        """When to abandon jobs that were stopped and still run."""
-        return self._deadline.interrupt_at + min(LAST_SECONDS, self._deadline.margin / 2)
+        return max(due, self._deadline.last_moment) if job.is_claiming and due <= now else due
 
     def _renew_dues(self) -> None:
         """Have jobs end earlier if claims have become slower, and later if a hook kept them from running."""
@@ -326,7 +318,7 @@ class Jobs:
 
     def _stop(self, job: Job, now: float) -> None:
         self._stopped[job] = None
-        self._abandon_at = min(self._abandon_at, self._last_moment)
+        self._abandon_at = min(self._abandon_at, self._deadline.last_moment)
         self._next_stop_at = min(self._next_stop_at, now + INTERRUPT_AGAIN_SECONDS)
         self._executor.stop(job)
 

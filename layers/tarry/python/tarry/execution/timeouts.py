@@ -83,6 +83,8 @@ class Watch:
         started_at = now if self.is_claiming else self._deadline.checked_at
         if (seconds := self._deadline.due(started_at) - now) > 0:
             return seconds
+        if self.is_claiming and now < self._deadline.last_moment:
+            return RECHECK_SECONDS  # a claim ends soon by itself, and its message must not fail without a run
         if is_tracing_end(frame):
             return Interrupted("The exporter of spans took too long.")
         if self._interrupted is self.running:

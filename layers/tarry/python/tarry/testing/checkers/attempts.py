@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry.envelope.attribute import MAX_COUNT
-from tarry.testing.checkers.delays import shortest_when_stuck
+from tarry.testing.checkers.dead_letters import is_exhausted
+from tarry.testing.checkers.delays import may_be_of_own_step, shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
+    from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.recorded_history import RecordedHistory
 
@@ -145,20 +147,27 @@ GIVEN_UP = frozenset({"dead_lettered", "discarded", "committed", "resent"})
 def retries_asked_for_are_made(history: RecordedHistory) -> Found:
     """A retry that a handler asks for is made, whatever the failure steps are, as long as attempts are left (SPEC B7).
 
-    A message that would expire meets the steps (SPEC C10).
+    A message that would expire meets the steps (SPEC C10), and a step of the user's may give it another reason.
     """
     for delivery in history.deliveries():
-        run, copy = delivery.run, delivery.copy
-        if run is None or delivery.verdict != "retry" or not delivery.ended_well:
-            continue
-        limit, redrive = run.terms(copy.delivery_id).limit, history.redrive(copy.sent_to)
-        is_last = limit is not None and run.attempt(copy.delivery_id) >= limit
-        if is_last or (redrive is not None and delivery.count >= redrive[1]):
+        if delivery.run is None or delivery.verdict != "retry" or not delivery.ended_well:
             continue
         for event in delivery.log_lines:
-            if event.fields["event"] in GIVEN_UP and event.fields.get("reason") != "expiring":
+            if event.fields["event"] not in GIVEN_UP or event.fields.get("reason") == "expiring":
+                continue
+            is_last = is_exhausted(delivery, history, _untraced(delivery, event))
+            if not is_last and not may_be_of_own_step(delivery, history):
                 text = f"its handler asked for a retry, and it was {event.fields['event']}"
-                yield violation("retries asked for are made", copy, text, event.at)
+                yield violation("retries asked for are made", delivery.copy, text, event.at)
+
+
+def _untraced(delivery: ObservedDelivery, event: HistoryEvent) -> int:
+    """The earlier deliveries that count as attempts, since the attempt store did not take this one (SPEC O4)."""
+    run, delivery_id = delivery.run, delivery.copy.delivery_id
+    if run is None or not run.is_exact(delivery_id):
+        return 0
+    more = int(event.fields.get("attempt", 0)) - run.attempt(delivery_id)
+    return max(0, min(more, delivery.count - 1))
 
 
 def _why_final(delivery: ObservedDelivery) -> str | None:

@@ -59,7 +59,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         return
     if delivery.sends:
         yield from _check_copy_delay(delivery, promised, history)
-    elif _is_excused(delivery, history) or _may_be_of_own_step(delivery, promised, history):
+    elif _is_excused(delivery, history) or may_be_of_own_step(delivery, history):
         return
     elif not delivery.visibility_changes and delivery.following and is_by_sqs(delivery, delivery.following):
         return  # an earlier delivery's request, repeated after a hang, made it visible, and it has ended since
@@ -77,12 +77,14 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
             yield violation(RULE, copy, text, change.at)
 
 
-def _may_be_of_own_step(delivery: ObservedDelivery, promised: tuple[float, float], history: RecordedHistory) -> bool:
+def may_be_of_own_step(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether a step of the user decided on a retry that was asked for: it was exhausted, or would expire on FIFO."""
-    assert delivery.run is not None
-    if delivery.verdict != "retry" or not delivery.run.terms(delivery.copy.delivery_id).has_own_steps:
+    if delivery.run is None or delivery.verdict != "retry":
         return False
-    wait = promised[0] - delivery.decided_at
+    terms, promised = delivery.run.terms(delivery.copy.delivery_id), delivery.promised
+    if not terms.has_own_steps:
+        return False
+    wait = terms.longest if promised is None else promised[0] - delivery.decided_at
     expires = delivery.copy.is_fifo and _cut(delivery, wait, delivery.decided_at, history) < wait
     return expires or is_exhausted(delivery, history)
 
