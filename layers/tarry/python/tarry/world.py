@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found]  # signal itself loads enum, an
 import os
 from _thread import RLock
 from contextvars import ContextVar, copy_context
+from sys import modules
 from time import monotonic, sleep
 from time import time as epoch_seconds
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -147,6 +148,10 @@ ASSUMED_MB = 512
 """The memory of a process that is not a Lambda function."""
 CORE_SHARE = min(1.0, int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") or ASSUMED_MB) / CORE_MB)
 """The share of a core that this function has."""
+LOADING_SECONDS = 0.6
+"""How long a whole core takes to import boto3 and to make a client."""
+CLIENT_SECONDS = 0.25
+"""How long it takes to make a client if boto3 is imported already."""
 INTERRUPT_AGAIN_SECONDS = 0.1
 """The pause before the next interruption if the handler catches one."""
 RENEWED_SECONDS = 0.05
@@ -315,6 +320,17 @@ class World:
     def afresh(self) -> World:
         """Return the same world as after a cold start, without kept objects."""
         return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
+
+    @property
+    def seconds_to_load(self) -> float:
+        """The expected time to import boto3 and make the client; 0 once it is made."""
+        if self.is_loaded:
+            return 0.0
+        return (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
+
+    def is_making(self, make: Callable[[World], Any]) -> bool:
+        """Return whether `keep` has been called with ``make``."""
+        return make in self._locks
 
     @property
     def is_loaded(self) -> bool:

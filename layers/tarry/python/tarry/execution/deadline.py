@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from sys import modules
 from typing import TYPE_CHECKING
-
-from tarry.world import CORE_SHARE
 
 if TYPE_CHECKING:
     from tarry.world import World
@@ -15,10 +12,6 @@ MARGIN_SECONDS = 1.0
 """The time kept for the settlement after the last message has run, or more if requests are slow in this process."""
 REQUESTS = 4
 """The requests for which there must be time: two look-ups, then a send with its delete."""
-LOADING_SECONDS = 0.6
-"""How long a whole core takes to import boto3 and to make a client."""
-CLIENT_SECONDS = 0.25
-"""How long it takes to make a client if boto3 is imported already."""
 MARGIN_SHARE = 1 / 3
 """The largest share of the invocation's time that is kept."""
 RELEASE_SHARE = 1 / 3
@@ -152,9 +145,7 @@ def reserve(world: World) -> float:
     """Return the seconds to keep for settling, as loading boto3 and requests are known to cost in this process."""
     seconds = REQUESTS * world.request_seconds
     wanted = seconds if seconds > MARGIN_SECONDS else MARGIN_SECONDS  # noqa: FURB136 as above
-    if world.loading_seconds is not None or world.client_factory is not None:
-        return wanted
-    return wanted + (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
+    return wanted if world.loading_seconds is not None else wanted + world.seconds_to_load
 
 
 def out_of_time(batch_size: int, left: int) -> str:

@@ -38,6 +38,9 @@ FIRST_REQUEST_SHARE = 0.1
 """The time of a request until one is measured, as a share of the time that loading took."""
 FADING = 0.5
 """The share of the time of a slow request that is still expected after a faster one."""
+LATE_SHARE = 1.6
+"""Loading boto3 does not begin if it is expected to take longer than this share of the time left: the answer would be
+late. It often takes less than expected."""
 MAX_PARALLEL = 10  # botocore's pool holds as many connections
 
 _sender: ContextVar[Requests | None] = ContextVar("tarry.requests", default=None)
@@ -102,12 +105,24 @@ class Requests:
         """Whether requests are refused."""
         return self._is_closed or self.invocation.ended
 
-    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Make one request. Raises the errors of boto3, and `OutOfTime`."""
+    def check(self) -> None:
+        """Raise `OutOfTime` if no request can be made any more."""
         if generation() != self.invocation.began_in:
             raise OutOfTime("a forked child makes no requests for the invocation of its parent")
-        if self._seconds() <= 0:
+        if self._is_too_late:
             raise self._out_of_time()
+
+    @property
+    def _is_too_late(self) -> bool:
+        """Whether there is no time left, or so little that loading boto3 would only make the answer late."""
+        if self._seconds() <= 0:
+            return True
+        world, seconds = self.invocation.world, self.invocation.time_left()
+        return not (world.is_loaded or world.is_making(_make_for)) and world.seconds_to_load > seconds * LATE_SHARE
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Make one request. Raises the errors of boto3, and `OutOfTime`."""
+        self.check()
         if self.invocation.observer is not None:
             self.invocation.observer.requests.append(operation)
         world, token = self.invocation.world, _sender.set(self)
@@ -133,7 +148,7 @@ class Requests:
         if len(jobs) <= 1 and self._seconds() == math.inf:
             yield from [result_of(job) for job in jobs]  # there is no deadline
             return
-        if self._seconds() <= 0:
+        if self._is_too_late:
             yield from [self._out_of_time() for _ in jobs]
             return
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:

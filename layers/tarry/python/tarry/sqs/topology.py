@@ -145,6 +145,7 @@ class Topology:
 
     def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
         """Request the attributes; an answer that arrives too late for its invocation is cached for the next."""
+        requests.check()  # before the URL, which takes a client
         answer = requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
         found = answer.get("Attributes", {})
         if attributes is SOURCE_ATTRIBUTES and (retention := _whole(found.get("MessageRetentionPeriod"))) is not None:
