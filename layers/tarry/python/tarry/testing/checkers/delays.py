@@ -18,6 +18,7 @@ from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
+    from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.recorded_history import RecordedHistory
 
@@ -110,15 +111,28 @@ def _bounds(
 ) -> tuple[float, float]:
     """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
-    if any(event.fields["event"] == "unhandled" for event in delivery.log_lines):
+    if any(
+        event.fields["event"] == "unhandled" and not _keeps_its_delay(delivery, event) for event in delivery.log_lines
+    ):
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
         latest = changed_at + max(stuck, delivery.run.terms(delivery.copy.delivery_id).longest)
+        if _expires(delivery, promised[0] - changed_at, changed_at, history):
+            earliest = min(earliest, promised[0])  # the backoff's delay, of a message that no copy could save
     wait = earliest - changed_at
     possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
     earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, history)))
     return earliest, max(latest, settled_from(delivery, changed_at))
+
+
+def _keeps_its_delay(delivery: ObservedDelivery, unhandled: HistoryEvent) -> bool:
+    """Whether an unhandled message waits as its handler asked for: a deferral, or a retry with attempts left.
+
+    It did not meet the failure steps (SPEC B7, J5), but should have been put away, and could not: it would expire, or
+    it is at its last delivery.
+    """
+    return delivery.verdict in ("defer", "retry") and unhandled.fields.get("reason") in (None, "error")
 
 
 def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
@@ -165,11 +179,22 @@ def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: Recorde
 
 def _cut(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> float:
     """The delay of a message that would expire, cut to leave time for sending its copy again (SPEC C10)."""
-    retention = int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
-    left = delivery.copy.sent.at + retention - now
-    if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
+    if not _expires(delivery, wait, now, history):
         return wait
+    left = delivery.copy.sent.at + _retention(delivery, history) - now
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
+
+
+def _expires(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> bool:
+    """Whether a message would expire before, or soon after, it has waited (SPEC C10)."""
+    retention = _retention(delivery, history)
+    left = delivery.copy.sent.at + retention - now
+    return bool(retention) and left <= wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT
+
+
+def _retention(delivery: ObservedDelivery, history: RecordedHistory) -> int:
+    """For how many seconds the queue keeps messages; 0 if that is unknown."""
+    return int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
 
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
