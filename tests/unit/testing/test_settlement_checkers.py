@@ -6,13 +6,24 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
+from tarry import (
+    Batch,
+    DeadLetter,
+    Fixed,
+    LocalRetry,
+    Message,
+    Reject,
+    RetryInPlace,
+    batch_consumer,
+    consumer,
+)
 from tarry.settlement.executor import Executor
 from tarry.settlement.planner import Planner
 from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.recorded_history import RecordedHistory
+from tests.simulation.failing_tables import FailingRecords
 
 
 def rules(sandbox: Sandbox) -> set[str]:
@@ -236,6 +247,28 @@ def test_a_failure_that_cannot_be_copied_before_it_expires_keeps_the_delay_of_th
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1", attributes={f"own-{number}": "x" for number in range(10)})
     assert "delays are kept" not in rules(sandbox)
+
+
+@pytest.mark.parametrize("later_by", [0, 5])
+def test_a_delay_is_longer_only_by_the_requests_that_end_the_claim(
+    sandbox: Sandbox, later_by: int
+) -> None:  # SPEC C11, K4
+    @consumer(idempotency=FailingRecords(0, "slow", 1.2))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            message.retry(0)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run(check=False).events)
+
+    def later(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "visibility_changed":
+            return event
+        return replace(event, fields={**event.fields, "visible_until": event.fields["visible_until"] + later_by})
+
+    assert ("delays are kept" in rules_of_edited(events, later)) == (later_by > 0)
 
 
 # attempts

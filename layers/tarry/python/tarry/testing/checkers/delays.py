@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.idempotency.claims import REQUESTS_OF_END
 from tarry.policy.retry_policy import SHORTEST_UNHANDLED_WAIT
 from tarry.settlement.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.sqs.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
@@ -73,7 +74,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
             yield violation(RULE, copy, text, change.at)
-        elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
+        elif visible_at > latest + LATE_SECONDS + _seconds_of_claim(delivery) and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, change.at)
 
@@ -159,6 +160,18 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
+
+
+def _seconds_of_claim(delivery: ObservedDelivery) -> float:
+    """The time that the requests that end its claim may take: they come before its settlement (SPEC K4).
+
+    The first run of the invocation waited for one request, that of its own claim.
+    """
+    invocation = delivery.invocation
+    assert invocation is not None
+    if invocation.consumed is None or not invocation.consumed.fields.get("has_claims"):
+        return 0.0
+    return REQUESTS_OF_END * (invocation.runs[0].began.at - invocation.invoked.at)
 
 
 def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: RecordedHistory) -> float:
