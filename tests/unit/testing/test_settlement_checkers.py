@@ -11,6 +11,7 @@ from tarry import (
     DeadLetter,
     Fixed,
     LocalRetry,
+    LogOptions,
     Message,
     Reject,
     RetryInPlace,
@@ -261,6 +262,34 @@ def test_a_delay_is_longer_only_by_the_requests_that_end_the_claim(
     sandbox.queue("orders")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")
+    events = list(sandbox.run(check=False).events)
+
+    def later(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "visibility_changed":
+            return event
+        return replace(event, fields={**event.fields, "visible_until": event.fields["visible_until"] + later_by})
+
+    assert ("delays are kept" in rules_of_edited(events, later)) == (later_by > 0)
+
+
+@pytest.mark.parametrize("later_by", [0, 5])
+def test_a_delay_is_longer_only_by_the_redaction_of_a_line_about_its_verdict(
+    sandbox: Sandbox, later_by: int
+) -> None:  # SPEC C11, I7
+    def redact(fields: dict[str, Any]) -> dict[str, Any]:
+        if fields["event"] == "raised_after_verdict":
+            sandbox.sleep(10)
+        return fields
+
+    @consumer(log=LogOptions(redact=redact))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            message.defer(1)
+            raise ValueError("no")
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1", attributes={f"own-{number}": "x" for number in range(10)})
     events = list(sandbox.run(check=False).events)
 
     def later(event: HistoryEvent) -> HistoryEvent:

@@ -159,7 +159,25 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
     runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
-    return bool(delivery.invocation.faults) or not_settled or waited_its_turn
+    return bool(delivery.invocation.faults) or not_settled or waited_its_turn or _was_logged_late(delivery, history)
+
+
+def _was_logged_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether it was settled as soon as a log line about its verdict was written: a slow ``redact`` had delayed that.
+
+    The hook has the time that is left, and other messages wait for it on an event loop (SPEC I7).
+    """
+    assert delivery.invocation is not None
+    if not delivery.visibility_changes:
+        return False
+    for event in history.problems:
+        if (
+            event.fields["event"] == "raised_after_verdict"
+            and event.fields.get("delivery_id") == delivery.copy.delivery_id
+            and event.fields.get("request_id") == delivery.invocation.request_id
+        ):
+            return float(delivery.visibility_changes[-1].fields["visible_until"]) <= event.at + LATE_SECONDS
+    return False
 
 
 def _seconds_of_claim(delivery: ObservedDelivery) -> float:
