@@ -591,16 +591,3 @@ def test_a_step_that_always_runs_the_message_again_ends_with_the_time_of_the_inv
     assert events.count("handler_called") == events.count("handler_returned") == 2
     assert len(sandbox.messages(f"dead-{queue}")) == 1
     assert {field(line, "event") for line in lines(caplog, "step_failed")} <= {"step_failed"}
-
-
-def test_a_step_cannot_release_a_failed_message(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC E5. It would run again at once, and again."""
-
-    def release(failure: Failure, next_step: Any) -> Outcome:
-        return Outcome.release()
-
-    with orders() as wire:
-        assert failed(consumer(on_failure=[release])(fails)(batch_of(1), Context())) == ["m0"]
-    assert wire.visibilities() == {"handle-m0": 900}
-    [line] = lines(caplog, "step_passed_on")
-    assert "The answer of release cannot be carried out: the outcome release is of messages" in field(line, "text")

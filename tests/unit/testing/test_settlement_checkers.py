@@ -12,6 +12,7 @@ from tarry import (
     DeadLetter,
     Fixed,
     LocalRetry,
+    LogOptions,
     MemoryAttempts,
     Message,
     Outcome,
@@ -21,10 +22,12 @@ from tarry import (
     consumer,
 )
 from tarry.settlement.executor import Executor
+from tarry.settlement.planner import Planner
 from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.recorded_history import RecordedHistory
+from tests.simulation.failing_tables import FailingRecords
 
 
 def rules(sandbox: Sandbox) -> set[str]:
@@ -264,6 +267,90 @@ def test_a_delay_that_was_not_requested_is_reported(sandbox: Sandbox, monkeypatc
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")
     assert "delays are kept" in rules(sandbox)
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(3_600, 900), (1, 900)])
+def test_a_deferral_that_cannot_be_put_away_keeps_its_delay(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, asked: int, waited: int
+) -> None:  # SPEC C8, J5
+    """It is at its last delivery, and does not fit its dead-letter queue."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        message.defer(asked)
+
+    for queue in ("orders", "others"):
+        sandbox.queue(f"{queue}-dlq.fifo", maximum_message_size=1_024)
+        sandbox.queue(f"{queue}.fifo", dead_letter=f"{queue}-dlq.fifo", max_receive_count=1)
+        sandbox.connect(handler, f"{queue}.fifo")
+    sandbox.send("orders.fifo", "x" * 2_000, group_id="g")
+    assert rules(sandbox) == set()
+    monkeypatch.setattr(Planner, "seconds_in_place", lambda *_: waited)
+    sandbox.send("others.fifo", "x" * 2_000, group_id="g")
+    assert rules(sandbox) == {"delays are kept"}
+
+
+def test_a_failure_that_cannot_be_copied_before_it_expires_keeps_the_delay_of_the_backoff(
+    sandbox: Sandbox,
+) -> None:  # SPEC C10
+    @consumer(max_attempts=1_000, backoff=Fixed(100))
+    def handler(message: Message) -> None:
+        raise ValueError("no")
+
+    sandbox.queue("orders", retention=3_600)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1", attributes={f"own-{number}": "x" for number in range(10)})
+    assert "delays are kept" not in rules(sandbox)
+
+
+@pytest.mark.parametrize("later_by", [0, 5])
+def test_a_delay_is_longer_only_by_the_requests_that_end_the_claim(
+    sandbox: Sandbox, later_by: int
+) -> None:  # SPEC C11, K4
+    @consumer(idempotency=FailingRecords(0, "slow", 1.2))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            message.retry(0)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run(check=False).events)
+
+    def later(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "visibility_changed":
+            return event
+        return replace(event, fields={**event.fields, "visible_until": event.fields["visible_until"] + later_by})
+
+    assert ("delays are kept" in rules_of_edited(events, later)) == (later_by > 0)
+
+
+@pytest.mark.parametrize("later_by", [0, 5])
+def test_a_delay_is_longer_only_by_the_redaction_of_a_line_about_its_verdict(
+    sandbox: Sandbox, later_by: int
+) -> None:  # SPEC C11, I7
+    def redact(fields: dict[str, Any]) -> dict[str, Any]:
+        if fields["event"] == "raised_after_verdict":
+            sandbox.sleep(10)
+        return fields
+
+    @consumer(log=LogOptions(redact=redact))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            message.defer(1)
+            raise ValueError("no")
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1", attributes={f"own-{number}": "x" for number in range(10)})
+    events = list(sandbox.run(check=False).events)
+
+    def later(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "visibility_changed":
+            return event
+        return replace(event, fields={**event.fields, "visible_until": event.fields["visible_until"] + later_by})
+
+    assert ("delays are kept" in rules_of_edited(events, later)) == (later_by > 0)
 
 
 # attempts

@@ -154,10 +154,6 @@ def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:
     return call(f"the failure step {name_of_step(step)}", step.handle, failure, next_step)
 
 
-NOT_OF_STEPS = frozenset({"release", "wait"})
-"""Outcomes that no failure has: a failed message that is released would run again at once, and again."""
-
-
 def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | None:
     """Return why the answer of a failure step cannot be carried out as it is; None if it can (SPEC E7)."""
     delivery, delay = failure.delivery, outcome.delay or 0
@@ -170,8 +166,6 @@ def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | Non
             return f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
         if target.is_fifo and target == delivery.source and getattr(step, "breaks_order", False) is not True:
             return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
-    elif outcome.kind in NOT_OF_STEPS:
-        return f"the outcome {outcome.kind} is of messages that have not run"
     elif outcome.kind in ("retry", "defer"):
         longest = delivery.longest_delay(failure.failed_at)
         if failure.context is not None and failure.context.is_policy_delay(outcome):

@@ -177,6 +177,7 @@ class Hosting:
             consumer=consumer.name,
             acks_eagerly=consumer.acks_eagerly,
             keepalive=consumer.keepalive,
+            has_claims=consumer._settings.get("idempotency") is not None,
         )
         give_powertools_the_time()  # here, since a function of a template is imported at its first invocation
         watched = self._watched.get(consumer)

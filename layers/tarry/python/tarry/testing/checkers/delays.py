@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.idempotency.claims import REQUESTS_OF_END
 from tarry.policy.retry_policy import SHORTEST_UNHANDLED_WAIT
 from tarry.settlement.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.sqs.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
@@ -18,6 +19,7 @@ from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
+    from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.recorded_history import RecordedHistory
 
@@ -72,7 +74,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
             yield violation(RULE, copy, text, change.at)
-        elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
+        elif visible_at > latest + LATE_SECONDS + _seconds_of_claim(delivery) and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, change.at)
 
@@ -112,15 +114,28 @@ def _bounds(
 ) -> tuple[float, float]:
     """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
-    if any(event.fields["event"] == "unhandled" for event in delivery.log_lines):
+    if any(
+        event.fields["event"] == "unhandled" and not _keeps_its_delay(delivery, event) for event in delivery.log_lines
+    ):
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
         latest = changed_at + max(stuck, delivery.run.terms(delivery.copy.delivery_id).longest)
+        if _expires(delivery, promised[0] - changed_at, changed_at, history):
+            earliest = min(earliest, promised[0])  # the backoff's delay, of a message that no copy could save
     wait = earliest - changed_at
     possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
     earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, history)))
     return earliest, max(latest, settled_from(delivery, changed_at))
+
+
+def _keeps_its_delay(delivery: ObservedDelivery, unhandled: HistoryEvent) -> bool:
+    """Whether an unhandled message waits as its handler asked for: a deferral, or a retry with attempts left.
+
+    It did not meet the failure steps (SPEC B7, J5), but should have been put away, and could not: it would expire, or
+    it is at its last delivery.
+    """
+    return delivery.verdict in ("defer", "retry") and unhandled.fields.get("reason") in (None, "error")
 
 
 def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
@@ -146,7 +161,37 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
     runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
-    return bool(delivery.invocation.faults) or not_settled or waited_its_turn
+    return bool(delivery.invocation.faults) or not_settled or waited_its_turn or _was_logged_late(delivery, history)
+
+
+def _was_logged_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether it was settled as soon as a log line about its verdict was written: a slow ``redact`` had delayed that.
+
+    The hook has the time that is left, and other messages wait for it on an event loop (SPEC I7).
+    """
+    assert delivery.invocation is not None
+    if not delivery.visibility_changes:
+        return False
+    for event in history.problems:
+        if (
+            event.fields["event"] == "raised_after_verdict"
+            and event.fields.get("delivery_id") == delivery.copy.delivery_id
+            and event.fields.get("request_id") == delivery.invocation.request_id
+        ):
+            return float(delivery.visibility_changes[-1].fields["visible_until"]) <= event.at + LATE_SECONDS
+    return False
+
+
+def _seconds_of_claim(delivery: ObservedDelivery) -> float:
+    """The time that the requests that end its claim may take: they come before its settlement (SPEC K4).
+
+    The first run of the invocation waited for one request, that of its own claim.
+    """
+    invocation = delivery.invocation
+    assert invocation is not None
+    if invocation.consumed is None or not invocation.consumed.fields.get("has_claims"):
+        return 0.0
+    return REQUESTS_OF_END * (invocation.runs[0].began.at - invocation.invoked.at)
 
 
 def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: RecordedHistory) -> float:
@@ -167,11 +212,22 @@ def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: Recorde
 
 def _cut(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> float:
     """The delay of a message that would expire, cut to leave time for sending its copy again (SPEC C10)."""
-    retention = int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
-    left = delivery.copy.sent.at + retention - now
-    if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
+    if not _expires(delivery, wait, now, history):
         return wait
+    left = delivery.copy.sent.at + _retention(delivery, history) - now
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
+
+
+def _expires(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> bool:
+    """Whether a message would expire before, or soon after, it has waited (SPEC C10)."""
+    retention = _retention(delivery, history)
+    left = delivery.copy.sent.at + retention - now
+    return bool(retention) and left <= wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT
+
+
+def _retention(delivery: ObservedDelivery, history: RecordedHistory) -> int:
+    """For how many seconds the queue keeps messages; 0 if that is unknown."""
+    return int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
 
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
