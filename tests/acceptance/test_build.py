@@ -103,10 +103,10 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
     assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
 
-    too_large = {"TarryLayer": Counter(execution=440_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
+    too_large = {"TarryLayer": Counter(execution=470_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
     assert list(excesses(too_large)) == [
         "PowertoolsLayer has 15,000,001 bytes; the limit is 15,000,000",
-        "the runtime in TarryLayer has 440,001 bytes; the limit is 440,000",
+        "the runtime in TarryLayer has 470,001 bytes; the limit is 470,000",
     ]
 
 

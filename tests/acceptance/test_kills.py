@@ -31,7 +31,8 @@ def archived(path: Path) -> list[int]:
     """Return the ids of the archived messages; the last line may be incomplete."""
     if not path.exists():
         return []
-    return [json.loads(json.loads(line)["record"]["body"])["id"] for line in path.read_text().split("\n")[:-1]]
+    lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    return [json.loads(line["record"]["body"])["id"] for line in lines if "record" in line]
 
 
 def killed_twice(shop: ServedShop, chance: random.Random) -> None:
@@ -45,11 +46,11 @@ def killed_twice(shop: ServedShop, chance: random.Random) -> None:
     assert len(left) + len(archived(archive)) - COUNT <= AT_ONCE
     if not archived(archive):
         return
-    killed(shop, chance, "restore", str(archive))
+    killed(shop, chance, "restore", str(archive), "--force")
     sent = len(shop.bodies("orders-dlq")) - len(left)
     recorded = len(progress.read_text().splitlines()) if progress.exists() else 0
     assert recorded <= sent <= recorded + AT_ONCE
-    with shop.started("restore", str(archive)) as process:
+    with shop.started("restore", str(archive), "--force") as process:
         rest_of(process)
     assert process.returncode == 0, shop.guidance()
     restored = Counter(shop.bodies("orders-dlq"))

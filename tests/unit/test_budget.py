@@ -254,7 +254,7 @@ OURS = str(Path(world.__file__).parent)
 @pytest.mark.parametrize(
     ("error", "most", "of_a_failure"),
     [
-        (ValueError("declined"), 330, {"_stack_of": 1, "Failure.__init__": 1, "Log._write": 1}),
+        (ValueError("declined"), 335, {"_stack_of": 1, "Failure.__init__": 1, "Log._write": 1}),
         (
             Reject("no such account"),
             390,

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from tarry.execution import deadline as module
 from tarry.execution.deadline import Deadline, reserve
 from tarry.world import World
 
@@ -42,8 +41,8 @@ def test_a_second_is_kept_for_settling_or_four_requests_as_they_take_in_this_pro
 def test_until_the_client_is_made_time_is_kept_for_it_by_the_functions_share_of_a_core(
     share: float, has_boto3: bool, kept: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC I2
-    monkeypatch.setattr(module, "CORE_SHARE", share)
-    monkeypatch.setattr(module, "modules", {"boto3": None} if has_boto3 else {})
+    monkeypatch.setattr("tarry.world.CORE_SHARE", share)
+    monkeypatch.setattr("tarry.world.modules", {"boto3": None} if has_boto3 else {})
     assert reserve(measured()) == pytest.approx(kept)
 
 

@@ -238,8 +238,10 @@ def test_a_queue_is_served_although_the_code_of_its_function_is_not_here(folder:
     notes: list[str] = []
     plan = make_plan(RunSettings(Path("template.yaml")), notes.append)
     assert notes == [
-        "Jobs is served, but Gone is not run here: its CodeUri gone is not a directory",
-        "Other is served, but Elsewhere is not run here: its CodeUri gone is not a directory",
+        "Jobs is served, but Gone is not run here: its CodeUri gone is not a directory. If a build makes it, run: "
+        "sam build",
+        "Other is served, but Elsewhere is not run here: its CodeUri gone is not a directory. If a build makes it, run: "
+        "sam build",
     ]
     assert [mapping.function for mapping in plan.all_mappings] == ["Worker"]
     assert set(with_foreign_queues(plan.template)) == {"Jobs", "Other"}

@@ -270,7 +270,7 @@ def test_a_delay_that_was_not_requested_is_reported(sandbox: Sandbox, monkeypatc
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(3_600, 900), (1, 900)])
-def test_a_deferral_that_cannot_be_put_away_keeps_its_delay(
+def test_a_deferral_that_cannot_be_sent_keeps_its_delay(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, asked: int, waited: int
 ) -> None:  # SPEC C8, J5
     """It is at its last delivery, and does not fit its dead-letter queue."""

@@ -271,6 +271,11 @@ def _within_range(seconds: float) -> float:
 _real_threads = RealThreads()
 
 
+def seconds_to_load() -> float:
+    """Return the expected time to import boto3 and to make a client in this process."""
+    return (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
+
+
 class World:
     """The clock, random source, SQS client factory and threads of a consumer, and objects that outlive an invocation.
 
@@ -320,13 +325,6 @@ class World:
     def afresh(self) -> World:
         """Return the same world as after a cold start, without kept objects."""
         return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
-
-    @property
-    def seconds_to_load(self) -> float:
-        """The expected time to import boto3 and make the client; 0 once it is made."""
-        if self.is_loaded:
-            return 0.0
-        return (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
 
     def is_making(self, make: Callable[[World], Any]) -> bool:
         """Return whether `keep` has been called with ``make``."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tarry.world import seconds_to_load
+
 if TYPE_CHECKING:
     from tarry.world import World
 
@@ -145,7 +147,8 @@ def reserve(world: World) -> float:
     """Return the seconds to keep for settling, as loading boto3 and requests are known to cost in this process."""
     seconds = REQUESTS * world.request_seconds
     wanted = seconds if seconds > MARGIN_SECONDS else MARGIN_SECONDS  # noqa: FURB136 as above
-    return wanted if world.loading_seconds is not None else wanted + world.seconds_to_load
+    is_loaded = world.loading_seconds is not None or world.client_factory is not None
+    return wanted if is_loaded else wanted + seconds_to_load()
 
 
 def out_of_time(batch_size: int, left: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.sqs.refusals import NoAnswer, OutOfTime, watch_tries
 from tarry.support.forks import generation
-from tarry.world import CORE_SHARE
+from tarry.world import CORE_SHARE, seconds_to_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +118,7 @@ class Requests:
         if self._seconds() <= 0:
             return True
         world, seconds = self.invocation.world, self.invocation.time_left()
-        return not (world.is_loaded or world.is_making(_make_for)) and world.seconds_to_load > seconds * LATE_SHARE
+        return not (world.is_loaded or world.is_making(_make_for)) and seconds_to_load() > seconds * LATE_SHARE
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Make one request. Raises the errors of boto3, and `OutOfTime`."""
