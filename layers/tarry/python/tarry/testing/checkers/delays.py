@@ -112,7 +112,8 @@ def _bounds(
 ) -> tuple[float, float]:
     """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
-    if any(event.fields["event"] == "unhandled" for event in delivery.log_lines):
+    is_unhandled = any(event.fields["event"] == "unhandled" for event in delivery.log_lines)
+    if is_unhandled and delivery.verdict != "defer":  # a deferral never meets the steps: it keeps its own delay (J5)
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
