@@ -112,8 +112,10 @@ def _bounds(
 ) -> tuple[float, float]:
     """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
-    is_unhandled = any(event.fields["event"] == "unhandled" for event in delivery.log_lines)
-    if is_unhandled and delivery.verdict != "defer":  # a deferral never meets the steps: it keeps its own delay (J5)
+    lines = [event.fields for event in delivery.log_lines if event.fields["event"] == "unhandled"]
+    if delivery.verdict == "defer":  # it keeps its own delay (J5), unless the steps got it as a failure, with a reason
+        lines = [fields for fields in lines if "reason" in fields]
+    if lines:
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
