@@ -256,6 +256,30 @@ def test_the_moment_of_each_verdict_is_recorded(sandbox: Sandbox) -> None:
     assert [each is not None and round(each[0] - run.began.at) for each in promised] == [105, 110, 115]
 
 
+def test_a_deferral_that_can_neither_be_sent_nor_dead_lettered_keeps_its_own_delay(sandbox: Sandbox) -> None:
+    """It would expire, so it waits for half of the time left; in the edited history it comes back at once."""
+
+    @consumer(backoff=Fixed(30))
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            message.defer(43_000)
+
+    sandbox.queue("orders", retention=40_000)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1", attributes={f"attribute-{number}": "x" for number in range(10)})
+    events = list(sandbox.run().events)
+    changed = next(event for event in events if event.what == "visibility_changed")
+
+    def at_once(event: HistoryEvent) -> HistoryEvent:
+        early = {**event.fields, "seconds": 60, "visible_until": event.at + 60}
+        return replace(event, fields=early) if event is changed else event
+
+    assert any(event.fields.get("event") == "unhandled" for event in events)
+    assert changed.fields["seconds"] == pytest.approx(20_000, abs=10)
+    assert "delays are kept" not in rules_of_edited(events, unchanged)
+    assert "delays are kept" in rules_of_edited(events, at_once)
+
+
 def test_a_delay_that_was_not_requested_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer(backoff=Fixed(20))
     def handler(message: Message) -> None:
