@@ -16,6 +16,7 @@ import pytest
 from tarry import Consumer, Fixed, Message, batch_consumer, consumer
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests, make_client
+from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.sqs.topology import Topology
 from tarry.support.arn import QueueArn
 from tarry.testing import Sandbox
@@ -806,3 +807,14 @@ def test_in_a_new_process_requests_have_time_to_load_boto3(
     invocation = Invocation(World(TestClock(), threads=threads), Context(30), lambda _: None, consumer(print).log)
     Requests(invocation).all([lambda: None], share=0.1)
     assert threads.waits == [pytest.approx(seconds, abs=0.3)]
+
+
+def test_no_request_is_begun_whose_answer_could_not_be_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC E6, G6. A wait that ended at the limit leaves some nanoseconds: a copy would be sent, but not confirmed."""
+    monkeypatch.setattr(World, "is_loaded", True)
+    threads: Any = HangingThreads()
+    invocation = Invocation(World(TestClock(), threads=threads), Context(0.204), lambda _: None, consumer(print).log)
+    [result] = Requests(invocation).all([lambda: None])
+    assert isinstance(result, OutOfTime)
+    assert not isinstance(result, NoAnswer)
+    assert threads.waits == []

@@ -1,5 +1,6 @@
 """The checkers of moves by SQS, delays, attempts, duplicates and leases (SPEC C8, C11, E6)."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -196,6 +197,35 @@ def test_a_move_after_crashes_is_accepted(sandbox: Sandbox) -> None:
     sandbox.send("orders", "1")
     assert rules(sandbox) == set()
     assert sandbox.messages("orders-dlq")[0].failure is None
+
+
+@pytest.mark.parametrize("retries_errors", [False, True])
+def test_a_crash_may_be_dead_lettered_before_the_last_attempt_only_if_errors_are_not_retried(
+    retries_errors: bool, sandbox: Sandbox
+) -> None:
+    """``max_attempts`` beside a list without `RetryInPlace` limits the retries that are asked for (SPEC B7)."""
+
+    @consumer(on_failure=[DeadLetter()], max_attempts=5, attempts=MemoryAttempts())
+    def handler(message: Message) -> None:
+        os._exit(1)
+
+    sandbox.queue("dlq.fifo")
+    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=100)
+    sandbox.connect(handler, "orders.fifo")
+    sandbox.send("orders.fifo", "1", group_id="a")
+    events = list(sandbox.run(check=False).events)
+
+    def edited(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "run_started":
+            return event
+        ran = {
+            delivery_id: each._replace(terms=each.terms._replace(retries_errors=retries_errors))
+            for delivery_id, each in event.fields["messages"].items()
+        }
+        return replace(event, fields={**event.fields, "messages": ran})
+
+    assert sandbox.messages("dlq.fifo")[0].failure.type == "tarry.ProcessCrashed"
+    assert ("dead letters say why" in rules_of_edited(events, edited)) == retries_errors
 
 
 def test_a_move_is_reported_for_custom_failure_steps_too(sandbox: Sandbox) -> None:

@@ -30,6 +30,8 @@ READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2
 """The part of the time left that is reserved for returning the response."""
+SHORTEST_SECONDS = 0.005
+"""No request is begun with less time: SQS might carry it out, but its answer would come too late."""
 LOADING_ANSWER_SECONDS = max(0.4, 0.15 / CORE_SHARE)
 """The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
 LOADING_SHARE = 1 / 3
@@ -115,7 +117,7 @@ class Requests:
     @property
     def _is_too_late(self) -> bool:
         """Whether there is no time left, or so little that loading boto3 would only make the answer late."""
-        if self._seconds() <= 0:
+        if self._seconds() < SHORTEST_SECONDS:
             return True
         world, seconds = self.invocation.world, self.invocation.time_left()
         return not (world.is_loaded or world.is_making(_make_for)) and seconds_to_load() > seconds * LATE_SHARE

@@ -16,6 +16,8 @@ class RunTerms(NamedTuple):
 
     limit: int | None
     """The policy's ``max_attempts``; None where nothing is retried in place."""
+    retries_errors: bool
+    """Whether `RetryInPlace` is a failure step. If not, ``limit`` holds only for retries that are asked for."""
     has_own_steps: bool
     """Whether one of the failure steps is not tarry's: its outcome cannot be predicted."""
     longest: float

@@ -106,10 +106,10 @@ class _Watched:
         source = delivery.source
         known = self._terms.get(source.text)
         if known is None:
-            steps = self.consumer.steps.of(delivery.queue).steps
-            has_own_steps = not all(isinstance(step, BuiltInStep) for step in steps)
+            steps = self.consumer.steps.of(delivery.queue)
+            has_own_steps = not all(isinstance(step, BuiltInStep) for step in steps.steps)
             longest = self.consumer.policy.longest_delay(fifo=source.is_fifo)
-            known = RunTerms(delivery.max_attempts, has_own_steps, longest, source.is_fifo)
+            known = RunTerms(delivery.max_attempts, steps.retries_in_place, has_own_steps, longest, source.is_fifo)
             self._terms[source.text] = known
         return known
 

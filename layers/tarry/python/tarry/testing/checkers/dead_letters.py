@@ -105,7 +105,8 @@ def _compared(
 def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether a message need not run any more: an attempt store knows that an earlier run crashed (SPEC C9).
 
-    With tarry's own failure steps, it has no attempt or no delivery left.
+    With tarry's own failure steps, it has no attempt or no delivery left, or a crash is not retried: an error of a list
+    without `RetryInPlace` is a dead letter at once, whatever ``max_attempts`` says (SPEC B7, E1).
     """
     delivery_id, redrive = delivery.copy.delivery_id, history.redrive(delivery.copy.sent_to)
     lost = [each for each in delivery.copy.deliveries if each.count < delivery.count and not each.ended_well]
@@ -120,7 +121,7 @@ def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -
     terms = last.terms(delivery_id)
     if terms.has_own_steps or (redrive is not None and delivery.count >= redrive[1]):
         return True
-    return terms.limit is None or last.attempt(delivery_id) >= terms.limit
+    return terms.limit is None or not terms.retries_errors or last.attempt(delivery_id) >= terms.limit
 
 
 def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
