@@ -237,11 +237,10 @@ def test_a_queue_is_served_although_the_code_of_its_function_is_not_here(folder:
     write("src/app.py", HANDLER)
     notes: list[str] = []
     plan = make_plan(RunSettings(Path("template.yaml")), notes.append)
+    why = "its CodeUri gone is not a directory. If a build makes it, run: sam build"
     assert notes == [
-        "Jobs is served, but Gone is not run here: its CodeUri gone is not a directory. If a build makes it, run: "
-        "sam build",
-        "Other is served, but Elsewhere is not run here: its CodeUri gone is not a directory. If a build makes it, run: "
-        "sam build",
+        f"Jobs is served, but Gone is not run here: {why}",
+        f"Other is served, but Elsewhere is not run here: {why}",
     ]
     assert [mapping.function for mapping in plan.all_mappings] == ["Worker"]
     assert set(with_foreign_queues(plan.template)) == {"Jobs", "Other"}
