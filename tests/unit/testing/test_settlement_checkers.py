@@ -147,7 +147,7 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(
     events = list(sandbox.run().events)
 
     def limited(event: HistoryEvent) -> HistoryEvent:
-        """Return the event as if the policy allowed so many attempts."""
+        """Return the event with another limit of attempts in the terms of its run."""
         if event.what != "run_started":
             return event
         ran = {
