@@ -468,10 +468,12 @@ def test_a_failing_redact_does_not_affect_settlement_and_the_line_is_written_wit
 
 
 @pytest.mark.parametrize("redact", [_raises, _returns_a_number, _clears_and_raises])
-def test_a_line_whose_redact_fails_keeps_its_event_and_ids(redact: Any, lines: TarryLines) -> None:  # SPEC L2
-    run(_raises_with_a_secret, record(SECRET), log=LogOptions(redact=redact))
+def test_a_line_whose_redact_fails_keeps_what_tarry_itself_says(redact: Any, lines: TarryLines) -> None:  # SPEC L2, I7
+    run(_raises_with_a_secret, record(SECRET), log=LogOptions(redact=redact), backoff=Fixed(60))
     [line] = lines.records
     assert (line.event, line.message_id, line.queue) == ("waiting_retry", "m1", "orders")
+    assert (line.state, line.attempt, line.delay, line.error_type) == ("WAITING_RETRY", 1, 60, "ValueError")
+    assert not hasattr(line, "error")
     assert "redact" in line.getMessage()
 
 

@@ -36,6 +36,14 @@ _TRANSITIONS = {
     "unhandled": ("unhandled", ERROR),
 }
 
+KEPT = (
+    "event", "state", "consumer", "message_id", "delivery_id", "queue", "attempt", "max_attempts", "delay", "reason",
+    "error_type", "asked_for", "sent_to", "dead_letter_queue",
+)  # fmt: skip
+"""The fields of a line whose ``redact`` raised."""
+HIDDEN = frozenset({"not_sent", "not_settled"})
+"""Fields of which such a line only says that they were there: their texts may quote an error."""
+
 
 class LogOptions(Value):
     """The options of a consumer's log.
@@ -43,7 +51,7 @@ class LogOptions(Value):
     Args:
         body: Whether lines about a message have its body.
         redact: A function that changes the fields of every line before it is written. Tracebacks then contain no error
-            texts. If it raises, the line has only its event and ids.
+            texts. If it raises, the line has only its event, ids, state, counts, reason and the error's type.
     """
 
     body: bool
@@ -199,8 +207,10 @@ class Log:
         try:
             return call("redact", lambda: dict(redact(dict(fields))))
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
-            kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
-            return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
+            left_out = f"redact raised {name_of(type(failure))}"
+            kept = {name: fields[name] for name in KEPT if name in fields}
+            hidden = dict.fromkeys(HIDDEN.intersection(fields), left_out)
+            return kept | hidden | {"text": f"the other fields are left out: {left_out}"}
 
 
 def _diagnosed(error: BaseException) -> Diagnosis:
