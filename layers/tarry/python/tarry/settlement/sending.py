@@ -20,7 +20,7 @@ from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
@@ -43,47 +43,46 @@ def send_copies(copies: Sequence[Copy], lookups: Lookups) -> Iterator[Sent]:
     for copy in copies:
         routes.setdefault((copy.delivery.source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
-    known: set[str] = set()  # confirmed copies, also if their deletes get no answer in time
-    answers = lookups.requests.each([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
+    answers = lookups.requests.each([partial(_send_then_delete, chunk, lookups) for chunk in chunks])
     for chunk, answer in zip(chunks, answers, strict=True):
-        yield from [_cut_short(copy, answer, known) for copy in chunk] if isinstance(answer, Exception) else answer
+        yield from [_cut_short(copy, answer) for copy in chunk] if isinstance(answer, Exception) else answer
 
 
-def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
+def _cut_short(copy: Copy, error: Exception) -> Sent:
     """Return the result of a copy whose request was cut short: if the send was confirmed, only the delete failed."""
-    return Sent(copy, None, error) if copy.delivery.delivery_id in known else Sent(copy, error)
+    return Sent(copy, None, error) if copy.delivery.is_done else Sent(copy, error)
 
 
-def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> list[Sent]:
-    errors = _send(chunk, 0, known, lookups) if "opentelemetry.trace" not in modules else _traced(chunk, known, lookups)
+def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
+    errors = _send(chunk, 0, lookups) if "opentelemetry.trace" not in modules else _traced(chunk, lookups)
     confirmed = [copy for copy in chunk if errors[copy.delivery.delivery_id] is None]
     kept = delete([copy.delivery for copy in confirmed], lookups)
     return [Sent(copy, errors[copy.delivery.delivery_id], kept.get(copy.delivery.delivery_id)) for copy in chunk]
 
 
-def _traced(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
+def _traced(chunk: Sequence[Copy], lookups: Lookups) -> dict[str, Exception | None]:
     """Send copies as `_send`, within a span."""
     from tarry.tracing.send_spans import SendSpan
 
     invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]
     with SendSpan(invocation.world, chunk[0].target.name, lookups.log, records) as span:
-        errors = _send(chunk, 0, known, lookups, span.carrier)
+        errors = _send(chunk, 0, lookups, span.carrier)
         if (error := next(filter(None, errors.values()), None)) is not None:
             span.failed(error)
     return errors
 
 
 def _send(
-    chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups, trace: Mapping[str, str] | None = None
+    chunk: Sequence[Copy], variant: int, lookups: Lookups, trace: Mapping[str, str] | None = None
 ) -> dict[str, Exception | None]:
-    """Return the errors of the sends by delivery id, None if confirmed; add confirmed ids to ``known`` at once."""
+    """Return the errors of the sends by delivery id, None if confirmed; note confirmed messages as done at once."""
     url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant, trace) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever the error, no copy is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
-            parts = [_send([copy], variant, known, lookups, trace) for copy in chunk]
+            parts = [_send([copy], variant, lookups, trace) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
         errors: dict[str, Exception | None] = dict.fromkeys((copy.delivery.delivery_id for copy in chunk), error)
     else:
@@ -93,13 +92,15 @@ def _send(
             copy.delivery.delivery_id: refused.get(str(index)) or doubt(copy.body, receipts.get(str(index), {}))
             for index, copy in enumerate(chunk)
         }
-        known.update(delivery_id for delivery_id, why in errors.items() if why is None)
+        for copy in chunk:
+            if errors[copy.delivery.delivery_id] is None:
+                copy.delivery.is_settled = copy.delivery.is_done = True  # the response may not wait for the deletes
     for copy in chunk:
         why = errors[copy.delivery.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0 and copy.record is not None:
                 lookups.log.notices(copy.delivery, [record_cut(copy.record)])
-            errors |= _send([copy], variant + 1, known, lookups, trace)
+            errors |= _send([copy], variant + 1, lookups, trace)
     return errors
 
 
