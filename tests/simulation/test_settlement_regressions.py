@@ -144,3 +144,67 @@ def test_a_short_delay_is_set_while_another_message_waits_for_its_local_retry(sa
     sandbox.run()
     assert [body for body, _ in ran] == ["local", "short", "short", "local"]
     assert ran[2][1] < 10
+
+
+def test_a_message_whose_handler_ended_while_a_hook_ran_has_not_failed(sandbox: Sandbox) -> None:  # SPEC I7
+    """The hook takes the time of the thread that would have noticed the end."""
+
+    def slow(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        current().clock.sleep(7)
+        return next_step(failure)
+
+    @consumer(concurrency=4, timeout=2, on_failure=[slow, RetryInPlace()])
+    def handler(message: Message) -> None:
+        if message.body == "bad" and message.attempt == 1:
+            raise ValueError
+        current().clock.sleep(1)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=60)
+    sandbox.connect(handler, "orders", timeout=9, batch_size=4, window=1)
+    for body in ("bad", "bad", "bad", "good"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    runs = [event for event in sandbox.history.events if event.what == "run_started"]
+    assert len(runs) == 3 + 3 + 1
+
+
+def test_a_short_delay_is_set_while_the_hook_of_another_message_runs(sandbox: Sandbox) -> None:  # SPEC C11, I7
+    def slow(failure: Failure) -> dict[str, Any]:
+        current().clock.sleep(15)
+        return {}
+
+    ran: list[tuple[str, float]] = []
+
+    @consumer(on_failure=[RetryInPlace(), DeadLetter(enrich=slow)])
+    async def handler(message: Message) -> None:
+        ran.append((message.body, current().clock.time()))
+        if message.body == "bad":
+            message.reject("no")
+        if message.attempt == 1:
+            message.retry(2)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=30, batch_size=2, window=1)
+    for body in ("short", "bad"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    short = [at for body, at in ran if body == "short"]
+    assert short[1] - short[0] < 5
+
+
+def test_a_message_is_done_as_soon_as_its_copy_is_confirmed(sandbox: Sandbox) -> None:  # SPEC C8
+    """The answer comes while the delete still waits for its own: the message is not reported as failed."""
+
+    @consumer(max_attempts=1)
+    async def handler(message: Message) -> None:
+        raise ValueError
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=30)
+    sandbox.connect(handler, "orders.fifo", timeout=3, batch_size=2)
+    sandbox.faults.add("late", operation="DeleteMessageBatch", seconds=4, times=None)
+    for body in ("1", "2"):
+        sandbox.send("orders.fifo", body, group_id=body)
+    sandbox.run()
+    answers = [event.fields["failed"] for event in sandbox.history.events if event.what == "answered"]
+    assert answers[0] == []
+    assert len(sandbox.messages("dead.fifo")) == 2

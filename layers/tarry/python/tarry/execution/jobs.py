@@ -310,6 +310,9 @@ class Jobs:
                 self._stop(job, now)
         while self._next_due() <= now:
             _, number, job = self._dues[0]
+            if job.has_ended:  # while a hook ran in this thread
+                heappop(self._dues)
+                continue
             if (due := self._due(job, now)) > now:  # its handler started later than the job, after its claim
                 heapreplace(self._dues, (due, number, job))
                 continue

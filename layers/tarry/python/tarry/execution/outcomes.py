@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from tarry.delivery import Delivery, EndsWithOutcome
+    from tarry.execution.awaiting_facts import AwaitingFacts
     from tarry.execution.groups import Groups
     from tarry.execution.intake import Records
     from tarry.execution.run import Handling
@@ -52,12 +53,20 @@ class Outcomes:
     """The `settlement` if it was made."""
 
     def __init__(
-        self, handling: Handling, invocation: Invocation, pending: Records, groups: Groups, *, may_block: bool
+        self,
+        handling: Handling,
+        invocation: Invocation,
+        pending: Records,
+        groups: Groups,
+        awaiting: AwaitingFacts,
+        *,
+        may_block: bool,
     ) -> None:
         self._handling = handling
         self._invocation = invocation
         self._pending = pending
         self._groups = groups
+        self._awaiting = awaiting
         self.may_block = may_block
         """Whether this thread may make the requests of a FIFO message: not if that delays other handlers."""
         self._ended: dict[str, bool] = {}
@@ -84,6 +93,11 @@ class Outcomes:
     def others_run(self) -> bool:
         """Whether other messages run or have not started."""
         return len(self._pending) > len(self._ended)
+
+    @property
+    def _others_follow(self) -> bool:
+        """Whether the end may be far: other messages run, or are to be decided, which a slow hook may delay."""
+        return self.others_run or bool(self._awaiting.messages)
 
     def note_open(self, delivery: Delivery) -> None:
         """Note that a message has run, or will not run, and has no outcome yet; on FIFO its group waits."""
@@ -147,7 +161,7 @@ class Outcomes:
         self._ended[delivery.delivery_id] = False
         settlement = self.settlement
         if not delivery.source.is_fifo:
-            settlement.add(decision, early=early and self.others_run, may_look_up=self.may_block)
+            settlement.add(decision, early=early and self._others_follow, may_look_up=self.may_block)
             if not self.may_block and (target := settlement.needed_by(delivery)) is not None:
                 self._look_up(target, delivery, early=early)
             if settlement.has_slice:
@@ -168,7 +182,7 @@ class Outcomes:
 
     def _note_looked_up(self, target: QueueArn) -> None:
         for delivery, early in self._of_targets.pop(target):
-            self.settlement.go_on(delivery, early=early and self.others_run)
+            self.settlement.go_on(delivery, early=early and self._others_follow)
 
     def _note_sent(self, delivery: Delivery, sent: object) -> None:
         """Note whether the copy of a FIFO message was sent; if not, the message stops its group."""

@@ -51,9 +51,9 @@ class Verdicts:
     ) -> None:
         self._handling = handling
         self.groups = Groups()
-        self.outcomes = Outcomes(handling, invocation, pending, self.groups, may_block=may_block)
         self.awaiting = AwaitingFacts(may_wait=may_wait)
         """The messages that wait for the look-up of their queue."""
+        self.outcomes = Outcomes(handling, invocation, pending, self.groups, self.awaiting, may_block=may_block)
         self._reruns: deque[Rerun] = deque()
         """The messages that run again when all others have run."""
 

@@ -48,6 +48,8 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     is_late = delivery.lease_ends_at <= invocation.answered.at
     if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
         return True
+    if any(each.fields["by"] == invocation.request_id for each in delivery.copy.all("visibility_change_ignored")):
+        return True  # it was visible already: an earlier delivery's request, which was repeated late, had made it so
     return _is_out_of_time(delivery, history) or _has_lost_group(delivery, history)
 
 
