@@ -41,7 +41,7 @@ KEPT = (
     "error_type", "asked_for", "sent_to", "dead_letter_queue",
 )  # fmt: skip
 """The fields of a line whose ``redact`` raised."""
-HIDDEN = frozenset({"not_sent", "not_settled"})
+WITHHELD = frozenset({"not_sent", "not_settled"})
 """Fields of which such a line only says that they were there: their texts may quote an error."""
 
 
@@ -209,8 +209,8 @@ class Log:
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             left_out = f"redact raised {name_of(type(failure))}"
             kept = {name: fields[name] for name in KEPT if name in fields}
-            hidden = dict.fromkeys(HIDDEN.intersection(fields), left_out)
-            return kept | hidden | {"text": f"the other fields are left out: {left_out}"}
+            withheld = dict.fromkeys(WITHHELD.intersection(fields), left_out)
+            return kept | withheld | {"text": f"the other fields are left out: {left_out}"}
 
 
 def _diagnosed(error: BaseException) -> Diagnosis:
