@@ -29,9 +29,10 @@ def beat():
     beat_at = time.monotonic()
     while True:
         time.sleep(0.005)
-        longest_pause, beat_at = pause(), time.monotonic()
+        now = time.monotonic()  # read once, and stored last: a pause between any two steps is noticed
+        longest_pause, beat_at = max(now - beat_at, longest_pause), now
 def pause():
-    return max(longest_pause, time.monotonic() - beat_at)
+    return max(time.monotonic() - beat_at, longest_pause)  # in this order: the thread stores longest_pause first
 
 def handler(event, context):
     match event:

@@ -105,9 +105,9 @@ def test_an_unchanged_runtime_breaks_no_rule(sandbox: Sandbox) -> None:
 def test_deleting_a_message_before_its_dead_letter_is_sent_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def delete_then_send(chunk: Any, known: set[str], lookups: Any) -> Any:
+    def delete_then_send(chunk: Any, lookups: Any) -> Any:
         sending.delete([copy.delivery for copy in chunk], lookups)
-        errors = sending._send(chunk, 0, known, lookups)
+        errors = sending._send(chunk, 0, lookups)
         return [sending.Sent(copy, errors[copy.delivery.delivery_id]) for copy in chunk]
 
     monkeypatch.setattr(sending, "_send_then_delete", delete_then_send)
