@@ -20,7 +20,17 @@ def mixed(scenario: Scenario, names: Sequence[str] | None = None) -> Scenario:
         names = drawn.sample(list(MIXES), drawn.choice([0, 0, 0, 1, 1, 1, 1, 2, 2, 3]))
     for name in names:
         scenario = MIXES[name](scenario, Random(f"{scenario.seed} {name}"))
-    return replace(scenario, mixes=tuple(names))
+    return replace(scenario, mixes=tuple(names), faults=tuple(map(_bounded, scenario.faults)))
+
+
+DOUBLING = frozenset({"duplicate", "garbled", "lost_answer", "hang", "late", "crash_after"})
+"""Faults after which a message may be there twice. A long delay is a chain of copies, each of which they may double."""
+MOST_DOUBLES = 60
+
+
+def _bounded(fault: Fault) -> Fault:
+    """Return a fault that does not double messages for ever."""
+    return replace(fault, times=MOST_DOUBLES) if fault.times is None and fault.kind in DOUBLING else fault
 
 
 # how slow the environment is
@@ -57,18 +67,20 @@ def _slow_tables(scenario: Scenario, random: Random) -> Scenario:
 
 
 MOST_ATTEMPTS = 100
+MOST_SECONDS = 86_400
 """On a standard queue a step could keep a message for ever, since each copy renews its life (SPEC C10)."""
 
 
 @dataclass(frozen=True)
 class OwnStep:
-    """A failure step of the user that does the same at each of the first `MOST_ATTEMPTS` attempts."""
+    """A failure step of the user that does the same at each of the first `MOST_ATTEMPTS` attempts, for a day."""
 
     kind: str
     seconds: float
 
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Any:  # noqa: C901 a list
-        if failure.attempt > MOST_ATTEMPTS:
+        sent_at, now = failure.message.sent_at, world.current().clock.time()
+        if failure.attempt > MOST_ATTEMPTS or (sent_at and now - sent_at.timestamp() > MOST_SECONDS):
             return next_step(failure)
         match self.kind:
             case "retries late":

@@ -1,5 +1,6 @@
 """The rules of the campaign: those of the sandbox, and one for handlers that can all be interrupted."""
 
+from tarry.sqs.client import ANSWER_SECONDS
 from tarry.testing.checkers import ALL, Checker, check
 from tarry.testing.checkers.leases import slow_reading
 from tarry.testing.checkers.violation import Found, Violation
@@ -10,7 +11,12 @@ LATE_BY_ITSELF = frozenset({"timeout", "slow", "crash"})
 """Faults that take an invocation its time."""
 READINGS_OF_RESERVE = 40
 """The readings of the clock, and those for each message, for which the time kept for settlement suffices."""
-READINGS_OF_MESSAGE = 3
+READINGS_OF_MESSAGE = 7
+READINGS_WITH_TABLE = 2
+"""How many times as many there are with an attempt store, or idempotency."""
+READINGS_OF_ANSWER = 25
+"""The readings for which the time suffices that is kept for the answer while a request is awaited."""
+UNANSWERED = frozenset({"hang", "late"})
 RESERVE_SECONDS = 1.0
 RESERVE_SHARE = 1 / 3
 """The most of an invocation's time that is kept for settlement."""
@@ -25,8 +31,14 @@ def answers_come_in_time(history: RecordedHistory) -> Found:
         if any(fault.fields["kind"] in LATE_BY_ITSELF for fault in invocation.faults):
             continue
         seconds = float(invocation.invoked.fields["deadline"]) - invocation.invoked.at
+        reading = slow_reading(invocation, history)
         readings = READINGS_OF_RESERVE + READINGS_OF_MESSAGE * len(invocation.batch)
-        if slow_reading(invocation, history) * readings <= min(RESERVE_SECONDS, seconds * RESERVE_SHARE):
+        if history.uses_attempt_store or invocation.consumed.fields["has_claims"]:
+            readings *= READINGS_WITH_TABLE
+        has_time = reading * readings <= min(RESERVE_SECONDS, seconds * RESERVE_SHARE)
+        if any(fault.fields["kind"] in UNANSWERED for fault in invocation.faults):
+            has_time &= reading * READINGS_OF_ANSWER <= ANSWER_SECONDS
+        if has_time:
             yield Violation("answers come in time", request_id, "Lambda ended it: it gave no answer", answered.at)
 
 

@@ -295,6 +295,8 @@ class World:
     """How long it took to make the client in this process; None until it is made."""
     request_seconds = 0.0
     """How long requests take in this process: as the slowest of the latest ones."""
+    in_hooks = 0.0
+    """The seconds that the user's hooks have taken in this process."""
 
     def __init__(
         self,

@@ -61,7 +61,9 @@ def call(what: str, hook: Callable[..., T], *arguments: object) -> T:
     finally:
         world.hook_limit.reset(token)
         exit_if_forked(began_in, None)
-        limit.in_hooks += here.clock.monotonic() - began
+        seconds = here.clock.monotonic() - began
+        limit.in_hooks += seconds
+        here.in_hooks += seconds
 
 
 def _bounded(what: str, here: World, seconds: float, hook: Callable[[], T]) -> T:

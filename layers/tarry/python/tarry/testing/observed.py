@@ -24,6 +24,7 @@ from tarry.simulator.process import Killed
 from tarry.support.causes import cause_of, is_a, text_of, type_name
 from tarry.testing.handler_runs import RunMessage, RunTerms, RunVerdict
 from tarry.testing.verdict_listener import listen_to_verdicts
+from tarry.world import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,10 +46,11 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
     """Return a Lambda handler that calls ``handler`` and records its events and answers."""
 
     def recording(event: Any, context: Any) -> Any:
-        request_id = context.aws_request_id
+        request_id, here = context.aws_request_id, current()
         history.record("handler_called", request_id=request_id, receives=_receives(event))
+        in_hooks = here.in_hooks
         answer = handler(event, context)
-        history.record("handler_returned", request_id=request_id, answer=answer)
+        history.record("handler_returned", request_id=request_id, answer=answer, in_hooks=here.in_hooks - in_hooks)
         return answer
 
     return recording

@@ -106,12 +106,16 @@ def _as_stored(copy: MessageCopy, least: int, most: int) -> int:
 
 
 def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:
-    """Whether its handler or a custom failure step deferred it (only the log shows the latter); None if unknown."""
+    """Whether its handler or a custom failure step deferred it (only the log shows the latter); None if unknown.
+
+    Where another outcome took the place of one that could not be sent, the log shows the other one.
+    """
     run = delivery.run
     if run is None or not run.terms(delivery.copy.delivery_id).has_own_steps:
         return delivery.verdict == "defer"
     states = [event.fields["event"] for event in delivery.log_lines]
-    return "deferred" in states if states else None
+    is_known = states and not any("not_sent" in event.fields for event in delivery.log_lines)
+    return "deferred" in states if is_known else None
 
 
 def _early_receives(copy: MessageCopy) -> int:

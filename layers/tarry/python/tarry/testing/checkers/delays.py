@@ -74,7 +74,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
             yield violation(RULE, copy, text, change.at)
-        elif visible_at > latest + LATE_SECONDS + _seconds_of_claim(delivery) and not _may_be_late(delivery, history):
+        elif visible_at > latest + LATE_SECONDS + _seconds_before(delivery) and not _may_be_late(delivery):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, change.at)
 
@@ -104,7 +104,7 @@ def _check_copy_delay(delivery: ObservedDelivery, promised: tuple[float, float],
         if _due(copy) < earliest - MOMENT:
             text = f"its copy is due {earliest - _due(copy):.3f} s before its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
-        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery, history):
+        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery):
             text = f"its copy is due {_due(copy) - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
 
@@ -152,7 +152,7 @@ def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
     return delivery.run.ended.at if delivery.run.is_batch else 0.0
 
 
-def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+def _may_be_late(delivery: ObservedDelivery) -> bool:
     """Whether a fault delayed its invocation, or no time was left to settle it.
 
     Or no time was left for a run by `LocalRetry`, which other messages had.
@@ -161,37 +161,22 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
     runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
-    return bool(delivery.invocation.faults) or not_settled or waited_its_turn or _was_logged_late(delivery, history)
+    return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
-def _was_logged_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
-    """Whether it was settled as soon as a log line about its verdict was written: a slow ``redact`` had delayed that.
+def _seconds_before(delivery: ObservedDelivery) -> float:
+    """The time that its invocation may need before it settles the message.
 
-    The hook has the time that is left, and other messages wait for it on an event loop (SPEC I7).
-    """
-    assert delivery.invocation is not None
-    if not delivery.visibility_changes:
-        return False
-    for event in history.problems:
-        if (
-            event.fields["event"] == "raised_after_verdict"
-            and event.fields.get("delivery_id") == delivery.copy.delivery_id
-            and event.fields.get("request_id") == delivery.invocation.request_id
-        ):
-            return float(delivery.visibility_changes[-1].fields["visible_until"]) <= event.at + LATE_SECONDS
-    return False
-
-
-def _seconds_of_claim(delivery: ObservedDelivery) -> float:
-    """The time that the requests that end its claim may take: they come before its settlement (SPEC K4).
-
-    The first run of the invocation waited for one request, that of its own claim.
+    That of the user's hooks, whose messages are decided before it or log first, and of the requests that end its claim
+    (SPEC K4). The first run of the invocation waited for one request, that of its own claim.
     """
     invocation = delivery.invocation
     assert invocation is not None
-    if invocation.consumed is None or not invocation.consumed.fields.get("has_claims"):
-        return 0.0
-    return REQUESTS_OF_END * (invocation.runs[0].began.at - invocation.invoked.at)
+    returned, consumed = invocation.handler_returned, invocation.consumed
+    seconds = 0.0 if returned is None else float(returned.fields["in_hooks"])
+    if consumed is not None and consumed.fields.get("has_claims"):
+        seconds += REQUESTS_OF_END * (invocation.runs[0].began.at - invocation.invoked.at)
+    return seconds
 
 
 def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: RecordedHistory) -> float:

@@ -49,7 +49,10 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
     if following.at >= delivery.lease_ends_at - MOMENT:
         return None  # the delete came too late
     assert delivery.invocation is not None
-    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and history.had_problem(delivery, "lease_lost"):
+    still_ran = delivery.invocation.answered is not None and following.at < delivery.invocation.answered.at
+    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and (
+        still_ran or history.had_problem(delivery, "lease_lost")
+    ):
         return None  # its lease could not be extended
     return "it was received again before its lease had ended, though it was finished"
 
