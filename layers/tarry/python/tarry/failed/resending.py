@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result
-from tarry.settlement.copies import sendable
+from tarry.settlement.copies import as_sent
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied
@@ -33,7 +33,7 @@ class OutgoingMessage:
         self.archived = archived
         attributes = record["messageAttributes"]
         self.left_out = [name for name in attributes if is_reserved(name)]  # SQS refuses them in a send
-        self._attributes = {name: sendable(each) for name, each in attributes.items() if name not in self.left_out}
+        self._attributes = {name: as_sent(each) for name, each in attributes.items() if name not in self.left_out}
         self.is_fifo = queue.arn.is_fifo
         self.group = system.get("MessageGroupId", "")
         self.size = message_size(archived.body, self._attributes)

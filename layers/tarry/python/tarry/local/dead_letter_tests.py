@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE, dump
 from tarry.failed.dead_letters import fresh_envelope, user_attributes
-from tarry.settlement.copies import sendable
+from tarry.settlement.copies import as_sent
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved
 from tarry.support.arn import queue_arn
 from tarry.template.code import import_path
@@ -154,7 +154,7 @@ def _python(value: Any) -> str:
 def _message(dead_letter: DeadLetterMessage, *, is_fifo: bool) -> dict[str, Any]:
     """Return the arguments of SendMessage, with the envelope of a message that is sent back."""
     given = {name: each for name, each in user_attributes(dead_letter).items() if not is_reserved(name)}
-    attributes = {name: sendable(each) for name, each in given.items()}
+    attributes = {name: as_sent(each) for name, each in given.items()}
     if len(attributes) < MAX_ATTRIBUTES:
         attributes[ATTRIBUTE] = {"DataType": "String", "StringValue": dump(fresh_envelope(dead_letter))}
     message: dict[str, Any] = {"MessageBody": dead_letter.body, "MessageAttributes": attributes}

@@ -110,10 +110,10 @@ def sendable_attributes(delivery: Delivery) -> Attributes:
     Attributes with reserved names are left out: SQS refuses them in a send (`is_reserved`).
     """
     attributes = delivery.user_attributes.items()
-    return {name: sendable(attribute) for name, attribute in attributes if not is_reserved(name)}
+    return {name: as_sent(attribute) for name, attribute in attributes if not is_reserved(name)}
 
 
-def sendable(attribute: dict[str, Any]) -> dict[str, Any]:
+def as_sent(attribute: dict[str, Any]) -> dict[str, Any]:
     data_type = str(attribute.get("dataType") or "String")
     if data_type.startswith("Binary"):
         from base64 import b64decode
