@@ -75,6 +75,9 @@ class Outcome(Value):
             raise ValueError(
                 f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: use a class method such as Outcome.retry(30)"
             )
+        for name, text in (("reason", reason), ("queue", queue)):  # a failure record, and an ARN, are made of them
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{name} of an outcome is a text or None, got a value of type {type(text).__name__}")
         seconds: float | None = None if delay is None else whole_seconds(delay)
         if kind == "again" and isinstance(delay, (int, float)):
             seconds = delay  # this delay is not sent to SQS, so it need not be whole seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.policy.steps import EVERY_REASON, BuiltInStep, DeadLetter, LocalRetry, RetryInPlace, SendAgain
+from tarry.policy.steps import EVERY_REASON, MAX_RESENDS, BuiltInStep, DeadLetter, LocalRetry, RetryInPlace, SendAgain
 from tarry.support.arn import named_queue
 from tarry.support.causes import name_of
 from tarry.support.value import Value
@@ -154,6 +154,12 @@ def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:
     return call(f"the failure step {name_of_step(step)}", step.handle, failure, next_step)
 
 
+NOT_OF_STEPS = frozenset({"release", "wait"})
+"""Outcomes of messages that have not run: a failed one would run again and again, until SQS moves it bare."""
+MOST_RUNS = MAX_RESENDS + 1
+"""The most runs of a message within one delivery, as `LocalRetry` allows: a handler may fail in no time at all."""
+
+
 def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | None:
     """Return why the answer of a failure step cannot be carried out as it is; None if it can (SPEC E7)."""
     delivery, delay = failure.delivery, outcome.delay or 0
@@ -166,6 +172,10 @@ def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | Non
             return f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
         if target.is_fifo and target == delivery.source and getattr(step, "breaks_order", False) is not True:
             return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
+    elif outcome.kind in NOT_OF_STEPS:
+        return f"the outcome {outcome.kind} is of messages that have not run"
+    elif outcome.kind == "again" and failure.tries >= MOST_RUNS:
+        return f"the message has run {MOST_RUNS} times in this delivery"
     elif outcome.kind in ("retry", "defer"):
         longest = delivery.longest_delay(failure.failed_at)
         if failure.context is not None and failure.context.is_policy_delay(outcome):

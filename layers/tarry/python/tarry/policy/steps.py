@@ -86,8 +86,7 @@ class DeadLetter(BuiltInStep):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        queue = _called("DeadLetter's queue", self.queue, failure) if callable(self.queue) else self.queue
-        return Outcome.dead_letter(failure.reason, queue)
+        return Outcome.dead_letter(failure.reason, _queue_of(self, failure))
 
 
 class DropMessage(BuiltInStep):
@@ -209,19 +208,8 @@ class SendAgain(BuiltInStep):
         sent = note if isinstance(note, int) else 0  # a text note is that of another step
         if failure.reason not in self.handles or sent >= self.times:
             return next_step(failure)
-        queue = self._queue_for(failure)
+        queue = _queue_of(self, failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
-
-    def _queue_for(self, failure: Failure) -> str | None:
-        if not callable(self.queue):
-            return self.queue
-        queue: object = _called(f"SendAgain({self.id!r})'s queue", self.queue, failure)
-        if queue is not None and not isinstance(queue, str):
-            raise TypeError(
-                f"SendAgain({self.id!r}): its queue function returned a value of type {type(queue).__name__}, not a "
-                "queue's name, URL or ARN, or None"
-            )
-        return queue
 
     def _delay_of(self, number: int, failure: Failure) -> float | None:
         if self.delay is None:
@@ -249,10 +237,13 @@ class SendAgain(BuiltInStep):
             )
 
 
-def _called(what: str, queue: Callable[[Failure], str | None], failure: Failure) -> str | None:
+def _queue_of(step: DeadLetter | SendAgain, failure: Failure) -> str | None:
+    """Return the queue of a step, by its function if it has one."""
+    if not callable(step.queue):
+        return step.queue
     from tarry.support.hooks import call
 
-    return call(what, queue, failure)
+    return call(f"{type(step).__name__}'s queue", step.queue, failure)
 
 
 def _context(failure: Failure) -> StepContext:
