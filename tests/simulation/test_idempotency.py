@@ -232,6 +232,19 @@ def test_a_slow_table_leaves_handlers_their_time(
         assert len(lines_of_first) < len(report.history.invocations)  # one an invocation, not in the last
 
 
+@pytest.mark.parametrize("seconds", [1.8, 2.5, 4])
+@pytest.mark.parametrize("timeout", [6, 10])
+@pytest.mark.parametrize("kind", ["batch", "async batch"])
+def test_on_fifo_claims_without_an_answer_do_not_take_the_time_of_a_batch_handler(
+    kind: str, timeout: int, seconds: float
+) -> None:  # SPEC K4
+    """A claim waits for a quarter of the time left; the time to end it is known only when its answer comes."""
+    slow = Slow(kind, SlowTable(seconds), seconds=1)
+    report = slow.run(10, timeout, "orders.fifo", max_receive_count=60)
+    assert set(slow.runs.values()) == {1}
+    assert (report.count("COMMITTED"), slow.dead_letters) == (10, [])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_timeout_begins_with_the_handler_not_with_the_claim(kind: str) -> None:  # SPEC K4, I3
     slow = Slow(kind, SlowTable(3), seconds=1, timeout=2)

@@ -61,6 +61,8 @@ BATCH_SHARE = 0.5
 """The share of the time left that a batch handler has at least, if its messages take long to claim."""
 MOST_BATCH_SHARE = 0.9
 """The share of the time left that is kept for a batch handler at most, however long it has been taking."""
+BATCH_SLACK = 1.25
+"""How much longer than the last one a batch handler may take: the time kept for it leaves none to spare."""
 SETTLING_SHARE = 0.75
 """The share of the time for settling that the ends of claims leave at least."""
 REQUESTS_OF_END = 2
@@ -199,7 +201,7 @@ class Claims:
 
     def ran(self, seconds: float, messages: int) -> None:
         """Note how long the batch handler has run; one that was interrupted at the deadline needs longer."""
-        needed = seconds * 2 if self._monotonic() >= self._deadline.interrupt_at else seconds
+        needed = seconds * (2 if self._monotonic() >= self._deadline.interrupt_at else BATCH_SLACK)
         self._invocation.world.keep(BatchTimes).last[self._idempotency] = needed, messages
 
     def claim_all(self, messages: Sequence[Message[Any]]) -> list[BaseException | None]:
@@ -324,7 +326,11 @@ class Claims:
 
     def _keep_time(self) -> None:
         """Have handlers leave time to end the claims on their messages."""
-        self._deadline.ending = min(self._ends_cost(), self._deadline.most_ending)
+        deadline = self._deadline
+        deadline.ending = min(self._ends_cost(), deadline.most_ending)
+        if self._batch_seconds is not None:  # what slow claims have taken is the ends' time, not the handler's
+            left = deadline.interrupt_at + deadline.ending - self._monotonic() - deadline.owed
+            deadline.ending = max(0.0, min(deadline.ending, left - self._batch_seconds(len(self._open))))
 
     def _is_late(self, delivery: Delivery, is_first: bool) -> bool:
         """Return whether no time was left to claim a message, or too little is left for its handler."""
