@@ -374,6 +374,19 @@ def test_the_retry_of_an_abandoned_run_does_not_meet_its_own_record(
     assert slow.dead_letters[0].failure.attempts == 3
 
 
+def test_on_fifo_no_message_runs_beside_an_abandoned_run_of_its_group(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC H1, I3. The request that ends the claim of the abandoned message does not let its group go on."""
+    slow = Slow("threads", SlowTable(0.01), seconds=10, timeout=2, max_attempts=1)
+    with slow.sandbox as sandbox:
+        sandbox.queue("orders.fifo", dead_letter="dlq.fifo", visibility_timeout=120)
+        sandbox.connect(slow.handler, "orders.fifo", timeout=60)
+        for index in range(3):
+            sandbox.send("orders.fifo", {"id": index}, group_id="a")
+        sandbox.run()  # checks that the groups keep their order
+        assert set(slow.runs.values()) == {1}
+        assert len(sandbox.messages("dlq.fifo")) == len(lines(caplog, "process_ends")) == 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_message_that_is_done_is_acknowledged_however_slow_the_redact_of_the_log_is(
     kind: str, caplog: pytest.LogCaptureFixture

@@ -246,7 +246,7 @@ class Concurrent:
         """Continue after a request for a FIFO message: its group may run on, or it runs again."""
         if rerun is not None:
             self._reruns.append(rerun)
-        else:
+        elif all(job.subject.delivery_id != delivery.delivery_id for job in self._jobs.abandoned):  # as in `_decide`
             self._queue.free(delivery)
 
     def _end_by_fault(self, error: BaseException) -> None:
