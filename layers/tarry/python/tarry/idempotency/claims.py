@@ -409,7 +409,7 @@ class Claims:
             return partial(self._records.complete, claim.key, expires_at)
         return partial(self._records.remove, *own)
 
-    def _log_not_ended(self, claim: MessageClaim, outcome: Outcome, error: Exception | None) -> None:
+    def _log_not_ended(self, claim: MessageClaim, outcome: Outcome, error: Exception) -> None:
         if outcome.kind in DONE:
             text = (
                 f"The message is done, but its idempotency record could not be completed{_because(error)}. If it is "
