@@ -96,6 +96,17 @@ def test_code_that_swallows_an_interruption_is_interrupted_repeatedly(stop: Stop
     assert stop.calls == 3
 
 
+def test_a_signal_that_a_system_call_did_not_see_is_repeated(stop: StopOnce) -> None:
+    """SPEC I7. One that comes just before a call blocks is handled after it, and the call may hang."""
+    interruption = interrupt(0.01, stop)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    signal.sigwait({signal.SIGALRM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    with stop.here():
+        time.sleep(LONG)
+    interruption.cancel()
+
+
 def test_a_callback_can_postpone_the_interruption() -> None:
     calls: list[float] = []
 
@@ -275,6 +286,16 @@ def test_cancelling_stops_the_timer_if_the_signal_was_taken_back_meanwhile() -> 
     interruption = interrupt(LONG)
     signal.signal(signal.SIGALRM, lambda *_: None)
     interruption.renew()
+    interruption.cancel()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_cancelling_stops_the_timer_that_has_rung_for_a_handler_of_user_code() -> None:  # SPEC A6
+    rings: list[int] = []
+    interruption = interrupt(0.01)
+    signal.signal(signal.SIGALRM, lambda number, _: rings.append(number))
+    while not rings:
+        time.sleep(RETRY_SECONDS)
     interruption.cancel()
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 

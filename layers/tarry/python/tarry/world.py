@@ -162,8 +162,9 @@ LONGEST_TIMER_SECONDS = 1e6
 """A longer timer rings early, and is set again: the operating system refuses one beyond its range."""
 CAN_SET_TIMER = hasattr(_signal, "setitimer")
 """False on Windows."""
-OWN_TIMER_SECONDS = 0.01
-"""The tolerance within which a running timer counts as the one set here."""
+REPEAT_SECONDS = 0.101
+"""The interval in which a timer repeats its signal: one that comes just before a system call blocks does not end the
+call. An odd one, by which a timer is known to be set here."""
 
 
 class RealThreads:
@@ -210,13 +211,12 @@ class Alarm:
         self._fire = fire
         self._is_cancelled = False
         handler = self._ring
-        self._set_at = now = monotonic()
+        self._set_at = monotonic()
         self._before = _signal.signal(_signal.SIGALRM, handler)
         self._handler: Callable[[int, FrameType | None], None] | None = handler
-        self._rings_at = now + seconds
         if not SHORTEST_TIMER_SECONDS <= seconds <= LONGEST_TIMER_SECONDS:  # here, since a call of `_set_timer` costs
             seconds = _within_range(seconds)
-        self._left: tuple[float, float] = _signal.setitimer(_signal.ITIMER_REAL, seconds)
+        self._left: tuple[float, float] = _signal.setitimer(_signal.ITIMER_REAL, seconds, REPEAT_SECONDS)
 
     def renew(self) -> None:
         handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
@@ -224,15 +224,15 @@ class Alarm:
             return
         if handler is not self._handler:  # other code has set a handler: `cancel` restores that one
             self._before = _signal.signal(_signal.SIGALRM, self._handler)
-            if not self._is_own(timer[0]):
+            if not _is_own(timer):
                 self._set_at, self._left = monotonic(), timer
-        self._ring_in(RENEWED_SECONDS)
+        _set_timer(RENEWED_SECONDS)
 
     def cancel(self) -> None:
         self._is_cancelled = True
         handler, self._handler = self._handler, None  # breaks a reference cycle
         if _signal.getsignal(_signal.SIGALRM) is not handler:  # other code has set a handler: leave that one
-            if self._is_own(_signal.getitimer(_signal.ITIMER_REAL)[0]):
+            if _is_own(_signal.getitimer(_signal.ITIMER_REAL)):
                 _signal.setitimer(_signal.ITIMER_REAL, 0)
             return
         _signal.setitimer(_signal.ITIMER_REAL, 0)
@@ -246,22 +246,19 @@ class Alarm:
             return
         error_or_delay = self._fire(frame)
         if isinstance(error_or_delay, BaseException):
-            self._ring_in(INTERRUPT_AGAIN_SECONDS)
+            _set_timer(INTERRUPT_AGAIN_SECONDS)
             raise error_or_delay
-        self._ring_in(error_or_delay)
-
-    def _ring_in(self, seconds: float) -> tuple[float, float]:
-        self._rings_at = monotonic() + seconds
-        return _set_timer(seconds)
-
-    def _is_own(self, left: float) -> bool:
-        """Return whether a timer with ``left`` seconds left is the one set here."""
-        return left > 0 and abs(monotonic() + left - self._rings_at) < OWN_TIMER_SECONDS
+        _set_timer(error_or_delay)
 
 
-def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
-    """Start the timer, at once for a time that has passed; return its previous setting."""
-    return _signal.setitimer(_signal.ITIMER_REAL, _within_range(seconds), interval)  # type: ignore[no-any-return]
+def _set_timer(seconds: float, interval: float = REPEAT_SECONDS) -> None:
+    """Start the timer, at once for a time that has passed."""
+    _signal.setitimer(_signal.ITIMER_REAL, _within_range(seconds), interval)
+
+
+def _is_own(timer: tuple[float, float]) -> bool:
+    """Return whether an `Alarm` has set a timer."""
+    return round(timer[1], 4) == REPEAT_SECONDS
 
 
 def _within_range(seconds: float) -> float:
