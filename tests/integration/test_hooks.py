@@ -164,6 +164,22 @@ def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_even
     assert [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"] == ["returned"]
 
 
+@pytest.mark.parametrize("name", ["retry_when", "enrich"])
+@pytest.mark.parametrize("way", ["threads", "batch"])
+def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
+    way: str, name: str, sandbox: Sandbox
+) -> None:  # SPEC I7, C8
+    hangs = Hang()
+    handler = WAYS[way](max_attempts=1, **HOOKS[name](hangs))
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders", batch_size=100, window=1, timeout=4)
+    for _ in range(100):
+        sandbox.send("orders", "bad")
+    hangs.is_on = True
+    assert sandbox.run(for_=10).count(State.DEAD_LETTERED) == 100
+    assert {message.failure is None for message in sandbox.messages("orders-dlq")} == {False}
+
+
 SECRET = "card 4111"
 
 

@@ -28,6 +28,8 @@ ANSWER_SHARE = 0.05
 """The largest share of the invocation's time in which no hook runs."""
 LATE_HOOK_SHARE = 0.1
 """The share of the time left for a hook that is called when the time for hooks is over."""
+HOOKLESS_SHARE = 1 / 4
+"""The part of the time kept for settling that such hooks leave, however many of them hang."""
 CHECK_SECONDS = 0.001
 """The interval of reading the clock between messages: shorter messages run without reading it."""
 
@@ -116,7 +118,8 @@ class Deadline:
         A hook that is called later, as `DeadLetter`'s are, has a share of the time left: settling must go on after it.
         """
         left = self.ends_at - now - min(ANSWER_SECONDS, self._began_with * ANSWER_SHARE)
-        return max((left - self.margin - self.ending - self.owed) * self.hook_share, left * LATE_HOOK_SHARE)
+        kept = self.margin + self.ending + self.owed
+        return max((left - kept) * self.hook_share, (left - kept * HOOKLESS_SHARE) * LATE_HOOK_SHARE)
 
     def settled(self) -> None:
         """Keep no more time for settling: all messages are settled."""
