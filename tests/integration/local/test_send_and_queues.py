@@ -162,6 +162,20 @@ def test_without_a_place_nothing_is_sent_and_the_options_are_named(
     assert len(received(site, "orders")) == 2
 
 
+def test_a_port_says_where(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
+    monkeypatch.delenv("AWS_ENDPOINT_URL_SQS")
+    monkeypatch.delenv("AWS_PROFILE")
+    address = site.url.removeprefix("http://")
+    here = ("--port", address.rpartition(":")[2])
+    assert tarry("send", "orders", "x", *here).exit_code == 0
+    assert tarry("queues", *here).stderr == f"local {address}\n"
+    assert tarry("failed", "--queue", "dead", *here).stderr.splitlines()[0] == f"local {address}"
+    assert tarry("send", "dead", "y", *here).exit_code == 0
+    retried = tarry("failed", "retry", "--all", "--queue", "dead", *here)
+    assert (retried.exit_code, retried.stderr.splitlines()[0]) == (0, f"local {address}")
+    assert {message["Body"] for message in received(site, "orders")} == {"x", "y"}
+
+
 def test_a_delay_above_the_limit_of_sqs_is_kept_by_the_consumer(site: Served) -> None:  # SPEC J4
     assert tarry("send", "orders", "x", "--delay", "3600").exit_code == 0
     [message] = site.on_the_loop(lambda: site.sqs.peek("orders"))
@@ -243,7 +257,7 @@ def test_a_logical_id_of_a_stack_stands_for_its_queue(site: Served, monkeypatch:
     ("arguments", "text"),
     [
         (["ordes", "x"], "; did you mean orders? Existing queues: dead, ledger.fifo, orders"),
-        (["ledger.fifo", "x"], "needs a group_id"),
+        (["ledger.fifo", "x"], "ledger.fifo is a FIFO queue: give a message group id (--group-id ID)"),
         (["orders", "x" * 1_048_577], "1048576"),  # SPEC J2
         (["orders", "x", "--delay", "43201"], "43200"),  # SPEC J4
         (["orders", "x", "--attribute", "tenant"], "--attribute must be NAME=VALUE, got 'tenant'"),
@@ -253,7 +267,7 @@ def test_a_logical_id_of_a_stack_stands_for_its_queue(site: Served, monkeypatch:
         (["orders", "@/bin/sh"], "/bin/sh is not text: byte "),
         (["orders", "-", "--count", "2"], "--count cannot be combined with -"),
         (["orders", "-", "--dedup", "a"], "--dedup cannot be combined with -"),
-        (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give the message group of the lines (--group-id ID)"),
+        (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give a message group id (--group-id ID)"),
         (["nowhere", "-"], "queue 'nowhere' does not exist at "),
         (["orders", "x", "--count", "0"], "--count"),
         (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is not an endpoint URL"),

@@ -26,7 +26,7 @@ def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[
 def test_without_its_extra_the_command_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local")
     assert (result.returncode, result.stdout) == (2, "")
-    install = install_command("local,local-aws")
+    install = install_command("cli")
     assert result.stderr == f"tarry: the command needs {library}; install it with: {install}\n"
 
 
@@ -48,7 +48,7 @@ from tarry.cli import main; main()
 def test_without_its_libraries_tarry_local_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local", "--event", "event.json")
     assert (result.returncode, result.stdout) == (2, "")
-    install = install_command("local,local-aws")
+    install = install_command("local")
     assert result.stderr == f"tarry: tarry local needs {library}; install it with: {install}\n"
 
 
@@ -59,7 +59,7 @@ def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monk
     assert (result.returncode, result.stdout) == (2, "")
     last = result.stderr.splitlines(keepends=True)[-1]
     assert last.startswith("tarry: tarry local needs moto for OrdersTable, OrdersIdempotencyTable, ")
-    assert last.endswith(f"; install it with: {install_command('local,local-aws')}\n")
+    assert last.endswith(f"; install it with: {install_command('local-aws')}\n")
 
 
 def commands(group: Any = None, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:

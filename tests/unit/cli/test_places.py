@@ -51,6 +51,11 @@ def test_without_a_place_it_is_the_tarry_local_that_runs_the_template(folder: Pa
     assert place(local=True) == ("http://127.0.0.1:4576", True)
 
 
+def test_a_port_is_that_of_a_tarry_local(folder: Path) -> None:  # SPEC M3
+    with announced(LOCAL, folder / "template.yaml"):
+        assert place(port=5002) == place(port=5002, local=True) == ("http://127.0.0.1:5002", True)
+
+
 @pytest.mark.parametrize("url", [LOCAL, VPC])
 def test_an_endpoint_of_the_option_the_environment_or_the_profile_says_where(
     url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,7 +81,9 @@ def test_the_url_of_a_queue_says_where(folder: Path) -> None:  # SPEC M3
     ("options", "text"),
     [
         ({"local": True, "aws": True}, "--local and --aws cannot be combined"),
-        ({"local": True, "stack": "shop"}, "tarry local has no stacks"),
+        ({"local": True, "stack": "shop"}, "tarry local has no stacks: give --aws instead of --local"),
+        ({"port": 5002, "stack": "shop"}, "tarry local has no stacks: give --aws instead of --port"),
+        ({"port": 5002, "aws": True}, "--port and --aws cannot be combined"),
         ({"aws": True, "queue": f"{LOCAL}/1/orders"}, "is local, but requests go to AWS"),
         ({"endpoint_url": "localhost:4576"}, "'localhost:4576' is not an endpoint URL"),
     ],

@@ -19,7 +19,7 @@ def main() -> None:
             raise
         from tarry.tooling.installation import install_command
 
-        command = install_command("local,local-aws")
+        command = install_command("cli")
         sys.stderr.write(f"tarry: the command needs {library}; install it with: {command}\n")
         sys.exit(2)
     except KeyboardInterrupt:  # from here on, the commands handle it

@@ -179,7 +179,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     if function == [ENV]:
         _print_env(port)
         return
-    with libraries("tarry local", "local,local-aws"):
+    with libraries("tarry local", "local"):
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
 
         from tarry.lint import findings_at_start
@@ -193,7 +193,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
     if with_console:
-        with libraries("tarry local --console", "console,local-aws"):
+        with libraries("tarry local --console", "console"):
             import jinja2  # noqa: F401
 
     _check_together(

@@ -11,7 +11,8 @@ import typer
 from tarry.outcome import State
 from tarry.sqs.client import MAX_PARALLEL
 
-LOCAL_URL = "http://127.0.0.1:4576"
+LOCAL_HOST = "127.0.0.1"
+LOCAL_URL = f"http://{LOCAL_HOST}:4576"
 """The SQS of `tarry local`."""
 
 Template = Annotated[
@@ -47,6 +48,10 @@ Env = Annotated[
 Local = Annotated[
     bool,
     typer.Option("--local", help=f"Use the tarry local that runs the template here, or else the one at {LOCAL_URL}."),
+]
+LocalPort = Annotated[
+    int | None,
+    typer.Option("--port", metavar="N", min=1, max=65535, help="Use the tarry local on this port.", show_default=False),
 ]
 Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
 Stack = Annotated[

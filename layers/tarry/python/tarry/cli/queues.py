@@ -13,7 +13,7 @@ from rich.text import Text
 from tarry.cli.connection import queue_at, queues_of_stack, sqs_at
 from tarry.cli.errors import note
 from tarry.cli.failed.targets import TargetOptions
-from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, Stack
+from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import existing_queues, queue_name
 
@@ -29,7 +29,7 @@ tarry queues --stack shop-dev"""
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
-def queues(
+def queues(  # noqa: PLR0917 the options of the command
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -39,6 +39,7 @@ def queues(
         ),
     ] = None,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     stack: Stack = None,
     endpoint_url: EndpointUrl = None,
@@ -56,7 +57,7 @@ def queues(
     Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     url = next((each for each in names or [] if "://" in each), None)
-    where = TargetOptions(url, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws)
+    where = TargetOptions(url, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws, port=port)
     with sqs_at("tarry queues", where) as sqs:
         from tarry.local.aws.queues import queue_depths
 

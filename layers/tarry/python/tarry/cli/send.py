@@ -9,7 +9,7 @@ import typer
 from tarry.cli.connection import place, queue_at, sqs_at
 from tarry.cli.errors import note, refuse, renamed
 from tarry.cli.failed.targets import TargetOptions
-from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, Stack, pairs
+from tarry.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, pairs
 
 EXAMPLE = """\
 tarry send orders '{"id": 1}' --local --delay 60
@@ -52,6 +52,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     stack: Stack = None,
     endpoint_url: EndpointUrl = None,
@@ -69,7 +70,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     """
     attributes = pairs(attribute or [], "--attribute")
     group_id = group_id or renamed("--group", "--group-id", group)
-    where = TargetOptions(queue, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws)
+    where = TargetOptions(queue, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws, port=port)
     if body == STDIN:
         if count > 1 or dedup is not None:
             option = "--count" if count > 1 else "--dedup"

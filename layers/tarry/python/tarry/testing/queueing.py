@@ -74,7 +74,7 @@ class Queues:
         sources = self._sqs.call("ListDeadLetterSourceQueues", {"QueueUrl": self._sqs.url(name)})["queueUrls"]
         if to is None and len(sources) != 1:
             found = ", ".join(queue_name(url) for url in sources) or "none"
-            raise ValueError(f"say where to (to=...): the queues whose dead-letter queue {name!r} is are {found}")
+            raise ValueError(f"say where to (to=...): the source queues of {name!r} are {found}")
         target = queue_name(sources[0]) if to is None else self.named(to)
         arns = {"SourceArn": self._sqs.arn(name), "DestinationArn": self._sqs.arn(target)}
         self._sqs.call("StartMessageMoveTask", arns)

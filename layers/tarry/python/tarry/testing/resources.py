@@ -53,8 +53,8 @@ def moto_in_process(region: str, sqs: Callable[[], Any], call: Call, now: Callab
     try:
         from moto import mock_aws
     except ModuleNotFoundError as error:
-        extras = "testing,local-aws"
-        raise TemplateError(f"resources=True needs {error.name}; install it with: {install_command(extras)}") from error
+        extra = "local-aws"
+        raise TemplateError(f"resources=True needs {error.name}; install it with: {install_command(extra)}") from error
     kept = {name: value for name, value in os.environ.items() if name not in {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}}
     kept |= {"AWS_DEFAULT_REGION": region, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
     with environment(kept, replace=True), mock_aws(), relayed(call, _log.warning, now), simulated_clients(sqs):

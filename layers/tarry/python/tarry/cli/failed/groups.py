@@ -21,6 +21,7 @@ from tarry.cli.options import (
     EndpointUrl,
     Keepalive,
     Local,
+    LocalPort,
     Parameters,
     Profile,
     QueueName,
@@ -56,6 +57,7 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
     ] = SAMPLE,
     as_json: AsJson = False,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
@@ -75,7 +77,7 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
             refuse(f"options go after the command: tarry failed {context.invoked_subcommand} [OPTIONS]")
         return
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
     )
     with session(options) as run:
         _summarize(run, keepalive, sample, as_json=as_json)

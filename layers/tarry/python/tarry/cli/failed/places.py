@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tarry.cli.options import LOCAL_URL
+from tarry.cli.options import LOCAL_HOST, LOCAL_URL
 from tarry.tooling.errors import UsageError
 from tarry.tooling.places import is_aws, place_text
 from tarry.tooling.queues import endpoint_host
@@ -45,8 +45,9 @@ def requests_go_to(where: TargetOptions) -> str:
 def at_place(where: TargetOptions, queues: Sequence[str] = ()) -> TargetOptions:
     """Return the options with the endpoint of the place that they say.
 
-    ``--local``, ``--aws``, ``--endpoint-url``, ``--stack``, a configured endpoint and the URL of a queue say where.
-    Otherwise it is the `tarry local` that runs the template, if there is one and no region or profile is given, or AWS.
+    ``--local``, ``--port``, ``--aws``, ``--endpoint-url``, ``--stack``, a configured endpoint and the URL of a queue
+    say where. Otherwise it is the `tarry local` that runs the template, if there is one and no region or profile is
+    given, or AWS.
 
     Args:
         where: The options.
@@ -55,15 +56,19 @@ def at_place(where: TargetOptions, queues: Sequence[str] = ()) -> TargetOptions:
     Raises:
         UsageError: the options contradict each other.
     """
-    named = {"--local": where.local, "--aws": where.aws, "--endpoint-url": where.endpoint_url}
+    is_local = where.local or where.port is not None
+    named = {"--port" if where.port else "--local": is_local, "--aws": where.aws, "--endpoint-url": where.endpoint_url}
     if len(given := [name for name, value in named.items() if value]) > 1:
         raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
-    if where.local and where.stack:
-        raise UsageError(f"tarry local has no stacks: give --aws instead of --local for the stack {where.stack} on AWS")
+    if is_local and where.stack:
+        other = f"give --aws instead of {given[0]} for the stack {where.stack} on AWS"
+        raise UsageError(f"tarry local has no stacks: {other}")
     urls = [each for each in (*queues, where.queue or "") if "://" in each]
     says_where = bool(given or where.stack) or _is_configured(where)
     is_placed = says_where or bool(urls)
-    if where.local:
+    if where.port is not None:
+        where = replace(where, endpoint_url=f"http://{LOCAL_HOST}:{where.port}")
+    elif where.local:
         where = replace(where, endpoint_url=_of_tarry_local(where) or LOCAL_URL)
     elif urls and not says_where and not is_aws(urls[0]):
         where = replace(where, endpoint_url="/".join(urls[0].split("/")[:3]))

@@ -30,6 +30,7 @@ from tarry.cli.options import (
     Ids,
     Keepalive,
     Local,
+    LocalPort,
     NoArchive,
     Parameters,
     Profile,
@@ -66,6 +67,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     force: Force = False,
     as_json: AsJson = False,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
@@ -94,7 +96,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
             raise UsageError("no dead letters selected: give ids, --where, --group or --all")
         check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
     )
     with session(options, action="Permanently delete", force=force) as run:
         run.begin_audit(audit, "failed remove", **selection_fields(selection))

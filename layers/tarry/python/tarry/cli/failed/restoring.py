@@ -10,7 +10,7 @@ from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
 from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
-from tarry.cli.options import AsJson, Audit, Aws, EndpointUrl, Force, Local, Profile, Region
+from tarry.cli.options import AsJson, Audit, Aws, EndpointUrl, Force, Local, LocalPort, Profile, Region
 from tarry.failed.wording import count_of
 from tarry.tooling.errors import UsageError
 
@@ -29,6 +29,7 @@ def restore(  # noqa: PLR0913, PLR0917 the options of the command
     as_json: AsJson = False,
     force: Force = False,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
@@ -51,7 +52,9 @@ def restore(  # noqa: PLR0913, PLR0917 the options of the command
                 pass
         except OSError as error:
             raise UsageError(f"the archive {file} cannot be read: {error.strerror}") from error
-    where = TargetOptions(queue=queue, endpoint_url=endpoint_url, region=region, profile=profile, local=local, aws=aws)
+    where = TargetOptions(
+        queue, endpoint_url=endpoint_url, region=region, profile=profile, local=local, aws=aws, port=port
+    )
     with session(where, action="Restore", force=force) as run:
         run.begin_audit(audit, "failed restore", archive=str(file.resolve()))
         report = run.report("restored", "failed", "skipped", as_json=as_json, shows_all=False)

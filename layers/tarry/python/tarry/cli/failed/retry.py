@@ -37,6 +37,7 @@ from tarry.cli.options import (
     Ids,
     Keepalive,
     Local,
+    LocalPort,
     MaxReturn,
     Parameters,
     Profile,
@@ -99,6 +100,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     force: Force = False,
     as_json: AsJson = False,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
@@ -134,7 +136,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         )
         asks = _asks(selection, force=force or dry_run)
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
     )
     action = None if dry_run else "Retry"
     with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:

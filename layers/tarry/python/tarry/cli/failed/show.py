@@ -27,6 +27,7 @@ from tarry.cli.options import (
     Ids,
     Keepalive,
     Local,
+    LocalPort,
     Parameters,
     Profile,
     QueueName,
@@ -85,6 +86,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
     ] = None,
     local: Local = False,
+    port: LocalPort = None,
     aws: Aws = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
@@ -101,7 +103,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
     """
     options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
     )
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), group=group, since=since, until=until)

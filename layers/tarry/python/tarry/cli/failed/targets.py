@@ -39,6 +39,8 @@ class TargetOptions:
     profile: str | None = None
     local: bool = False
     aws: bool = False
+    port: int | None = None
+    """The port of the `tarry local` to use."""
     is_placed: bool = False
     """Whether the user said where to act. Set by `at_place`."""
 

@@ -55,7 +55,7 @@ def send(
     deduplication_id: str | None = None,
 ) -> list[str]:
     """Send a message ``count`` times; return the ids. Checks and raises like `tarry.Queue`."""
-    target = Queue(queue, sqs=client)
+    target = _target(client, queue, group_id)
     entry = target.entry(body, delay, attributes, group_id, deduplication_id)
     if count > 1:
         return target.send_batch(entry for _ in range(count))
@@ -85,9 +85,7 @@ def send_lines(
     ``on_read`` is called with the number of messages that were read so far. Checks and raises like
     `tarry.Queue.send_batch`, except that it returns the messages that could not be sent.
     """
-    target = Queue(queue, sqs=client)
-    if target.is_fifo and not group_id:
-        raise UsageError(f"{queue} is a FIFO queue: give the message group of the lines (--group-id ID)")
+    target = _target(client, queue, group_id)
     failed: dict[int, Exception] = {}
     numbers: list[int] = []
 
@@ -107,3 +105,11 @@ def send_lines(
         failed |= {numbers[unsent.index]: unsent.reason for unsent in error.failed}
     ids = {number: message_id for number, message_id in zip(numbers, sent, strict=True) if message_id is not None}
     return SentLines(ids, dict(sorted(failed.items())))
+
+
+def _target(client: Any, queue: str, group_id: str | None) -> Queue:
+    """Return the queue to send to. Raises `UsageError` for a FIFO queue without a message group id."""
+    target = Queue(queue, sqs=client)
+    if target.is_fifo and not group_id:
+        raise UsageError(f"{queue} is a FIFO queue: give a message group id (--group-id ID)")
+    return target
