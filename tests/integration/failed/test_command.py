@@ -708,4 +708,4 @@ def test_an_endpoint_that_does_not_answer_is_reported(monkeypatch: pytest.Monkey
     monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("tarry: AWS cannot be reached")
+    assert result.stderr.startswith("tarry: no SQS answers at http://127.0.0.1:9/ (Could not connect")

@@ -171,7 +171,7 @@ def test_a_port_says_where(site: Served, monkeypatch: pytest.MonkeyPatch) -> Non
     assert tarry("queues", *here).stderr == f"local {address}\n"
     assert tarry("failed", "--queue", "dead", *here).stderr.splitlines()[0] == f"local {address}"
     assert tarry("send", "dead", "y", *here).exit_code == 0
-    retried = tarry("failed", "retry", "--all", "--queue", "dead", *here)
+    retried = tarry("failed", "retry", "--all", "--queue", "dead", "--to", "orders", *here)
     assert (retried.exit_code, retried.stderr.splitlines()[0]) == (0, f"local {address}")
     assert {message["Body"] for message in received(site, "orders")} == {"x", "y"}
 

@@ -51,7 +51,7 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
     An error within the context becomes one line on stderr, with exit code 2 for wrong input, 1 for an error of SQS.
     """
     with libraries(command, "local"):
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ReadTimeoutError
         from botocore.exceptions import ConnectionError as NotConnected
 
         from tarry.cli.failed.targets import AwsAccess
@@ -68,7 +68,7 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
         # Tried once: a send that is repeated after a lost answer would be two messages.
         client = AwsAccess(where).client("sqs", tries=1) if is_aws(url) else sqs_client(url)
         yield SqsConnection(client, where)
-    except NotConnected as error:
+    except (NotConnected, ConnectionClosedError, ReadTimeoutError) as error:
         refuse(
             f"no SQS answers at {place(client)}: start tarry local, or say where (--aws, --endpoint-url URL) ({error})",
             1,

@@ -8,7 +8,7 @@ from tarry import failed
 from tarry.sqs.refusals import error_code
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
-from tarry.tooling.logical_ids import stack_queues
+from tarry.tooling.logical_ids import stack_queues, stack_resources
 from tarry.world import current
 
 if TYPE_CHECKING:
@@ -78,13 +78,7 @@ def find(account: AwsAccess, function: str | None, queue: str | None, stack: str
 
 def _of_stack(account: AwsAccess, stack: str, kind: str) -> dict[str, str]:
     """Return the physical ids of the Lambda resources of a kind, by logical id."""
-    pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-    return {
-        each["LogicalResourceId"]: each["PhysicalResourceId"]
-        for page in pages
-        for each in page["StackResourceSummaries"]
-        if each["ResourceType"] == f"AWS::Lambda::{kind}" and each.get("PhysicalResourceId")
-    }
+    return stack_resources(account.client("cloudformation"), stack, f"AWS::Lambda::{kind}")
 
 
 def _listed(account: AwsAccess, client: Any, name: str, **of: str) -> list[dict[str, Any]]:

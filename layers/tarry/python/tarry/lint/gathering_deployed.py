@@ -23,6 +23,7 @@ from tarry.template import Template, TemplateFunction, TemplateQueue
 from tarry.template.model import DEFAULT_MAX_RECEIVE_COUNT, DEFAULT_VISIBILITY_SECONDS, TemplateAlarm
 from tarry.template.permissions import Permissions
 from tarry.template.policies import statements_of
+from tarry.tooling.logical_ids import resources_of
 from tarry.tooling.queues import queue_name, redrive_of
 
 
@@ -53,11 +54,8 @@ class DeployedGatherer:
 
     def add_stack(self, stack: str) -> None:
         """Read the queues and functions of a stack, and the mappings of these functions."""
-        pages = self._clients.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-        resources = [each for page in pages for each in page["StackResourceSummaries"]]
-        named = [each for each in resources if each.get("PhysicalResourceId")]
         by_type: dict[str, list[str]] = {}
-        for each in named:
+        for each in resources_of(self._clients.client("cloudformation"), stack):
             name = each["PhysicalResourceId"]
             name = queue_name(name) if each["ResourceType"] == "AWS::SQS::Queue" else name
             self._ids[name] = each["LogicalResourceId"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarry.tooling.errors import UsageError
+from tarry.tooling.logical_ids import resources_of
 from tarry.tooling.text import coarse
 
 if TYPE_CHECKING:
@@ -47,14 +48,11 @@ def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[Func
 
 
 def _functions(cloudformation: Any, stack: str) -> Iterator[str]:
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
-    for page in pages:
-        for each in page["StackResourceSummaries"]:
-            name = each.get("PhysicalResourceId")
-            if name and each["ResourceType"] == "AWS::Lambda::Function":
-                yield name
-            elif name and each["ResourceType"] == "AWS::CloudFormation::Stack":
-                yield from _functions(cloudformation, name)
+    for each in resources_of(cloudformation, stack):
+        if each["ResourceType"] == "AWS::Lambda::Function":
+            yield each["PhysicalResourceId"]
+        elif each["ResourceType"] == "AWS::CloudFormation::Stack":
+            yield from _functions(cloudformation, each["PhysicalResourceId"])
 
 
 def _log_of(aws_lambda: Any, function: str) -> FunctionLog:

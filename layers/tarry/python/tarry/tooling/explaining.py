@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tarry.errors import TarryError
 from tarry.tooling.errors import UsageError
 from tarry.tooling.installation import install_command
+from tarry.tooling.places import is_aws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,14 @@ def _aws_error_text(error: Exception, local_hint: Callable[[], str]) -> str:
     if "AccessDenied" in code or code in ("AuthorizationError", "UnauthorizedOperation"):
         return f"AWS denies access: {error}; the credentials need this permission"
     if name in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
-        return f"AWS cannot be reached: {error}; check the endpoint and the region"
+        return _unreachable(error)
     if code == "ValidationError" and "does not exist" in str(error):
         return f"the stack does not exist: {error}"
     return str(error)
+
+
+def _unreachable(error: Exception) -> str:
+    url = getattr(error, "kwargs", {}).get("endpoint_url", "")
+    if url and not is_aws(url):
+        return f"no SQS answers at {url} ({error}): start tarry local there, or say where (--local, --aws)"
+    return f"AWS cannot be reached: {error}; check the endpoint and the region"

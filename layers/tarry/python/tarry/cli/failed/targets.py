@@ -91,13 +91,16 @@ class AwsAccess:
         """Make a boto3 client with longer timeouts and more tries than in a function."""
         from botocore.config import Config
 
-        return self._session.client(
+        from tarry.tooling.answers import checking_answers
+
+        client = self._session.client(
             service,  # type: ignore[call-overload]
             region_name=self.region,
             endpoint_url=self._endpoint_url if service == "sqs" or not self.is_aws else None,  # at AWS: a VPC endpoint
             config=self._config if tries is None else self._config.merge(Config(retries={"total_max_attempts": tries})),
             **self._credentials,
         )
+        return checking_answers(client)
 
     def identity(self) -> str:
         """Return the ARN of the credentials in one short request to STS. Raises the errors of boto3."""

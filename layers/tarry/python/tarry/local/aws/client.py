@@ -13,6 +13,7 @@ from botocore.config import Config
 
 from tarry.local.aws.isolation import HOST
 from tarry.local.instances import Instance
+from tarry.tooling.answers import checking_answers
 from tarry.tooling.places import is_aws
 from tarry.tooling.queues import endpoint_host
 
@@ -47,7 +48,7 @@ def endpoint_of(
 
 def sqs_client(url: str | None) -> Any:
     """Make a boto3 client of SQS for an endpoint, without retries."""
-    return client_at(url, "sqs")
+    return checking_answers(client_at(url, "sqs"))
 
 
 def client_at(url: str | None, service: str) -> Any:

@@ -1,0 +1,38 @@
+"""Answers that no SQS gives: of a proxy, a web server, or another program at the address that was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import HTTPClientError
+
+
+class NotSqs(HTTPClientError):
+    """The program at the endpoint URL does not answer as SQS does. As a proxy, it may have passed the request on."""
+
+    fmt = "no SQS answers at {endpoint_url}, but {what}; check the address"
+
+
+def checking_answers(client: Any) -> Any:
+    """Return a client of SQS whose requests raise `NotSqs` for an answer that boto3 would take for an empty one."""
+
+    def check(response_dict: dict[str, Any], operation_model: Any, **_: Any) -> None:
+        if what := _foreign(response_dict, has_result=bool(operation_model.output_shape)):
+            raise NotSqs(endpoint_url=client.meta.endpoint_url, what=what)
+
+    client.meta.events.register("before-parse.sqs", check)
+    return client
+
+
+def _foreign(response: dict[str, Any], *, has_result: bool) -> str | None:
+    """Return what answers instead of SQS; None for SQS, and for an error of a server, which boto3 retries."""
+    status, headers = response["status_code"], response["headers"]
+    if 300 <= status < 400:
+        return f"a server that redirects to {headers.get('location', 'another address')} (HTTP status {status})"
+    if status >= 500:
+        return None
+    if "html" in headers.get("content-type", ""):
+        return f"a web server with HTML (HTTP status {status})"
+    if status < 300 and has_result and not response["body"]:
+        return f"a server with an empty answer (HTTP status {status})"
+    return None
