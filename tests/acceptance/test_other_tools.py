@@ -105,7 +105,7 @@ def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tm
 
 def assert_checked_with_its_lines_and_code(path: Path) -> None:
     """`tarry check` has no findings in the output of CDK; it has one for each mistake, at its line."""
-    assert CliRunner().invoke(app, ["check", str(path.parent)]).stdout == f"{path}: no findings.\n"
+    assert CliRunner().invoke(app, ["check", str(path.parent)]).stdout.startswith(f"{path}: no findings in ")
     mistakes = [  # what is right, what is wrong, the rule, its line if it is not what is wrong
         ('"VisibilityTimeout": 181', '"VisibilityTimeout": 20', "E9011", None),
         ('"maxReceiveCount": 15', '"maxReceiveCount": 3', "W9004", None),  # the code makes 5 attempts

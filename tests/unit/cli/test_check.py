@@ -41,6 +41,7 @@ FUNCTION = """
           Type: SQS
           Properties: {Queue: !GetAtt Queue.Arn}
 """
+NO_FINDINGS = "template.yaml: no findings in 2 queues and 1 function with a queue."
 TEMPLATE = f"Transform: AWS::Serverless-2016-10-31\nResources:{FUNCTION}{QUEUES}"
 TIME = "Parameters: {Time: {Type: Number, Default: 60}}"
 HANDLER = "from tarry import Message, consumer\n@consumer(max_attempts=5)\ndef handler(message: Message) -> None: ...\n"
@@ -65,7 +66,7 @@ def test_the_template_of_this_repository_and_that_of_tarry_init_have_no_findings
     assert check(str(ROOT / "template.yaml")).exit_code == 0
     assert CliRunner().invoke(app, ["init", "project"]).exit_code == 0
     result = check("project/template.yaml")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "project/template.yaml: no findings.\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"project/{NO_FINDINGS}\n", "")
 
 
 def test_a_finding_has_its_place_its_reason_and_what_to_write() -> None:
@@ -121,7 +122,10 @@ def test_fix_shows_its_changes_asks_and_changes_only_those_lines() -> None:
     assert "Not asked, because stdin is not a terminal" in asked.stderr
     assert (asked.exit_code, Path("template.yaml").read_text()) == (1, TEMPLATE)
     result = check("--fix", "--force")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "template.yaml: no findings.")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "template.yaml: no findings in 2 queues and 1 function with a queue.",
+    )
     assert Path("template.yaml").read_text() == TEMPLATE.replace("Timeout: 20", "Timeout: 60").replace(
         "{Queue: !GetAtt", '{FunctionResponseTypes: ["ReportBatchItemFailures"], Queue: !GetAtt'
     )
@@ -170,7 +174,10 @@ def test_fix_makes_no_finding_of_its_own(visibility: int | str) -> None:
         assert "no finding has a safe answer" in result.stderr
         assert [each.split()[1] for each in result.stdout.splitlines() if "BatchSize" in each] == ["E9025"]
         return
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "template.yaml: no findings.")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "template.yaml: no findings in 2 queues and 1 function with a queue.",
+    )
     assert f"VisibilityTimeout: {max(visibility, 61)} #" in after
     assert "MaximumBatchingWindowInSeconds: 1" in after
 

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -142,7 +143,7 @@ def _reports(paths: Sequence[Path], parameters: dict[str, str], config_env: str 
     Raises:
         TemplateError: none can be read.
     """
-    from tarry.lint.checking import CheckReport, check_template
+    from tarry.lint.checking import check_template
     from tarry.template import TemplateError
     from tarry.template.samconfig import read_samconfig
 
@@ -159,7 +160,7 @@ def _reports(paths: Sequence[Path], parameters: dict[str, str], config_env: str 
     if failed:
         first = next(iter(found))
         texts = tuple(str(each) for each in failed)
-        found[first] = CheckReport(found[first].findings, (*found[first].skipped, *texts))
+        found[first] = replace(found[first], skipped=(*found[first].skipped, *texts))
     return found
 
 
@@ -167,7 +168,8 @@ def _joined(reports: Sequence[CheckReport]) -> CheckReport:
     from tarry.lint.checking import CheckReport
 
     findings = tuple(each for report in reports for each in report.findings)
-    return CheckReport(findings, tuple(each for report in reports for each in report.skipped))
+    skipped = tuple(each for report in reports for each in report.skipped)
+    return CheckReport(findings, skipped, sum(each.queues for each in reports), sum(each.consumers for each in reports))
 
 
 # fixing
@@ -238,7 +240,7 @@ def _print(report: CheckReport, format: Format, checked: str, command: str = "")
     if format is Format.text:
         for each in report.skipped:
             note(f"Skipped: {each}")
-        _print_text(report.findings, checked, command)
+        _print_text(report, checked, command)
         return
     from tarry.lint import formats
 
@@ -247,17 +249,23 @@ def _print(report: CheckReport, format: Format, checked: str, command: str = "")
         typer.echo(found)
 
 
-def _print_text(findings: Sequence[Finding], checked: str, command: str) -> None:
+def _print_text(report: CheckReport, checked: str, command: str) -> None:
+    findings = report.findings
     columns = max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else None
     for each in findings:
         typer.echo(printable(_text_of(each, columns), keep="\n"))
     errors = sum(each.is_error for each in findings)
     warnings = len(findings) - errors
-    parts = [f"{number} {name}{'s'[: number != 1]}" for number, name in ((errors, "error"), (warnings, "warning"))]
+    parts = [_count(errors, "error"), _count(warnings, "warning")]
     counted = " and ".join(part for part in parts if not part.startswith("0 "))
+    scope = f"{_count(report.queues, 'queue')} and {_count(report.consumers, 'function')} with a queue"
     fixable = _number_fixable(findings)
     more = f" To fix {fixable}: {command}" if fixable else ""
-    typer.echo(printable(f"{checked}: {counted or 'no findings'}.{more}"))
+    typer.echo(printable(f"{checked}: {counted or f'no findings in {scope}'}.{more}"))
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'s'[: number != 1]}"
 
 
 def _text_of(finding: Finding, columns: int | None) -> str:

@@ -31,6 +31,10 @@ class CheckReport:
 
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
+    queues: int = 0
+    """The number of queues that were checked."""
+    consumers: int = 0
+    """The number of functions with a queue that were checked."""
 
 
 def check_template(
@@ -49,9 +53,11 @@ def check_template(
     template = read_template(path, parameters, configured=configured, tolerant=True)
     places = Places(path)
     gatherer = Gatherer(template, places)
-    findings = [*gatherer.code.at_any_python(), *findings_of(gatherer.facts())]
+    facts = gatherer.facts()
+    findings = [*gatherer.code.at_any_python(), *findings_of(facts)]
     skipped = [*template.left_out, *(_macro(each) for each in template.checked.macros), *gatherer.unread()]
-    return CheckReport(tuple(sorted(_placed(findings, path, places), key=_order)), tuple(skipped))
+    found = sorted(_placed(findings, path, places), key=_order)
+    return CheckReport(tuple(found), tuple(skipped), len(facts.queues), facts.consumers)
 
 
 def findings_of(facts: Facts) -> Iterator[Finding]:

@@ -42,10 +42,11 @@ def check_deployed(
     if not gatherer.mappings:
         checked = f"stack {stack}" if stack else f"queue {queue}"
         raise UsageError(f"{checked} has no queue that a function consumes")
-    findings = [*findings_of(gatherer.facts()), *_findings_of_code(gatherer)]
+    facts = gatherer.facts()
+    findings = [*findings_of(facts), *_findings_of_code(gatherer)]
     unique = {(each.rule, each.text): each for each in findings}
     order = sorted(unique.values(), key=lambda each: (each.at or At("")).resource)
-    return CheckReport(tuple(order), gatherer.unread())
+    return CheckReport(tuple(order), gatherer.unread(), len(facts.queues), facts.consumers)
 
 
 def _code_of(template: Path | None) -> Gatherer | None:

@@ -127,6 +127,11 @@ class Facts:
         """Return the name of a queue in texts."""
         return self.queues[queue].title if queue in self.queues else queue
 
+    @property
+    def consumers(self) -> int:
+        """The number of functions with a queue."""
+        return len({each.function.name for each in self.mappings if each.function is not None})
+
     def consumers_of(self, queue: str) -> tuple[CheckedMapping, ...]:
         """Return the mappings from a queue."""
         return tuple(each for each in self.mappings if each.queue == queue)
