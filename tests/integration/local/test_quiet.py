@@ -64,6 +64,20 @@ def test_the_error_of_a_batch_is_a_line_for_each_message(shop: Project, options:
     assert "never shown" not in result.stderr
 
 
+@pytest.mark.parametrize("options", [["--skip-time"], []])
+def test_the_error_of_a_message_that_fails_alone_is_shown(shop: Project, options: list[str]) -> None:
+    shop.edit("plain/app.py", "raise LookupError", "if '1' in record.body: raise LookupError")
+    shop.edit("template.yaml", "Jobs.Arn}", "Jobs.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}")
+    result = shop.run("--expect", "committed=1,dead_lettered=1", *options)
+    assert result.exit_code == 0, result.output
+    error = f"LookupError: no order in {json.dumps({'number': 1})} [app.py:11]"
+    assert f"  ({error})" in result.stdout
+    warning, line, *_ = (each for each in result.stderr.splitlines() if "1 message failed" in each or error in each)
+    assert warning.endswith("WARNING 1 message failed")
+    assert line.endswith(f"  {error}")
+    assert "record_error" not in result.output
+
+
 def test_a_function_does_not_get_the_log_level_that_another_has_set(shop: Project) -> None:
     other = TEMPLATE.partition("  Worker:")[2].replace("plain", "other").replace("LoggingConfig:", "Description: x #")
     loud = other.replace("Jobs", "Cries")

@@ -68,7 +68,7 @@ def invoke(  # noqa: PLR0917 the options of the command
         from tarry.local.plan import function_named
         from tarry.local.project import note_builds, read_project, template_path, with_placeholders
         from tarry.local.show.log import LogReader
-        from tarry.simulator.batch_errors import batch_error
+        from tarry.simulator.batch_errors import batch_error, partial_text
 
     log = LogReader(verbose=True, whole_batches=False)
     refused = False
@@ -104,6 +104,8 @@ def invoke(  # noqa: PLR0917 the options of the command
                 raise UsageError(f"{called.logical_id} is a consumer of SQS messages, but the event is {why}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    if answer.kind == "returned" and answer.errors:
+        note(partial_text(answer.errors))
     typer.echo(_shown(answer.value))
     if answer.kind != "returned":
         batch = batch_error(answer.value, ())

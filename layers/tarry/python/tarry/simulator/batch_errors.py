@@ -1,7 +1,7 @@
 """The error with which Powertools fails a whole batch, taken apart into the errors of its messages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ WITHOUT_TRACEBACK = re.compile(r"[\w.]*CircuitBreakerError: ")
 FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 CONCURRENT = "in _async_process_record"
 """In the tracebacks of a processor that runs messages concurrently, whose errors are in the order of their ends."""
+MOST_SHOWN = 10_000
 MODULES = re.compile(r"^(?:\w+\.)+(?=\w+(?:: |$))")
 
 
@@ -71,6 +72,29 @@ def batch_error(error: Any, ids: Sequence[str]) -> MessageErrors | None:
     errors = [_line(child) for child in children]
     is_certain = len(errors) == len(ids) and (CONCURRENT not in text or len(set(errors)) == 1)
     return MessageErrors(errors, tuple(ids) if is_certain else ())
+
+
+def partial_text(errors: Mapping[str, str]) -> str:
+    """Return a heading and a line for each message that failed alone."""
+    heading = f"{len(errors)} message{'s'[: len(errors) != 1]} failed"
+    return "\n".join([heading, *(f"  {message_id:.8}  {error}" for message_id, error in errors.items())])
+
+
+class FirstErrors:
+    """The errors of messages that failed alone: those of a message are shown once."""
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, str], None] = {}
+
+    def text(self, answer: Mapping[str, Any]) -> str:
+        """Return the text about the new errors of an answer (the fields of ``answered``); empty if it has none."""
+        if answer.get("kind") != "returned":
+            return ""
+        new = {key: text for key, text in answer.get("errors", {}).items() if (key, text) not in self._shown}
+        self._shown.update(dict.fromkeys(new.items()))
+        while len(self._shown) > MOST_SHOWN:
+            del self._shown[next(iter(self._shown))]
+        return partial_text(new) if new else ""
 
 
 def _children(text: str) -> list[list[str]]:

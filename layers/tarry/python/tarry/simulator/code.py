@@ -13,12 +13,14 @@ from typing import Any
 
 from tarry.errors import ConfigurationError
 from tarry.simulator.batch_errors import batch_error
+from tarry.simulator.functions import current_call
 from tarry.simulator.invocations import message_ids
+from tarry.simulator.record_errors import watch
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
 from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.queues import region_of
-from tarry.tooling.text import printable
+from tarry.tooling.text import one_line, printable
 
 
 class CodeError(Exception):
@@ -149,6 +151,7 @@ class Code:
         if not function.code.is_dir():
             raise CodeError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
         importlib.invalidate_caches()
+        watch(_note_error)
         with self.active():
             try:
                 module = importlib.import_module(self._name)
@@ -186,6 +189,11 @@ def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator
         for name, value in before.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
+
+
+def _note_error(message_id: str, error: str) -> None:
+    if (call := current_call()) is not None:
+        call.errors[message_id] = one_line(error)
 
 
 def _module_roots(path: Sequence[Path], module: str) -> list[str]:

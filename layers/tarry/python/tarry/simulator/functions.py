@@ -162,6 +162,8 @@ class Call:
         self.done = done
         self.qualifier = qualifier
         self.deadline = 0.0
+        self.errors: dict[str, str] = {}
+        """The errors of messages by delivery id, as far as the batch processor has logged them."""
         self.timer: Timer | None = None
 
     @property
@@ -299,7 +301,7 @@ class Environment:
             raise
         except Exception as error:  # noqa: BLE001 returned as Lambda returns it
             payload = error_payload(error, request_id)
-            return InvocationResult("error", payload, f"{payload['errorType']}: {error}", request_id)
+            return InvocationResult("error", payload, f"{payload['errorType']}: {error}", request_id, call.errors)
         except BaseException as error:  # noqa: BLE001 the real runtime does not catch it either, and exits
             process.die(exit_reason(error))
-        return InvocationResult("returned", value, request_id=request_id)
+        return InvocationResult("returned", value, request_id=request_id, errors=call.errors)

@@ -1,7 +1,7 @@
 """The result of an invocation, and the messages that its response reports as failed."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 
@@ -18,6 +18,8 @@ class InvocationResult:
     value: Any = None
     text: str = ""
     request_id: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """The errors of messages by delivery id, as far as its process has written them."""
 
 
 def timed_out(seconds: float, request_id: str) -> InvocationResult:

@@ -267,6 +267,9 @@ class EventSourceMapping:
         failed, why = self._failed(ids, result)
         ignored = self._ignored(ids, result)
         each = batch_error(result.value, ids) if result.kind == "error" else None
+        errors = (each.by_id if each else {}) | {
+            message_id: error for message_id, error in result.errors.items() if message_id in failed | ignored
+        }
         self._history.record(
             "answered",
             function=self.settings.function,
@@ -276,7 +279,7 @@ class EventSourceMapping:
             failed=[message_id for message_id in ids if message_id in failed],
             ignored=[message_id for message_id in ids if message_id in ignored],
             why=why if each is None else each.summary,
-            **({} if each is None else {"errors": each.by_id}),
+            **({"errors": errors} if errors else {}),
         )
         if result.kind not in ("returned", "recursive"):
             self._scaling.failed(now, running)

@@ -5,7 +5,9 @@ It is run as a file, like `tarry.local.functions.client`.
 
 import logging
 import runpy
+from pathlib import Path
 
 if __name__ == "__main__":
+    runpy.run_path(str(Path(__file__).parents[2] / "simulator" / "record_errors.py"), run_name="__main__")
     logging.getLogger("tarry").setLevel(logging.INFO)
     runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)

@@ -8,11 +8,13 @@ import importlib
 import json
 import logging
 import os
+import runpy
 import socket
 import sys
 import time
 import traceback
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -222,4 +224,5 @@ def _logs_json() -> bool:
 
 
 if __name__ == "__main__":
+    runpy.run_path(str(Path(__file__).parents[2] / "simulator" / "record_errors.py"), run_name="__main__")
     main(sys.argv[1])

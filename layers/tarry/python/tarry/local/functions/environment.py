@@ -5,7 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tarry.local.functions.launcher import Launcher
@@ -13,6 +13,8 @@ from tarry.local.functions.runtime_api import InitError, Reply, RuntimeInvocatio
 from tarry.local.functions.runtime_process import Exited, Program, RuntimeProcess
 from tarry.simulator.invocations import InvocationResult, exited, timed_out
 from tarry.simulator.marshalling import read_response
+from tarry.simulator.record_errors import read_line
+from tarry.tooling.text import one_line
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 
@@ -95,6 +97,8 @@ class ProcessEnvironment:
         self._process: RuntimeProcess | None = None
         self._has_died = False
         self._call: ProcessCall | None = None
+        self._errors: dict[str, str] = {}
+        """The errors of messages of the current invocation."""
 
     @property
     def is_cold(self) -> bool:
@@ -123,7 +127,7 @@ class ProcessEnvironment:
 
         ``init_seconds`` is the duration of a cold start for this invocation that has been made already.
         """
-        self._call = call
+        self._call, self._errors = call, {}
         loop = asyncio.get_running_loop()
         began, memory_mb = loop.time(), None
         try:
@@ -151,6 +155,7 @@ class ProcessEnvironment:
         else:
             await self._die()
         self._call = None
+        answer = replace(answer, errors=self._errors)
         return answer, InvocationCost(seconds, init_seconds, memory_mb)
 
     async def close(self) -> None:
@@ -192,6 +197,9 @@ class ProcessEnvironment:
         await self.close()
 
     def _line(self, line: str) -> None:
+        if (found := read_line(line)) is not None:
+            self._errors[found[0]] = one_line(found[1])
+            return
         self._on_line(self._call.request_id if self._call else None, line)
 
 

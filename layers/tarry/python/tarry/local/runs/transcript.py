@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
+from tarry.simulator.batch_errors import FirstErrors
 from tarry.simulator.functions import current_call
 from tarry.simulator.stack import in_debugger
 from tarry.story.lines import is_transition
@@ -41,6 +42,7 @@ class Transcript(io.TextIOBase):
         self._is_recording = False
         self._terminal = sys.stdout
         self._ignored = IgnoredFailures()
+        self._errors = FirstErrors()
 
     def writable(self) -> bool:
         return True
@@ -59,7 +61,10 @@ class Transcript(io.TextIOBase):
         return len(text)
 
     def warn(self, event: HistoryEvent) -> None:
-        """Write a warning if the answer of a function names failures that its mapping ignores."""
+        """Write the errors of messages that failed alone, and a warning if the mapping ignores failures."""
+        if event.what == "answered" and (text := self._errors.text(event.fields)):
+            function = event.fields["function"]
+            self.lines += [OutputLine(event.at, function, line) for line in f"WARNING {text}".splitlines()]
         if event.what == "answered" and (text := self._ignored.text(event.fields)):
             self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
 

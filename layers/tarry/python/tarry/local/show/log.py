@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.local.loops import stopped_text
-from tarry.simulator.batch_errors import batch_error
+from tarry.simulator.batch_errors import FirstErrors, batch_error
 from tarry.simulator.history import HistoryEvent
 from tarry.story.lines import is_transition
 from tarry.testing.ignored_failures import IgnoredFailures
@@ -59,6 +59,7 @@ class LogReader:
         self._whole_batches = verbose if whole_batches is None else whole_batches
         self._tracebacks = FirstTracebacks()
         self._ignored = IgnoredFailures()
+        self._errors = FirstErrors()
         self._warnings = FirstWarnings()
         self._batches: dict[str, Sequence[str]] = {}
         """The messages of the invocations under way, by request id."""
@@ -76,9 +77,7 @@ class LogReader:
                 self._batches.pop(fields.get("request_id", ""), None)
                 yield LogLine(event.at, function, report_text(fields), "dim")
             case "answered":
-                if fields["why"] and fields.get("kind") not in LOGGED:
-                    yield LogLine(event.at, function, one_line(rejection_text(fields)), "red")
-                yield from self._warned(event.at, function, self._ignored.text(fields))
+                yield from self._answered(event.at, function, fields)
             case "recursion_stopped":
                 yield from self._warned(event.at, function, stopped_text(function, fields["queue"]))
             case "throttled":
@@ -89,6 +88,13 @@ class LogReader:
                 yield LogLine(event.at, function, text, "yellow")
             case "noted":
                 yield LogLine(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
+
+    def _answered(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
+        if fields["why"] and fields.get("kind") not in LOGGED:
+            yield LogLine(at, function, one_line(rejection_text(fields)), "red")
+        if text := self._errors.text(fields):
+            yield LogLine(at, function, printable(f"WARNING {text}", keep="\n"), "yellow")
+        yield from self._warned(at, function, self._ignored.text(fields))
 
     def _warned(self, at: float, function: str, text: str) -> Iterator[LogLine]:
         if text and self._warnings.is_new(function, text):
