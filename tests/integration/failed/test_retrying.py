@@ -557,6 +557,33 @@ def test_a_send_whose_answer_was_lost_and_whose_repetition_was_refused_is_unconf
     assert len(sandbox.messages("orders")) == len(sandbox.messages("orders-dlq")) == 3
 
 
+def test_a_send_that_is_confirmed_after_a_lost_answer_says_that_the_message_may_be_there_twice(
+    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
+) -> None:  # SPEC M6
+    dead_lettered(sandbox, 1)
+    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        failed.remove_dead_letters(inspection, inspection.poll(), archive)
+    archive.close()
+    for queue, send in (
+        ("orders-dlq", lambda: failed.restore(archive.path, failed.find("orders-dlq"))),
+        ("orders", retry),
+    ):
+        sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+        results = list(send())
+        assert results[0].note == f"it may be in {queue} twice: SQS did not answer the first request"
+        assert len(sandbox.messages(queue)) == 2
+
+
+def test_on_fifo_a_send_that_is_confirmed_after_a_lost_answer_is_there_once(
+    sandbox: Sandbox, ledger: Gateway
+) -> None:  # SPEC M6
+    dead_lettered(sandbox, 1, "ledger.fifo", group_id="a")
+    sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+    [result] = retry_ledger()
+    assert (result.outcome, result.note, len(sandbox.messages("ledger.fifo"))) == ("retried", None, 1)
+
+
 def test_a_send_that_may_have_been_applied_is_not_repeated_when_it_was_throttled_at_last(
     sandbox: Sandbox, gateway: Gateway
 ) -> None:  # SPEC M6

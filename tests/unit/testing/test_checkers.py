@@ -107,7 +107,7 @@ def test_deleting_a_message_before_its_dead_letter_is_sent_is_reported(
 ) -> None:
     def delete_then_send(chunk: Any, lookups: Any) -> Any:
         sending.delete([copy.delivery for copy in chunk], lookups)
-        errors = sending._send(chunk, 0, lookups)
+        errors = sending._send(chunk, 0, lookups, set())
         return [sending.Sent(copy, errors[copy.delivery.delivery_id]) for copy in chunk]
 
     monkeypatch.setattr(sending, "_send_then_delete", delete_then_send)

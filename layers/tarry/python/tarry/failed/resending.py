@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.failed.requests import TRIES, wait
-from tarry.failed.result import Result
+from tarry.failed.result import Result, twice_in
 from tarry.settlement.copies import as_sent
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
 from tarry.sqs.receipts import doubt
-from tarry.sqs.refusals import failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied
+from tarry.sqs.refusals import failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied, was_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,8 @@ class OutgoingMessage:
         self.is_fifo = queue.arn.is_fifo
         self.group = system.get("MessageGroupId", "")
         self.size = message_size(archived.body, self._attributes)
+        self.may_be_twice = False
+        """Whether SQS has confirmed the send, but the answer to an earlier try was lost."""
         self.problem = ""
         if self.is_fifo != archived.queue.is_fifo:
             was, is_now = ("FIFO", "standard") if archived.queue.is_fifo else ("standard", "FIFO")
@@ -106,6 +108,8 @@ def _request(
         else:
             yield from ((message, error) for message in messages)
         return
+    for message in messages:
+        message.may_be_twice = was_repeated(answer) and not message.is_fifo
     refused = failed_entries(answer)
     receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
     for index, message in enumerate(messages):
@@ -122,7 +126,8 @@ class _Dropped(Exception):
 def result_of(message: OutgoingMessage, queue: DeadLetterQueue, error: Exception | None) -> Result:
     """Return the result of a message that was sent, with this error or none."""
     if error is None:
-        return Result(message.archived.id, "restored", note=message.note)
+        notes = [message.note, twice_in(queue.name) if message.may_be_twice else None]
+        return Result(message.archived.id, "restored", note="; ".join(filter(None, notes)) or None)
     if may_be_applied(error) and not isinstance(error, _Dropped):
         why = f"SQS did not confirm the send ({error}): it may be in {queue.name}"
         return Result(message.archived.id, "unconfirmed", why)

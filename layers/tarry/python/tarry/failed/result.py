@@ -56,3 +56,8 @@ def unconfirmed(dead_letter: DeadLetterMessage, error: str) -> Result:
 def skipped(dead_letter: DeadLetterMessage, note: str) -> Result:
     """Return the result of a dead letter that was left alone on purpose."""
     return Result(dead_letter.id, "skipped", note=note, dead_letter=dead_letter)
+
+
+def twice_in(queue: str) -> str:
+    """Return the note on a message whose send SQS has confirmed, after the answer to the first try was lost."""
+    return f"it may be in {queue} twice: SQS did not answer the first request"

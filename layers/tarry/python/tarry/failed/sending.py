@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tarry.failed.copies import prepared
 from tarry.failed.removing import GONE, delete_patiently
 from tarry.failed.requests import TRIES, wait
-from tarry.failed.result import Result, failed, skipped, unconfirmed
+from tarry.failed.result import Result, failed, skipped, twice_in, unconfirmed
 from tarry.settlement.sending import Sent, send_copies
 from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
 
@@ -141,4 +141,6 @@ def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) 
     inspection.forget([dead_letter])
     has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
     note = None if has_envelope else "sent without its tarry envelope, which does not fit: it gets a new stable id"
+    if sent.may_be_twice:
+        note = f"{note}; {twice_in(target)}" if note else twice_in(target)
     return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)

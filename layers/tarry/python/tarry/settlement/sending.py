@@ -16,7 +16,7 @@ from tarry.sqs.deletes import delete
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import SYSTEM_ATTRIBUTES, add_trace
 from tarry.sqs.receipts import doubt
-from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
+from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting, was_repeated
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 
 class Sent(Value):
-    """The result of sending a copy: confirmed if ``error`` is None; ``not_deleted`` is the error of the delete."""
+    """The result of sending a copy: confirmed if ``error`` is None; ``not_deleted`` is the error of the delete.
+
+    ``may_be_twice``: the send is confirmed, but the answer to an earlier try was lost.
+    """
 
     copy: Copy
     error: Exception | None
     not_deleted: Exception | None = None
+    may_be_twice: bool = False
 
 
 def send_copies(copies: Sequence[Copy], lookups: Lookups) -> Iterator[Sent]:
@@ -54,35 +58,41 @@ def _cut_short(copy: Copy, error: Exception) -> Sent:
 
 
 def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
-    errors = _send(chunk, 0, lookups) if "opentelemetry.trace" not in modules else _traced(chunk, lookups)
+    twice: set[str] = set()
+    is_traced = "opentelemetry.trace" in modules
+    errors = _traced(chunk, lookups, twice) if is_traced else _send(chunk, 0, lookups, twice)
     confirmed = [copy for copy in chunk if errors[copy.delivery.delivery_id] is None]
     kept = delete([copy.delivery for copy in confirmed], lookups)
-    return [Sent(copy, errors[copy.delivery.delivery_id], kept.get(copy.delivery.delivery_id)) for copy in chunk]
+    ids = [copy.delivery.delivery_id for copy in chunk]
+    return [Sent(copy, errors[each], kept.get(each), each in twice) for copy, each in zip(chunk, ids, strict=True)]
 
 
-def _traced(chunk: Sequence[Copy], lookups: Lookups) -> dict[str, Exception | None]:
+def _traced(chunk: Sequence[Copy], lookups: Lookups, twice: set[str]) -> dict[str, Exception | None]:
     """Send copies as `_send`, within a span."""
     from tarry.tracing.send_spans import SendSpan
 
     invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]
     with SendSpan(invocation.world, chunk[0].target.name, lookups.log, records) as span:
-        errors = _send(chunk, 0, lookups, span.carrier)
+        errors = _send(chunk, 0, lookups, twice, span.carrier)
         if (error := next(filter(None, errors.values()), None)) is not None:
             span.failed(error)
     return errors
 
 
 def _send(
-    chunk: Sequence[Copy], variant: int, lookups: Lookups, trace: Mapping[str, str] | None = None
+    chunk: Sequence[Copy], variant: int, lookups: Lookups, twice: set[str], trace: Mapping[str, str] | None = None
 ) -> dict[str, Exception | None]:
-    """Return the errors of the sends by delivery id, None if confirmed; note confirmed messages as done at once."""
+    """Return the errors of the sends by delivery id, None if confirmed; note confirmed messages as done at once.
+
+    Add the delivery ids of messages that may have been sent twice to ``twice``.
+    """
     url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant, trace) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever the error, no copy is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
-            parts = [_send([copy], variant, lookups, trace) for copy in chunk]
+            parts = [_send([copy], variant, lookups, twice, trace) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
         errors: dict[str, Exception | None] = dict.fromkeys((copy.delivery.delivery_id for copy in chunk), error)
     else:
@@ -95,12 +105,14 @@ def _send(
         for copy in chunk:
             if errors[copy.delivery.delivery_id] is None:
                 copy.delivery.is_settled = copy.delivery.is_done = True  # the response may not wait for the deletes
+        if not chunk[0].target.is_fifo and was_repeated(answer):  # a FIFO queue drops the second one
+            twice.update(copy.delivery.delivery_id for copy in chunk)
     for copy in chunk:
         why = errors[copy.delivery.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0 and copy.record is not None:
                 lookups.log.notices(copy.delivery, [record_cut(copy.record)])
-            errors |= _send([copy], variant + 1, lookups, trace)
+            errors |= _send([copy], variant + 1, lookups, twice, trace)
     return errors
 
 

@@ -119,6 +119,11 @@ def may_be_applied(error: Exception) -> bool:
     return "BotoCoreError" not in bases or not bases.isdisjoint({"HTTPClientError", "ConnectionError"})
 
 
+def was_repeated(answer: dict[str, Any]) -> bool:
+    """Return whether SQS may have carried a successful request out twice: its answer is that to a second try."""
+    return MAYBE_APPLIED in (answer.get("ResponseMetadata") or {})
+
+
 def is_late(error: BaseException | None) -> bool:
     """Return whether only the time was lacking for a request."""
     return isinstance(error, OutOfTime)

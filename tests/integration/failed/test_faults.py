@@ -1,0 +1,140 @@
+"""`tarry failed` through a proxy that loses, cuts, repeats, throttles and refuses.
+
+Whatever happens to requests and answers: no dead letter is lost, and what a command says became of one is what did.
+
+``TARRY_FAULTS=50 pytest tests/integration/failed/test_faults.py`` runs each command with 50 seeds.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tarry.policy.backoff import Fixed
+from tests.proxy import FaultProxy, at_random, proxied
+from tests.served import served
+from tests.shop import ServedShop
+
+SEEDS = int(os.environ.get("TARRY_FAULTS", "2"))
+COUNT = 40
+
+
+class FaultyShop:
+    """A served SQS behind a proxy with faults, and the command."""
+
+    def __init__(self, shop: ServedShop, proxy: FaultProxy) -> None:
+        self.shop = shop
+        self.proxy = proxy
+        self.archive = shop.folder / "removed.jsonl"
+
+    def run(self, *arguments: str) -> Result:
+        where = ("--queue", "orders-dlq", "--endpoint-url", self.proxy.url)
+        return CliRunner(env={"XDG_STATE_HOME": str(self.shop.folder)}).invoke(app, ["failed", *arguments, *where])
+
+    def run_with_faults(self, seed: str, *arguments: str) -> Result:
+        """Run a command while faults strike a third of the requests."""
+        self.proxy.struck.clear()
+        self.proxy.choose = at_random(Random(seed), 0.3)
+        try:
+            return self.run(*arguments, "--json")
+        finally:
+            self.proxy.choose = lambda _: None
+
+    def counts(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how often each message is in orders-dlq and in orders, by its id."""
+        left, sent = (Counter(f"id-{each}" for each in self.shop.bodies(queue)) for queue in ("orders-dlq", "orders"))
+        return left, sent
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyShop]:
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # the model has all messages on one server
+    monkeypatch.setattr("tarry.failed.requests.BACKOFF", Fixed(0, jitter=None))
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    with served() as sqs, proxied(sqs) as proxy:
+        yield FaultyShop(ServedShop(sqs, tmp_path), proxy)
+
+
+def reported(result: Result) -> dict[str, dict[str, Any]]:
+    """Return what the command says of each dead letter, by its id."""
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(lines) == len({line["id"] for line in lines})
+    return {line["id"]: line for line in lines}
+
+
+BRIEFLY = ("--keepalive", "1")
+"""Dead letters whose receive got no answer are visible again after three seconds."""
+ALL = {f"id-{index}" for index in range(COUNT)}
+RETRIES = {
+    "all": ("--all",),
+    "concurrent": ("--all", "--concurrency", "4"),
+    "canary": ("--all", "--canary", "5", "--within", "1s"),
+    "ids": tuple(f"id-{index}" for index in range(10, COUNT, 2)),
+}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("name", RETRIES)
+def test_a_retry_tells_what_became_of_each_message(faulty: FaultyShop, name: str, seed: int) -> None:  # SPEC M3, M6
+    faulty.shop.put(COUNT)
+    result = faulty.run_with_faults(f"{name} {seed}", "retry", *RETRIES[name], "--force", *BRIEFLY)
+    outcomes = reported(result)
+    left, sent = faulty.counts()
+    assert left.keys() | sent.keys() == ALL
+    for each in ALL:
+        line = outcomes.get(each, {"outcome": "skipped"})
+        assert left[each] <= 1
+        match line["outcome"]:
+            case "retried":
+                assert (left[each], sent[each] > 0) == (0, True)
+            case "failed" if "sent to orders" in line["error"]:
+                assert sent[each]
+            case "failed" | "skipped":
+                assert (left[each], sent[each]) == (1, 0), line
+        if sent[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:  # which no client can see
+            assert line["outcome"] == "unconfirmed" or f"{each}: it may be in orders twice" in result.stderr
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("name", ["all", "concurrent", "ids"])
+def test_what_a_removal_does_not_delete_is_in_the_queue_and_what_it_deletes_can_be_restored(
+    faulty: FaultyShop, name: str, seed: int
+) -> None:  # SPEC M3, M6
+    faulty.shop.put(COUNT)
+    archive = str(faulty.archive)
+    result = faulty.run_with_faults(
+        f"{name} {seed}", "remove", *RETRIES[name], "--archive", archive, "--force", *BRIEFLY
+    )
+    outcomes = reported(result)
+    left, sent = faulty.counts()
+    assert not sent
+    for each in ALL:
+        line = outcomes.get(each, {"outcome": "skipped"})
+        assert left[each] <= 1
+        if line["outcome"] != "unconfirmed":
+            assert left[each] == (line["outcome"] != "deleted"), line
+    if not faulty.archive.exists():
+        assert left.keys() == ALL
+        return
+    result = faulty.run_with_faults(f"restore {seed}", "restore", archive)
+    restored = reported(result)
+    now, _ = faulty.counts()
+    for each in ALL:
+        line = restored.get(each, {"outcome": "skipped"})
+        match line["outcome"]:
+            case "restored":
+                assert (left[each], now[each] > 0) == (0, True)
+            case "failed" | "skipped":
+                assert now[each] == left[each], line
+        if now[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:
+            assert line["outcome"] == "unconfirmed" or f"{each}: it may be in orders-dlq twice" in result.stderr
+    again = faulty.run("restore", archive, "--force", "--json")
+    assert again.exit_code == 0, again.stderr
+    assert faulty.counts()[0].keys() == ALL
