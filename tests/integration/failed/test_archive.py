@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,10 @@ def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path
     for arguments, why in (
         (("remove", "--all", "--archive", "x", "--no-archive"), "cannot be combined"),
         (("restore", str(tmp_path / "none")), "cannot be read: No such file or directory"),
-        (("restore", str(tmp_path / "file")), "has no dead letter to restore: 1 lines cannot be read"),
+        (
+            ("restore", str(tmp_path / "file")),
+            "has no dead letter to restore (it is not a line of a tarry archive in line 1)",
+        ),
     ):
         result = run(sqs, *arguments)
         assert (result.exit_code, why in result.stderr) == (2, True), result.stderr
@@ -184,22 +187,28 @@ def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path
     assert messages(sqs) == []
 
 
-def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
-    sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(sqs, bodies=tuple(f"body {number}" for number in range(25)))
-    archive, write = tmp_path / "removed.jsonl", os.write
+def small_disk(path: Path, size: int) -> Callable[[int, Any], int]:
+    """Return a stand-in for `os.write` with which a file cannot have more than ``size`` bytes."""
+    write = os.write
 
     def to_a_small_disk(file: int, data: Any) -> int:
-        if archive.exists() and os.fstat(file).st_ino == archive.stat().st_ino:
-            room = 20_000 - archive.stat().st_size
+        if path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
+            room = size - path.stat().st_size
             if room <= 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return write(file, data[:room])
         return write(file, data)
 
+    return to_a_small_disk
+
+
+def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
+    sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(sqs, bodies=tuple(f"body {number}" for number in range(25)))
+    archive = tmp_path / "removed.jsonl"
     with monkeypatch.context() as patch:
-        patch.setattr("os.write", to_a_small_disk)
+        patch.setattr("os.write", small_disk(archive, 20_000))
         result = run(sqs, "remove", "--all", "--archive", str(archive))
     lines = [json.loads(line) for line in archive.read_text().splitlines()]
     removed = [line["record"]["body"] for line in lines if "record" in line]
@@ -209,6 +218,51 @@ def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
     assert f"deleted {len(removed)}" in result.stdout
     assert f"the archive {archive} cannot be written: No space left on device" in result.stderr
     assert sqs.on_the_loop(lambda: sqs.sqs.depth("orders-dlq").in_flight) == 0
+
+
+@pytest.mark.parametrize(("size", "sent"), [(100, 0), (400, 3)])
+def test_when_the_disk_fills_up_a_restore_ends_and_the_next_one_doubles_nothing(
+    sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, sent: int
+) -> None:  # SPEC M6
+    put(sqs)
+    archive, progress = tmp_path / "removed.jsonl", tmp_path / "removed.jsonl.restored"
+    run(sqs, "remove", "--all", "--archive", str(archive))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", small_disk(progress, size))
+        result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, len(messages(sqs))) == (1 if sent else 2, sent), result.output
+    assert (f"restored {sent}" in result.stdout) == (sent > 0)
+    assert f"the progress file {progress} cannot be written: No space left on device" in result.stderr
+    result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, len(messages(sqs))) == (1 if sent else 0, 3)
+    assert f"unconfirmed {sent}" in result.stdout or not sent
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"v":3}', b"[" * 100_000, b"\xff\x00", b"9" * 6_000, b'{"v":[]}', b'{"v":2,"deleted":7}']
+)
+def test_a_line_of_an_archive_that_cannot_be_read_is_named_and_the_others_are_restored(
+    sqs: Served, tmp_path: Path, line: bytes
+) -> None:
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    run(sqs, "remove", "--all", "--archive", str(archive))
+    archive.write_bytes(line + b"\n" + archive.read_bytes())
+    archive.with_name("removed.jsonl.restored").write_bytes(line + b"\n")
+    result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, len(messages(sqs))) == (1, 3), result.output
+    assert result.stdout.startswith("line 1  failed: not restored: ")
+
+
+def test_an_archive_of_a_later_version_is_refused_with_its_version(sqs: Served, tmp_path: Path) -> None:
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    run(sqs, "remove", "--all", "--archive", str(archive))
+    archive.write_bytes(archive.read_bytes().replace(b'{"v":2,', b'{"v":3,'))
+    result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, messages(sqs)) == (2, [])
+    why = "it is of version 3, and this tarry reads archives up to version 2 in line 1"
+    assert f"{archive} has no dead letter to restore ({why})" in result.stderr
 
 
 def test_a_dead_letter_that_could_not_be_deleted_is_not_restored(

@@ -180,10 +180,13 @@ def read_line(line: bytes) -> ArchivedMessage | ArchiveMark:
     """Return the dead letter of a line, or what it says of others. Raises `DamagedLine`."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedLine("it is not complete JSON") from error
-    if not isinstance(found, dict) or found.get("v") not in (1, VERSION):
-        raise DamagedLine(f"it is not a line of a tarry archive of version 1 or {VERSION}")
+    version = found.get("v") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise DamagedLine(f"it is of version {version}, and this tarry reads archives up to version {VERSION}")
+    if version not in (1, VERSION):
+        raise DamagedLine("it is not a line of a tarry archive")
     if isinstance(named := found.get("kept"), str):
         return ArchiveMark((named,), are_deleted=False)
     if isinstance(ids := found.get("deleted"), list):

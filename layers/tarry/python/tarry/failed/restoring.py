@@ -1,8 +1,8 @@
 """Send the dead letters of an archive back to a queue, with body and attributes as they were.
 
-What SQS has confirmed is recorded in a file beside the archive, ``ARCHIVE.restored``, before the next ten are sent. A
-second run skips it: after a kill, at most the messages of one request are sent twice. A dead letter that may be in the
-queue already, because its removal or an earlier send was not confirmed, is sent only if the caller says so.
+A file beside the archive, ``ARCHIVE.restored``, records messages before they are sent, and then which of them SQS has
+confirmed; a second run skips these. A dead letter that may be in the queue already, because its removal or an earlier
+send was killed or not confirmed, is sent only if the caller says so.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tarry.failed.archive import ArchivedMessage, DamagedLine, read_line
 from tarry.failed.requests import lookups
 from tarry.failed.resending import OutgoingMessage, result_of, send
 from tarry.failed.result import Result
-from tarry.tooling.journal import Journal
+from tarry.tooling.journal import CannotWrite, Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -114,8 +114,8 @@ def restore(
 
 def _check(index: ArchiveIndex, path: Path, queue: DeadLetterQueue) -> None:
     if not index.offsets:
-        lines = f": {len(index.damaged)} lines cannot be read" if index.damaged else ""
-        raise ConfigurationError(f"{path} has no dead letter to restore{lines}; it must be an archive of tarry")
+        why = "".join(f" ({text} in line {number})" for number, text in list(index.damaged.items())[:1])
+        raise ConfigurationError(f"{path} has no dead letter to restore{why}; it must be an archive of tarry")
     if len(index.queues) > 1 and queue.name not in index.queues:
         names = ", ".join(sorted(index.queues))
         raise ConfigurationError(
@@ -145,22 +145,31 @@ class RestoreProgress:
         with journal.path.open("rb") as file:
             for line in file:
                 try:
-                    found = json.loads(line)
-                    ids = self.sent if "restored" in found else self.unconfirmed
-                    ids[found.get("restored") or found["unconfirmed"]] = f"to {found['queue']} at {found['at']}"
-                except (ValueError, TypeError, KeyError):
+                    self._read(json.loads(line))
+                except (ValueError, TypeError, KeyError, RecursionError):
                     continue  # a process was killed in the middle of it
 
-    def add(self, results: Mapping[str, Result], queue: DeadLetterQueue) -> None:
-        """Record what was sent, or may have been."""
+    def _read(self, found: Mapping[str, str]) -> None:
+        when = f"to {found['queue']} at {found['at']}"
+        if each := found.get("restored"):
+            self.sent[each] = when
+        elif each := found.get("failed"):
+            self.unconfirmed.pop(each, None)
+        else:
+            self.unconfirmed[found["unconfirmed"]] = when
+
+    def begin(self, messages: Sequence[OutgoingMessage], queue: DeadLetterQueue) -> None:
+        """Record that messages are about to be sent: without a later line, it is not known whether they were."""
+        self._add([("unconfirmed", each.archived.delivery_id) for each in messages], queue)
+
+    def end(self, results: Mapping[str, Result], queue: DeadLetterQueue) -> None:
+        """Record what was sent and what was not."""
+        self._add([(result.outcome, each) for each, result in results.items()], queue)
+
+    def _add(self, lines: Sequence[tuple[str, str]], queue: DeadLetterQueue) -> None:
         now = timestamp(world.current().clock.time())
-        lines = [
-            {result.outcome: each, "queue": queue.name, "at": now}
-            for each, result in results.items()
-            if result.outcome in ("restored", "unconfirmed")
-        ]
         if lines:
-            self._journal.append(lines)
+            self._journal.append([{what: each, "queue": queue.name, "at": now} for what, each in lines])
 
 
 class RestoreRun(NamedTuple):
@@ -228,12 +237,19 @@ def _sent(
         else:
             outgoing.append(each)
     run.before_change()
+    run.progress.begin(outgoing, queue)
     errors = send(outgoing, queue, sending)
     sent = {each.archived.delivery_id: result_of(each, queue, errors[each.archived.delivery_id]) for each in outgoing}
-    run.progress.add(sent, queue)
+    not_recorded: CannotWrite | None = None
+    try:
+        run.progress.end(sent, queue)
+    except CannotWrite as error:  # the caller learns first what was sent
+        not_recorded = error
     for each in outgoing:
         if sent[each.archived.delivery_id].outcome != "restored":
             stopped.setdefault(each.group, each.archived.id)
     results |= sent
     for each in messages:
         yield results[each.archived.delivery_id]
+    if not_recorded is not None:
+        raise not_recorded
