@@ -18,15 +18,26 @@ from tarry.simulator.http.server import CONTENT_TYPE, failure
 from tarry.simulator.sqs import SqsError
 from tests.served import PATIENCE_SECONDS, Served
 
-FAULTS = ("unsent", "lost", "cut", "repeated", "throttled", "internal", "internal_after", "bad_gateway", "denied")
+FAULTS = (
+    "unsent",
+    "lost",
+    "cut",
+    "repeated",
+    "throttled",
+    "internal",
+    "internal_after",
+    "bad_gateway",
+    "portal",
+    "denied",
+)
 """The faults of a request.
 
 ``unsent``: it does not reach SQS. ``lost``, ``cut``: SQS carries it out, and no answer or half of it arrives.
 ``repeated``: SQS carries it out twice, and the second answer arrives. ``throttled``, ``denied``: SQS refuses it.
 ``internal``, ``internal_after``, ``bad_gateway``: an error 500 without and after carrying it out, and a page of HTML
-with status 502 after it.
+with status 502 after it. ``portal``: a page of HTML with status 200 instead of SQS.
 """
-UNAPPLIED = frozenset({"unsent", "throttled", "internal", "denied"})
+UNAPPLIED = frozenset({"unsent", "throttled", "internal", "portal", "denied"})
 CODES = {
     "throttled": SqsError("RequestThrottled", "Request is throttled.", status=403),
     "internal": SqsError("InternalFailure", "internal", status=500, sender_fault=False),
@@ -58,8 +69,9 @@ class FaultProxy:
                 answer = await self._answer(request)
         if fault in CODES:
             return failure(CODES[fault])
-        if fault == "bad_gateway":
-            return web.Response(status=502, text="<html><h1>502 Bad Gateway</h1></html>", content_type="text/html")
+        if fault in {"bad_gateway", "portal"}:
+            page = "<html><h1>Please log in</h1></html>"
+            return web.Response(status=502 if fault == "bad_gateway" else 200, text=page, content_type="text/html")
         if fault in {"unsent", "lost", "cut"}:
             return await self._cut(request, answer if fault == "cut" else web.Response())
         return answer
@@ -117,8 +129,12 @@ def proxied(sqs: Served) -> Iterator[FaultProxy]:
         thread.join(PATIENCE_SECONDS)
 
 
-def at_random(random: Random, chance: float, faults: tuple[str, ...] = FAULTS) -> Choice:
-    """Let one of these faults strike requests about messages with this chance, and other requests seldom."""
+def at_random(random: Random, chance: float) -> Choice:
+    """Let faults strike requests about messages with this chance, and other requests seldom.
+
+    Half of the seeds have only faults that leave open, or end with a refusal, whether SQS has carried a request out.
+    """
+    faults = FAULTS if random.random() < 0.5 else ("lost", "cut", "internal_after", "bad_gateway", "portal", "denied")
 
     def choose(operation: str) -> str | None:
         strikes = random.random() < (chance if "Message" in operation else chance / 10)

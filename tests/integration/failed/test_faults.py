@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
 from tarry.policy.backoff import Fixed
+from tests.integration.failed.test_command import APP, TEMPLATE
 from tests.proxy import FaultProxy, at_random, proxied
 from tests.served import served
 from tests.shop import ServedShop
@@ -43,9 +44,11 @@ class FaultyShop:
         self.proxy.struck.clear()
         self.proxy.choose = at_random(Random(seed), 0.3)
         try:
-            return self.run(*arguments, "--json")
+            result = self.run(*arguments, "--json")
         finally:
             self.proxy.choose = lambda _: None
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return result
 
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each message is in orders-dlq and in orders, by its id."""
@@ -138,3 +141,53 @@ def test_what_a_removal_does_not_delete_is_in_the_queue_and_what_it_deletes_can_
     again = faulty.run("restore", archive, "--force", "--json")
     assert again.exit_code == 0, again.stderr
     assert faulty.counts()[0].keys() == ALL
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "arguments", [(), ("show", "--max", "15"), ("show", "--group-by", "error"), ("show", "id-11")], ids=" ".join
+)
+def test_what_only_reads_leaves_each_dead_letter_there(
+    faulty: FaultyShop, arguments: tuple[str, ...], seed: int
+) -> None:  # SPEC M2
+    faulty.shop.put(COUNT)
+    faulty.run_with_faults(f"{arguments} {seed}", *arguments)
+    left, sent = faulty.counts()
+    assert (left, sent) == (Counter(ALL), Counter())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_retry_in_this_process_tells_which_dead_letters_are_left(
+    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:  # SPEC M3, M6
+    """The handler succeeds for three messages; for the others it fails, and a new dead letter takes the place."""
+    monkeypatch.chdir(faulty.shop.folder)
+    (faulty.shop.folder / "code").mkdir()
+    (faulty.shop.folder / "code/app.py").write_text(APP)
+    (faulty.shop.folder / "template.yaml").write_text(TEMPLATE)
+    faulty.shop.put(10)
+    result = faulty.run_with_faults(f"local {seed}", "retry", "--all", "--via", "local", "--force", *BRIEFLY)
+    left, sent = faulty.counts()
+    assert not sent
+    for each, line in reported(result).items():
+        if line["outcome"] == "retried":
+            assert left[each] == 0
+        elif line["outcome"] != "unconfirmed":
+            assert left[each], line
+        if left[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:
+            assert "may be" in line["error"] or "could not be deleted" in line["error"], line
+    assert {f"id-{index}" for index in range(10)} - left.keys() <= reported(result).keys()
+
+
+@pytest.mark.parametrize(("operation", "exit_code"), [("DeleteMessageBatch", 1), ("GetQueueUrl", 2)])
+def test_a_page_of_html_in_place_of_an_answer_confirms_nothing(
+    faulty: FaultyShop, operation: str, exit_code: int
+) -> None:  # SPEC M6
+    faulty.shop.put(3)
+    faulty.proxy.choose = lambda asked: "portal" if asked == operation else None
+    result = faulty.run("remove", "--all", "--archive", str(faulty.archive), "--force", "--json")
+    assert result.exit_code == exit_code, result.output
+    if exit_code == 2:
+        assert "GetQueueUrl was answered without QueueUrl: check that the endpoint is SQS" in result.stderr
+    assert {line["outcome"] for line in reported(result).values()} == ({"unconfirmed"} if exit_code == 1 else set())
+    assert faulty.counts()[0] == Counter({"id-0": 1, "id-1": 1, "id-2": 1})

@@ -15,7 +15,7 @@ from tarry.failed.dead_letters import as_record
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import LOG
-from tarry.failed.result import Result, failed, skipped, unconfirmed
+from tarry.failed.result import Result, failed, skipped, twice_in, unconfirmed
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.failed.sending import send_patiently
 from tarry.outcome import Outcome
@@ -208,7 +208,7 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
     ):
         return failed(dead_letter, f"{error}; recorded in a copy, but the old dead letter could not be deleted: {why}")
     inspection.forget([dead_letter])
-    return failed(dead_letter, error)
+    return failed(dead_letter, f"{error}; {twice_in(inspection.queue.name)}" if sent.may_be_twice else error)
 
 
 def _new_dead_letter(

@@ -25,6 +25,7 @@ from tarry.failed.requests import LOG, PatientRequests
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
+from tarry.sqs.receipts import Unconfirmed
 from tarry.sqs.refusals import error_code, failed_entries, may_be_applied
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class InspectionRequests(PatientRequests):
         lasted = self.leases.begin_delete(handles)
         try:
             answer = super()._call(operation, parameters)
+            if len(answer.get("Successful") or []) + len(answer.get("Failed") or []) < len(handles):
+                raise Unconfirmed("its answer does not name each message")
         except BaseException as error:
             self.leases.end_delete(handles, (), handles if _is_refusal(error) else ())
             raise

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
+from tarry.errors import ConfigurationError
 from tarry.failed.errors import NowhereToGo, UnknownQueue
 from tarry.failed.requests import lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
@@ -15,7 +16,7 @@ from tarry.support.value import Value
 from tarry.tooling.queues import counts_of, queue_name, redrive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.sqs.lookups import Lookups
@@ -80,7 +81,8 @@ def find(name_or_url: str) -> DeadLetterQueue:
         if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    attributes, sources = answer["Attributes"], _sources(url, queue_arn(answer["Attributes"]["QueueArn"]), sqs)
+    attributes = part_of(answer, "Attributes", "GetQueueAttributes")
+    sources = _sources(url, queue_arn(attributes["QueueArn"]), sqs)
     return DeadLetterQueue(attributes, sources, _answered_at(answer))
 
 
@@ -107,7 +109,14 @@ def url_of(name_or_url: str, sqs: Lookups) -> str:
         if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return str(answer["QueueUrl"])
+    return str(part_of(answer, "QueueUrl", "GetQueueUrl"))
+
+
+def part_of(answer: Mapping[str, Any], name: str, operation: str) -> Any:
+    """Return a part of an answer that SQS always gives."""
+    if name not in answer:  # boto3 returns the page of another server as an answer without fields
+        raise ConfigurationError(f"{operation} was answered without {name}: check that the endpoint is SQS")
+    return answer[name]
 
 
 def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
@@ -115,7 +124,8 @@ def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
     sqs = lookups()
     try:
         url = url_of(name_or_url, sqs)
-        attributes = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+        answer = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])
+        attributes = part_of(answer, "Attributes", "GetQueueAttributes")
     except Exception as error:
         if is_denied(error_code(error)):  # sending to the queue may still be allowed
             return named_queue(name_or_url, beside)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tarry import world
 from tarry.failed.pacing import TooManyReturned
-from tarry.failed.queues import ALL
+from tarry.failed.queues import ALL, part_of
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.tooling.queues import counts_of
 
@@ -53,7 +53,7 @@ class ReturnWatch:
     def _length(self) -> int:
         lookups, queue = self._inspection.lookups, self._inspection.queue
         answer = lookups.requests.call("get_queue_attributes", QueueUrl=lookups.url(queue.arn), AttributeNames=ALL)
-        return sum(counts_of(answer["Attributes"]))
+        return sum(counts_of(part_of(answer, "Attributes", "GetQueueAttributes")))
 
     def _count(self) -> None:
         """Receive all that is left, count those that came back, and release all."""
