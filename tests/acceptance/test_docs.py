@@ -38,6 +38,7 @@ from samtranslator.yaml_helper import yaml_parse
 import tarry.simulator.stack
 import tarry.testing.sandbox  # noqa: F401
 from tarry.cli.app import app
+from tarry.scaffold.files import TEMPLATES
 from tests.pages import PAGES, ROOT, Block, Page
 
 pytest_plugins = ["pytester"]
@@ -85,9 +86,10 @@ def refusal(words: list[str]) -> str | None:
     program, *arguments = words
     match PurePath(program).name:
         case "make":
-            targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            texts = [(folder / "Makefile").read_text() for folder in (ROOT, TEMPLATES)]
+            targets = re.findall(r"^([\w-]+):", "\n".join(texts), re.MULTILINE)
             unknown = [each for each in arguments if "=" not in each and each not in targets]
-            return f"the Makefile has no target {unknown[0]}" if unknown else None
+            return f"neither this Makefile nor that of tarry init has a target {unknown[0]}" if unknown else None
         case "tarry":
             command = typer.main.get_command(app)
             try:

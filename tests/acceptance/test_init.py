@@ -13,7 +13,10 @@ import pytest
 
 from tarry.scaffold.files import project_files, this_python, write_project
 from tarry.scaffold.names import names_of
+from tests.acceptance.runtime import link_packages
 from tests.command import TARRY
+from tests.deploy.environment import interpreter
+from tests.network import free_port
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
@@ -24,7 +27,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "my-shop"
 
 
-def run(folder: Path, *command: str | Path) -> str:
+def run(folder: Path, *command: str | Path, **variables: str) -> str:
     """Run a command in the folder, without an AWS account; return its output. It must succeed."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MAKE", "PYTEST_", "PYTHON"))
@@ -35,6 +38,7 @@ def run(folder: Path, *command: str | Path) -> str:
         "AWS_DEFAULT_REGION": "us-east-1",
         "SAM_CLI_TELEMETRY": "0",
         "COLUMNS": "80",
+        **variables,
     }
     result = subprocess.run(
         [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -67,3 +71,19 @@ def test_its_template_passes_sam_validate_and_sam_build(project: Path) -> None:
     assert {"consumer.py", "py.typed"} <= names
     assert not names & {"scaffold", "cli", "testing"}
     assert [path.name for path in (built / "TarryLayer").iterdir()] == ["python"]
+
+
+def test_its_rehearsal_deploys_the_stack_without_aws_and_shows_a_dead_letter(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "translator").mkdir()
+    link_packages(tmp_path / "translator", "aws-sam-translator")
+    # What `make rehearse` would install.
+    ministack = project / ".venv" / "ministack" / "bin" / "ministack"
+    ministack.parent.mkdir(parents=True)
+    main = f"import sys; sys.path.append('{tmp_path / 'translator'}'); from ministack.app import main; main()"
+    ministack.write_text(f'#!/bin/sh\nexec "{interpreter()}" -c "{main}"\n')
+    ministack.chmod(0o755)
+    options = ["--old-file=.venv/.ready", "--old-file=.venv/ministack/.ready"]
+    variables = {"GATEWAY_PORT": str(free_port()), "SAM_CLI_POLL_DELAY": "1", "COLUMNS": "150"}
+    shown = run(project, "make", *options, "rehearse", **variables)
+    assert "Successfully created/updated stack - rehearsal" in shown
+    assert "fatal: app.CardDeclined: order o-6: the card was declined" in shown.rpartition("\n$ ")[2]

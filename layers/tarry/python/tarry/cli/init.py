@@ -62,5 +62,5 @@ def _contents(names: ProjectNames) -> str:
         "layers/tarry": f"tarry {__version__}, for the function's layer and for the tests",
     }
     lines = [f"  {name:{len(function)}}  {text}" for name, text in rows.items()]
-    others = ["  Makefile, README.md, samconfig.toml, pyproject.toml,", "  requirements-dev.txt, .gitignore"]
-    return "\n".join([*lines, *others])
+    others = ["Makefile, README.md, samconfig.toml, pyproject.toml,", "requirements-dev.txt, rehearse.sh, .gitignore"]
+    return "\n".join([*lines, *(f"  {line}" for line in others)])
