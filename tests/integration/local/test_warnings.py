@@ -28,7 +28,7 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
     warnings = [line for line in lines if line.startswith("Warning: ")]
     assert warnings == [
         f"Warning: Functions run under Python {HERE} here; the template says python3.10. "
-        "To run them under 3.10 here too, install tarry under Python 3.10.",
+        "tarry needs Python 3.11 or later: update the Runtime.",
         f"Warning: Plain imports requests ({project.folder}/plain/app.py:2), which its build does not contain. "
         f"Add requests to {project.folder}/plain/requirements.txt.",
         f"Warning: Ordered imports tarry ({project.folder}/ordered/app.py:4), which its build does not contain. "

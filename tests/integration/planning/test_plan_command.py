@@ -184,3 +184,10 @@ def test_bad_input_is_one_line_and_exit_code_2(project: Path, arguments: str, wh
     assert result.exit_code == 2
     assert why in result.stderr
     assert result.stdout == ""
+
+
+def test_a_template_without_a_consumer_needs_a_backoff(project: Path) -> None:
+    (project / "template.yaml").write_text("Resources: {Jobs: {Type: AWS::SQS::Queue}}")
+    result = plan()
+    assert result.exit_code == 2
+    assert result.stderr == "tarry: no function of template.yaml has an SQS event: give a backoff (--backoff)\n"

@@ -21,6 +21,13 @@ REMEDY = "To run them under 3.13 here too, install tarry under Python 3.13."
             [f"A runs under Python 3.11 here; the template says python3.13. {REMEDY}"],
         ),
         (
+            {"A": (3, 8)},
+            [
+                "Functions run under Python 3.11 here; the template says python3.8. "
+                "tarry needs Python 3.11 or later: update the Runtime."
+            ],
+        ),
+        (
             {"A": (3, 13), "B": (3, 12), "C": (3, 13)},
             [
                 "Functions run under Python 3.11 here; the template says python3.12 (B) and python3.13 (A, C). "

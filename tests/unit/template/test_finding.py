@@ -42,3 +42,9 @@ def test_of_several_stacks_the_one_that_consumes_a_queue_is_found(tmp_path: Path
 def test_a_project_without_a_template_is_refused_with_the_places_and_the_option(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no template here \(template.yaml, .*cdk.out.*name one with --template FILE"):
         find_template(tmp_path)
+
+
+def test_in_a_cdk_project_that_was_not_synthesized_the_error_names_the_command(tmp_path: Path) -> None:
+    write(tmp_path, "cdk.json")
+    with pytest.raises(UsageError, match=r"cdk\.json is here, so make one with cdk synth$"):
+        find_template(tmp_path)

@@ -209,7 +209,9 @@ class _Project:
             for each in template.mappings
             if each.function in template.functions
         }
-        known = ", ".join(each.logical_id for each in consumers.values()) or "none"
+        known = ", ".join(each.logical_id for each in consumers.values())
+        if not consumers:
+            raise UsageError(f"no function of {template.path} has an SQS event: give a backoff (--backoff)")
         if name is None:
             if len(consumers) == 1:
                 return next(iter(consumers.values()))

@@ -6,6 +6,7 @@ from tarry.tooling.errors import UsageError
 
 SOURCES = ("template.yaml", "template.yml", "template.json")
 BUILD = Path(".aws-sam", "build")
+CDK_APP = "cdk.json"
 CDK_OUTPUT = "cdk.out"
 
 
@@ -23,7 +24,10 @@ def find_template(directory: Path = Path()) -> Path:
         raise UsageError(f"{CDK_OUTPUT} has several stacks: name one with --template: {', '.join(map(str, stacks))}")
     if not stacks:
         looked_for = ", ".join(map(str, (*SOURCES, BUILD / SOURCES[0], f"{CDK_OUTPUT}/*.template.json")))
-        raise UsageError(f"there is no template here ({looked_for}): name one with --template FILE")
+        remedy = "name one with --template FILE"
+        if (directory / CDK_APP).is_file():
+            remedy = f"{CDK_APP} is here, so make one with cdk synth"
+        raise UsageError(f"there is no template here ({looked_for}): {remedy}")
     return stacks[0]
 
 

@@ -6,6 +6,8 @@ from tarry.lint.finding import Finding, listed, subject
 from tarry.lint.runtimes import Version, text_of
 
 RULE = "W9002"
+OLDEST: Version = (3, 11)
+"""The oldest version that tarry runs under."""
 
 
 def other_python(versions: Mapping[str, Version], here: Version) -> Iterator[Finding]:
@@ -21,8 +23,11 @@ def other_python(versions: Mapping[str, Version], here: Version) -> Iterator[Fin
     by_version = {wanted: [name for name in other if other[name] == wanted] for wanted in sorted({*other.values()})}
     who = "Functions run" if len(other) == len(versions) else subject(list(other), "runs", "run")
     if len(by_version) == 1:
-        wanted = text_of(*by_version)
+        [version] = by_version
+        wanted = text_of(version)
         named, remedy = f"python{wanted}", f"To run them under {wanted} here too, install tarry under Python {wanted}."
+        if version < OLDEST:
+            remedy = f"tarry needs Python {text_of(OLDEST)} or later: update the Runtime."
     else:
         named = listed(f"python{text_of(each)} ({', '.join(names)})" for each, names in by_version.items())
         remedy = "To run a function under its own version, install tarry under that version."
