@@ -40,7 +40,7 @@ def killed_twice(shop: ServedShop, chance: random.Random) -> None:
     archive = shop.folder / "removed.jsonl"
     progress = shop.folder / "removed.jsonl.restored"
     shop.put(COUNT)
-    killed(shop, chance, "remove", "--all", "--archive", str(archive), "--keepalive", "1")
+    killed(shop, chance, "remove", "--all", "--force", "--archive", str(archive), "--keepalive", "1")
     left = shop.bodies("orders-dlq")
     assert set(left) | set(archived(archive)) == set(range(COUNT))
     assert len(left) + len(archived(archive)) - COUNT <= AT_ONCE

@@ -80,7 +80,7 @@ def archive_of(result: Result) -> Path:
 def test_what_remove_archives_is_restored_byte_for_byte_and_only_once(sqs: Served, queue: str) -> None:  # SPEC M7
     put(sqs, queue)
     before = contents(sqs, queue)
-    removed = run(sqs, "remove", "--all", queue=queue)
+    removed = run(sqs, "remove", "--all", "--force", queue=queue)
     archive = archive_of(removed)
     assert (removed.exit_code, contents(sqs, queue)) == (0, []), removed.stderr
     assert f"To restore them:\n  tarry failed restore {archive} --queue {queue} --endpoint-url " in removed.stderr
@@ -128,7 +128,7 @@ def test_the_commands_that_restore_an_archive_of_several_queues_are_one_for_each
     (tmp_path / "template.yaml").write_text(TEMPLATE)
     before = [contents(sqs, queue) for queue in DLQS]
     where = ["--template", str(tmp_path / "template.yaml"), "--endpoint-url", sqs.url]
-    removed = CliRunner().invoke(app, ["failed", "remove", "--all", *where])
+    removed = CliRunner().invoke(app, ["failed", "remove", "--all", "--force", *where])
     assert removed.stdout == "deleted 6, failed 0\n", removed.output
     title, *commands = removed.stderr.splitlines()[-3:]
     assert title == "To restore them:"
@@ -143,12 +143,12 @@ def test_the_commands_that_restore_an_archive_of_several_queues_are_one_for_each
 def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restored(sqs: Served, tmp_path: Path) -> None:
     put(sqs)
     archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--archive", str(archive))
+    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     lines = archive.read_bytes().splitlines(keepends=True)
     lines[1] = lines[1].replace(b'"body":"', b'"body":"!')
     archive.write_bytes(b"".join([*lines[:2], b"\x00\xff garbage\n", lines[2], lines[0][:40]]))
     put(sqs, bodies=("more",))
-    assert run(sqs, "remove", "--all", "--archive", str(archive)).exit_code == 0  # appends behind the incomplete line
+    assert run(sqs, "remove", "--all", "--force", "--archive", str(archive)).exit_code == 0  # appends behind the incomplete line
     result = run(sqs, "restore", str(archive), "--force")  # the line that says that these were deleted is cut off
     assert (result.exit_code, len(messages(sqs))) == (1, 3)
     assert result.stdout == (
@@ -169,7 +169,7 @@ def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path
         (tmp_path, "cannot be written: Is a directory"),
         (tmp_path / "pipe", "cannot be written: it is not a regular file"),
     ):
-        result = run(sqs, "remove", "--all", "--archive", str(path))
+        result = run(sqs, "remove", "--all", "--force", "--archive", str(path))
         assert (result.exit_code, result.stdout, why in result.stderr) == (2, "", True), result.stderr
         assert result.stderr.endswith("nothing more is removed; name another file (--archive FILE)\n")
     for arguments, why in (
@@ -183,7 +183,7 @@ def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path
         result = run(sqs, *arguments)
         assert (result.exit_code, why in result.stderr) == (2, True), result.stderr
     assert len(messages(sqs)) == 3
-    assert run(sqs, "remove", "--all", "--no-archive").exit_code == 0
+    assert run(sqs, "remove", "--all", "--force", "--no-archive").exit_code == 0
     assert messages(sqs) == []
 
 
@@ -209,7 +209,7 @@ def test_when_the_disk_fills_up_only_what_is_archived_is_removed(
     archive = tmp_path / "removed.jsonl"
     with monkeypatch.context() as patch:
         patch.setattr("os.write", small_disk(archive, 20_000))
-        result = run(sqs, "remove", "--all", "--archive", str(archive))
+        result = run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     lines = [json.loads(line) for line in archive.read_text().splitlines()]
     removed = [line["record"]["body"] for line in lines if "record" in line]
     left = [each.body for each in messages(sqs)]
@@ -272,7 +272,7 @@ def test_a_dead_letter_that_could_not_be_deleted_is_not_restored(
     archive = tmp_path / "removed.jsonl"
     with monkeypatch.context() as patch:
         patch.setattr("tarry.failed.removing.delete_patiently", lambda _, each: {each[0].delivery_id: "throttled"})
-        run(sqs, "remove", "--all", "--archive", str(archive))
+        run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     archive_lines = [json.loads(line) for line in archive.read_text().splitlines()]
     first, *others = [each["record"]["messageId"] for each in archive_lines[:3]]
     marks = [(each.get("deleted"), each.get("kept")) for each in archive_lines[3:]]
@@ -285,7 +285,7 @@ def test_a_dead_letter_that_may_still_be_there_is_restored_only_by_force_without
 ) -> None:  # SPEC M6
     put(sqs)
     archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--archive", str(archive))
+    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     archive.write_text("".join(archive.read_text().splitlines(keepends=True)[:-1]))  # killed before the confirmation
     left = run(sqs, "restore", str(archive))
     assert (left.exit_code, messages(sqs)) == (1, [])

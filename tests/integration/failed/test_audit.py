@@ -91,7 +91,7 @@ def test_each_run_that_changes_something_appends_one_line(shop: MotoShop, monkey
     audit = shop.folder / "tarry/audit.jsonl"
     shop.put(4)
     shop.run("show")
-    shop.run("remove", "--where", "attempts = 77")
+    shop.run("remove", "--where", "attempts = 77", "--force")
     assert lines(audit) == []
     shop.run("retry", "id-0", "none", "--force")
     shop.run("remove", "--where", "attempts = 2", "--force")
@@ -123,7 +123,7 @@ def test_the_audit_says_which_were_selected_and_how_they_were_retried(shop: Moto
     assert not (shop.folder / "nowhere").exists()
     shop.run("retry", *group, *times, "--rate", "90/m", "--max-return", "5%", "--audit", str(audit))
     shop.put(1, first=9)
-    shop.run("remove", *group, "--since", "2026-11-01", "--audit", str(audit))
+    shop.run("remove", "--force", *group, "--since", "2026-11-01", "--audit", str(audit))
     retried, removed = lines(audit)
     asked = {"group": "9f2c61d0a4be", "since": "2026-11-21T08:00:00.000Z", "until": "2026-11-21T09:00:00.000Z"}
     assert {**retried, **asked, "via": "queue", "rate": 1.5, "max_return": 0.05} == retried
@@ -144,7 +144,7 @@ def test_an_audit_file_that_cannot_be_written_changes_nothing(shop: MotoShop) ->
     shop.put(1)
     (shop.folder / "file").touch()
     for command in ("retry", "remove"):
-        result = shop.run(command, "--where", "attempts = 1", "--audit", "file/audit.jsonl")
+        result = shop.run(command, "--where", "attempts = 1", "--audit", "file/audit.jsonl", "--force")
         assert (result.exit_code, result.stdout) == (1, "")
         place, _, error = result.stderr.partition("\n")
         assert place == "AWS 123456789012 us-east-1"

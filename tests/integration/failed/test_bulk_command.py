@@ -78,12 +78,12 @@ def test_groups_are_shown_and_acted_on(shop: MotoShop) -> None:  # SPEC M2, M3
     assert len(objects(shop.run("show", "--group", "timeout00000", "--json"))) == 6
     result = shop.run("retry", "--group", "timeout00000")
     assert result.stdout == "retried 6, failed 0, skipped 0\n"
-    result = shop.run("remove", "--group", "9f2c61d0a4be", "--until", "2026-11-21T09:00Z")
+    result = shop.run("remove", "--group", "9f2c61d0a4be", "--until", "2026-11-21T09:00Z", "--force")
     assert result.stdout == "deleted 4, failed 0\n"
     assert shop.depths() == (6, 1, 0)
 
 
-@pytest.mark.parametrize("command", [("show",), ("show", "--group-by", "error"), ("retry",), ("remove",)])
+@pytest.mark.parametrize("command", [("show",), ("show", "--group-by", "error"), ("retry",), ("remove", "--force")])
 def test_a_group_that_does_not_exist_is_an_error_and_a_filter_that_matches_none_is_not(
     shop: MotoShop, command: tuple[str, ...]
 ) -> None:  # SPEC M6

@@ -194,7 +194,7 @@ def test_the_beginning_of_an_id_selects_in_all_commands(shop: MotoShop) -> None:
         "tarry: 2 ids begin with 'id-71': id-710, id-711; give more characters of the id"
     )
     assert shop.depths() == (0, 14, 0)
-    assert objects(shop.run("remove", "id-711", "--json")) == [{"id": "id-711", "outcome": "deleted"}]
+    assert objects(shop.run("remove", "id-711", "--json", "--force")) == [{"id": "id-711", "outcome": "deleted"}]
     assert objects(shop.run("retry", "id-71", "id-710", "--json")) == [{"id": "id-710", "outcome": "retried"}]
     assert shop.depths() == (1, 12, 0)
 
@@ -319,7 +319,7 @@ def test_retry_by_a_condition(shop: MotoShop) -> None:  # SPEC M3
 
 def test_remove_deletes_the_selected_dead_letters(shop: MotoShop) -> None:  # SPEC M1
     shop.put(20)
-    assert objects(shop.run("remove", "id-3", "--json")) == [{"id": "id-3", "outcome": "deleted"}]
+    assert objects(shop.run("remove", "id-3", "--json", "--force")) == [{"id": "id-3", "outcome": "deleted"}]
     assert shop.run("remove", "--where", "body.id < 10", "--force").exit_code == 0
     assert shop.depths() == (0, 10, 0)
 
@@ -488,17 +488,26 @@ def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:
             "Tarry": {"DataType": "String", "StringValue": json.dumps(envelope_of("{}", own_id, origin="jobs"))}
         }
         shop.sqs.send_message(QueueUrl=worse, MessageBody="{}", MessageAttributes=attributes)
-    result = shop.run(command, "unknown", "--json", queue=None)
+    result = shop.run(command, "unknown", "--json", "--force", queue=None)
     error = "not found in orders-dlq, worse"
     assert objects(result) == [{"id": "unknown", "outcome": "failed", "error": error}]
     assert result.exit_code == 1
-    assert "2 ids begin with 'id-': id-0, id-1; give" in shop.run(command, "id-", queue=None).stderr
+    assert "2 ids begin with 'id-': id-0, id-1; give" in shop.run(command, "id-", "--force", queue=None).stderr
     outcome = {"retry": "retried", "remove": "deleted"}[command]
-    assert objects(shop.run(command, "job", "id-0", "--json", queue=None)) == [
+    assert objects(shop.run(command, "job", "id-0", "--json", "--force", queue=None)) == [
         {"id": "job-1", "outcome": outcome},
         {"id": "id-0", "outcome": outcome},
     ]
     assert shop.depths() == (int(command == "retry"), 0, 0)
+
+
+@pytest.mark.parametrize("selected", [("id-0",), ("--all",), ("--where", "attempts = 1")])
+def test_remove_needs_a_terminal_or_force(shop: MotoShop, selected: tuple[str, ...]) -> None:  # SPEC M3
+    shop.put(2)
+    result = shop.run("remove", *selected)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "remove asks before it deletes, and there is no terminal: add --force" in result.stderr
+    assert shop.depths() == (0, 2, 0)
 
 
 def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(

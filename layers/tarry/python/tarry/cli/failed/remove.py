@@ -5,7 +5,7 @@ from __future__ import annotations
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
-from tarry.cli.failed.removing import check_options, confirms_emptying, is_asked_in_full
+from tarry.cli.failed.removing import check_can_ask, check_options, confirms_emptying, is_asked_in_full
 from tarry.cli.failed.rendering import line
 from tarry.cli.failed.retrying import distinct, remove_found
 from tarry.cli.failed.selections import (
@@ -84,8 +84,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     tarry failed restore sends the dead letters of an archive back to a queue. If
     the archive cannot be written, no dead letter is deleted.
 
-    At a terminal, the command asks once for all. At AWS, --all asks for the name
-    of the queue, also with --force.
+    The command asks once for all; without a terminal it needs --force. At AWS,
+    --all asks for the name of the queue, also with --force.
 
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
@@ -99,6 +99,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
     )
     with session(options, action="Permanently delete", force=force) as run:
+        check_can_ask(yes_delete or (), force=force)
         run.begin_audit(audit, "failed remove", **selection_fields(selection))
         report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
         asks = is_shown = has_terminal() and not force

@@ -37,6 +37,15 @@ def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive
         raise UsageError("--yes-delete confirms --all: add --all, or leave out --yes-delete")
 
 
+def check_can_ask(yes_delete: Sequence[str], *, force: bool) -> None:
+    """Check that `remove` can ask, or need not. Raises `UsageError`."""
+    if not (force or yes_delete or has_terminal()):
+        raise UsageError(
+            "remove asks before it deletes, and there is no terminal: add --force, or with --all at AWS --yes-delete "
+            "NAME; nothing was changed"
+        )
+
+
 def confirms_emptying(run: CommandSession, yes_delete: Sequence[str]) -> bool:
     """Whether each queue that `remove --all` empties was named: by ``--yes-delete``, or typed at the terminal.
 
