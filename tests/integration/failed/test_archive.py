@@ -148,7 +148,8 @@ def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restore
     lines[1] = lines[1].replace(b'"body":"', b'"body":"!')
     archive.write_bytes(b"".join([*lines[:2], b"\x00\xff garbage\n", lines[2], lines[0][:40]]))
     put(sqs, bodies=("more",))
-    assert run(sqs, "remove", "--all", "--force", "--archive", str(archive)).exit_code == 0  # appends behind the incomplete line
+    removed = run(sqs, "remove", "--all", "--force", "--archive", str(archive))  # appends behind the incomplete line
+    assert removed.exit_code == 0
     result = run(sqs, "restore", str(archive), "--force")  # the line that says that these were deleted is cut off
     assert (result.exit_code, len(messages(sqs))) == (1, 3)
     assert result.stdout == (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.failed.test_command import MotoShop, objects, shop
+from tests.integration.failed.test_command import MotoShop, objects, put_in_worse, shop
 from tests.unit.failed.dead_letters import envelope_of
 
 __all__ = ["shop"]
@@ -46,6 +46,23 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
         11,
         [6, 4, 1],
     )
+
+
+@pytest.mark.parametrize("command", [(), ("show", "--group-by", "fingerprint")])
+def test_one_error_in_several_queues_is_one_cause_with_a_total(shop: MotoShop, command: tuple[str, ...]) -> None:
+    """Its fingerprints differ, since two handlers have it. SPEC M2"""
+    put_in_worse(shop, "job-1", "job-2", **(TIMEOUT | {"fingerprint": "of-jobs"}))
+    put_both(shop)
+    lines = shop.run(*command, queue=None, columns="80").stdout.splitlines()
+    assert lines[lines.index("13 dead letters in all queues, by cause") + 1 :] == [
+        "  8  app.Timeout: no answer",
+        "     6 in orders-dlq, 2 in worse",
+        "  4  app.CardDeclined: no",
+        "     4 in orders-dlq",
+        "  1  no failure record (not dead-lettered by tarry)",
+        "     1 in orders-dlq",
+    ]
+    assert "by cause" not in shop.run(*command).stdout
 
 
 def test_a_queue_without_dead_letters_is_summarized_without_an_inspection(shop: MotoShop) -> None:  # SPEC M2

@@ -468,9 +468,8 @@ Resources:
     )
 
 
-@pytest.mark.parametrize("command", ["retry", "remove"])
-def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:  # SPEC M1
-    """One that is in none of them is reported once; the beginning of one must be unique among all."""
+def put_in_worse(shop: MotoShop, *ids: str, **failure: str) -> None:
+    """Write a template with two dead-letter queues, and put dead letters into the second one."""
     shop.template()
     path = shop.folder / "template.yaml"
     more = """
@@ -482,12 +481,17 @@ def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:
     path.write_text(path.read_text() + more.removeprefix("\n"))
     worse = shop.queue("worse")
     shop.queue("jobs", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("worse"), "maxReceiveCount": 9}))
-    shop.put(1)
-    for own_id in ("id-1", "job-1"):
-        attributes = {
-            "Tarry": {"DataType": "String", "StringValue": json.dumps(envelope_of("{}", own_id, origin="jobs"))}
-        }
+    for own_id in ids:
+        envelope = json.dumps(envelope_of("{}", own_id, origin="jobs", **failure))
+        attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}
         shop.sqs.send_message(QueueUrl=worse, MessageBody="{}", MessageAttributes=attributes)
+
+
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:  # SPEC M1
+    """One that is in none of them is reported once; the beginning of one must be unique among all."""
+    put_in_worse(shop, "id-1", "job-1")
+    shop.put(1)
     result = shop.run(command, "unknown", "--json", "--force", queue=None)
     error = "not found in orders-dlq, worse"
     assert objects(result) == [{"id": "unknown", "outcome": "failed", "error": error}]

@@ -13,7 +13,7 @@ from tarry.console.dead_letters.changes import changes
 from tarry.console.dead_letters.choices import MAX_IDS, Choice, choice_of, command
 from tarry.console.dead_letters.filters import problem_of, suggestions
 from tarry.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.console.dead_letters.pages.rows import causes, page_of
+from tarry.console.dead_letters.pages.rows import cause_rows, page_of
 from tarry.console.dead_letters.previews import Destination, Hindered, planned
 from tarry.console.dead_letters.settings import parsed
 from tarry.console.dead_letters.snapshots import Snapshot, Snapshots
@@ -79,13 +79,15 @@ def test_a_snapshot_lists_groups_and_filters_what_the_scan_found_the_newest_firs
 
 
 def test_causes_are_counted_over_all_scanned_queues() -> None:
-    orders = snapshot_of(*(dead_letter_of(number) for number in range(3)), dead_letter_of(9, fingerprint="t0"))
+    orders = snapshot_of(
+        *(dead_letter_of(number) for number in range(3)), dead_letter_of(9, fingerprint="t0", message="late")
+    )
     cards = snapshot_of(*(dead_letter_of(number, name="cards-dlq") for number in range(2)), name="cards-dlq")
-    first, second = causes([cards, orders])
+    first, second = cause_rows([cards, orders])
     assert (first.count, first.title) == (5, "app.CardDeclined: no")
     query = "where=fingerprint+%3D+9f2c61d0a4be"
-    assert first.queues == (("orders-dlq", 3, query), ("cards-dlq", 2, query))
-    assert (second.count, [name for name, _, _ in second.queues]) == (1, ["orders-dlq"])
+    assert first.groups == (("orders-dlq", 3, query), ("cards-dlq", 2, query))
+    assert (second.count, [name for name, _, _ in second.groups]) == (1, ["orders-dlq"])
 
 
 def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and_its_lists() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tarry.cli.failed.targets import TargetOptions
     from tarry.failed import Group
+    from tarry.failed.causes import Cause
 
 NO_VALUE = "(none)"
 
@@ -36,6 +37,20 @@ def group_table(groups: Sequence[Group]) -> RenderableType:
             title.append(f"  {error}", "" if group.failure else "dim")
         found.add_row(Text(f"{group.count:,}", "bold"), title)
         found.add_row("", Text(f"{period(group)}; for example {printable(group.example)}", "dim"))
+    return found
+
+
+def cause_table(causes: Sequence[Cause]) -> RenderableType:
+    """Return a table with one row for each cause: how many, what, and in which queues."""
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(overflow="fold")
+    for cause in causes:
+        group = cause.groups[0][1]
+        is_error = group.by in {"fingerprint", "error"}
+        title = brief_failure(group.failure) if is_error else printable(group.value or NO_VALUE)
+        found.add_row(Text(f"{cause.count:,}", "bold"), Text(title, "bold" if group.value else "dim"))
+        found.add_row("", Text(", ".join(f"{count:,} in {name}" for name, count in cause.queues.items()), "dim"))
     return found
 
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tarry.cli.errors import note, refuse
-from tarry.cli.failed.grouping import group_json, group_options, group_table, queue_options
+from tarry.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options
 from tarry.cli.failed.progress import ProgressReport
 from tarry.cli.failed.rendering import print_lines, result_console
 from tarry.cli.failed.reporting import write_json
@@ -30,6 +30,7 @@ from tarry.cli.options import (
     TemplateFile,
     pairs,
 )
+from tarry.failed.causes import causes
 from tarry.failed.groups import Group, GroupBy, GroupCounts, counting
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
@@ -42,6 +43,7 @@ SAMPLE = 1_000
 """The dead letters of each queue that a summary looks at."""
 SHOWN_IN_SUMMARY = 5
 """The groups of each queue that a summary shows."""
+SHOWN_CAUSES = 10
 MANY = 10_000
 """The number of dead letters from which the cost of a scan is said before it."""
 
@@ -85,7 +87,7 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _summarize(run: CommandSession, keepalive: float, sample: int, *, as_json: bool) -> None:
-    largest: list[tuple[DeadLetterQueue, Group]] = []
+    counted: list[tuple[DeadLetterQueue, list[Group]]] = []
     empty: list[str] = []
     for queue in run.queues:
         groups: list[Group] = []
@@ -99,20 +101,21 @@ def _summarize(run: CommandSession, keepalive: float, sample: int, *, as_json: b
             _print_summary(queue, scanned, groups)
         else:
             empty.append(queue.name)
-        largest += [(queue, group) for group in groups[:1]]
+        counted.append((queue, groups))
         if run.stopping():
             break
     if empty:
         result_console().print(Text(f"no dead letters: {', '.join(empty)}", "dim"))
-    _suggest(run, largest)
+    if not as_json:
+        _print_causes(counted)
+    _suggest(run, counted)
 
 
 def show_groups(
     run: CommandSession, by: GroupBy, selection: Selection, keepalive: float, *, sample: int | None, as_json: bool
 ) -> int:
     """Write the groups of the selected dead letters of each queue; return how many were counted."""
-    largest: list[tuple[DeadLetterQueue, Group]] = []
-    total = 0
+    counted: list[tuple[DeadLetterQueue, list[Group]]] = []
     for queue in run.queues:
         if sample is None and queue.about >= MANY:
             requests = -(-queue.about // MAX_ENTRIES)
@@ -121,7 +124,6 @@ def show_groups(
                 f"release them; for a first look: --sample {SAMPLE}"
             )
         groups, inspection = _counted(run, queue, by, selection, keepalive, sample)
-        total += sum(group.count for group in groups)
         if as_json:
             for group in groups:
                 write_json(group_json(queue.name, group))
@@ -132,11 +134,13 @@ def show_groups(
             print_lines(console, group_table(groups))
         else:
             note(f"{queue}: no dead letters to show")
-        largest += [(queue, group) for group in groups[:1]]
+        counted.append((queue, groups))
         if run.stopping():
             break
-    _suggest(run, largest)
-    return total
+    if not as_json:
+        _print_causes(counted)
+    _suggest(run, counted)
+    return sum(group.count for _, groups in counted for group in groups)
 
 
 def _counted(
@@ -195,8 +199,23 @@ def _summary_json(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> 
     }
 
 
-def _suggest(run: CommandSession, largest: list[tuple[DeadLetterQueue, Group]]) -> None:
+def _print_causes(counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
+    """Print the causes over all queues, and the total, if several queues have dead letters."""
+    if sum(bool(groups) for _, groups in counted) < 2:
+        return
+    found = causes((queue.name, groups) for queue, groups in counted)
+    by = found[0].groups[0][1].by
+    console, total = result_console(), sum(cause.count for cause in found)
+    scope = "all queues" if total >= sum(queue.about for queue, _ in counted) else "the samples of all queues"
+    console.print(Text(f"{count_of(total)} in {scope}, by {'cause' if by == 'fingerprint' else by}", "bold"))
+    print_lines(console, Padding(cause_table(found[:SHOWN_CAUSES]), (0, 0, 0, 2)))
+    if len(found) > SHOWN_CAUSES:
+        console.print(Text(f"and {len(found) - SHOWN_CAUSES} more", "dim"))
+
+
+def _suggest(run: CommandSession, counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
     """Write the commands to type next: show one dead letter of the largest group, then retry some of the group."""
+    largest = [(queue, groups[0]) for queue, groups in counted if groups]
     if not largest:
         return
     queue, group = max(largest, key=lambda each: each[1].count)

@@ -20,7 +20,7 @@ from tarry.console.dead_letters.pages.requested import (
     scanned_queue_of,
     snapshot_of,
 )
-from tarry.console.dead_letters.pages.rows import causes, group_row, page_of
+from tarry.console.dead_letters.pages.rows import cause_rows, group_row, page_of
 from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.pages import explained, render
 from tarry.failed.groups import GroupBy
@@ -60,8 +60,15 @@ async def index(request: web.Request) -> web.Response:
             }
         )
     scans = [found for name in names_of_queues(console) if (found := snapshot_of(request, name))]
-    by_cause = await console.compute(causes, scans) if len(scans) > 1 else []
-    return render(request, "dead_letters/index.html", rows=rows, causes=by_cause[:MAX_CAUSES], scans=len(scans))
+    by_cause = await console.compute(cause_rows, scans) if len(scans) > 1 else []
+    return render(
+        request,
+        "dead_letters/index.html",
+        rows=rows,
+        causes=by_cause[:MAX_CAUSES],
+        total=sum(map(len, scans)),
+        scans=len(scans),
+    )
 
 
 async def groups(request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tarry.console.dead_letters.choices import Choice
+from tarry.failed.causes import causes
 from tarry.failed.periods import when
 from tarry.failed.wording import attempts_of, brief, brief_failure, origin_name, period
 from tarry.tooling.text import shortened
@@ -98,27 +99,25 @@ def group_row(group: Group) -> GroupRow:
 
 
 @dataclass(frozen=True)
-class Cause:
-    """The dead letters of several queues that failed in the same way."""
+class CauseRow:
+    """The dead letters of several queues that have the same error."""
 
     count: int
     title: str
-    queues: tuple[tuple[str, int, str], ...]
-    """The name of each queue, its count, and the query of these dead letters in its list; the largest first."""
+    groups: tuple[tuple[str, int, str], ...]
+    """The queue of each group, its count, and the query of its dead letters in the list; the largest first."""
 
 
-def causes(snapshots: Iterable[Snapshot]) -> list[Cause]:
-    """Return the groups by fingerprint over several queues, the largest first."""
-    found: dict[str | None, list[tuple[str, Group]]] = {}
-    for snapshot in snapshots:
-        for group in snapshot.groups("fingerprint"):
-            found.setdefault(group.value, []).append((snapshot.queue.name, group))
-    rows = []
-    for groups in found.values():
-        groups.sort(key=lambda each: -each[1].count)
-        queues = tuple((name, group.count, choice_of_group(group).query) for name, group in groups)
-        rows.append(Cause(sum(count for _, count, _ in queues), group_row(groups[0][1]).title, queues))
-    return sorted(rows, key=lambda each: -each.count)
+def cause_rows(snapshots: Iterable[Snapshot]) -> list[CauseRow]:
+    """Return the causes of the dead letters of several queues as rows, the largest first."""
+    return [
+        CauseRow(
+            cause.count,
+            group_row(cause.groups[0][1]).title,
+            tuple((name, group.count, choice_of_group(group).query) for name, group in cause.groups),
+        )
+        for cause in causes((each.queue.name, each.groups("fingerprint")) for each in snapshots)
+    ]
 
 
 def choice_of_group(group: Group) -> Choice:
