@@ -221,3 +221,11 @@ def test_an_endpoint_without_lambda_is_an_error_that_says_so(monkeypatch: pytest
             assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True), (
                 result.stderr
             )
+
+
+def test_with_the_endpoint_of_sqs_alone_lambda_is_not_asked_at_aws(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as sqs:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
+        result = CliRunner().invoke(app, ["pause", "handler"])
+    assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True)
+    assert set(shop.states().values()) == {"Enabled"}

@@ -151,6 +151,22 @@ def watched(local: LocalProcess, sent: SentMessages) -> None:
     local.send("watched", "{}")
 
 
+def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProcess, sent: SentMessages) -> None:
+    def tarry(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--endpoint-url", f"http://127.0.0.1:{local.port}"])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    audit = ("--audit", str(local.folder / "audit.jsonl"))
+    assert tarry("pause", "--queue", "plain", *audit) == "plain -> Plain: Enabled -> Disabled\n"
+    paused = local.send("plain", "0")
+    local.wait("Plain was paused: messages of plain wait in their queue until tarry resume")
+    assert tarry("pause", "Plain", *audit) == "plain -> Plain: Disabled (unchanged)\n"
+    assert local.timeline(paused) == ["READY"]
+    assert tarry("resume", "Plain", *audit) == "plain -> Plain: Disabled -> Enabled\n"
+    local.until(lambda: local.timeline(paused)[-1:] == ["COMMITTED"], "a resumed function")
+
+
 def test_only_the_failed_message_is_retried(local: LocalProcess, sent: SentMessages) -> None:
     local.until(lambda: local.timeline(sent.retried)[-1:] == ["COMMITTED"], "a retry")
     assert local.timeline(sent.once) == ["READY", "IN_FLIGHT 1", "COMMITTED"]

@@ -94,8 +94,7 @@ def _listed(account: AwsAccess, client: Any, name: str, **of: str) -> list[dict[
             ) from error
         if not account.is_aws:
             raise UsageError(
-                f"{account.endpoint} has no event source mappings to change; to stop a function of tarry local, stop "
-                "tarry local, or start it with the names of the functions that should run"
+                f"{account.endpoint} has no event source mappings to change: only AWS and tarry local have them"
             ) from error
         raise
 

@@ -36,7 +36,7 @@ class LocalAccount:
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service."""
-        return client_at(self.endpoint if service == "sqs" else self._others, service)
+        return client_at(self.endpoint if service in {"sqs", "lambda"} else self._others, service)
 
     def identity(self) -> str:
         """Return the account of the template's ARNs: `tarry local` checks no credentials."""

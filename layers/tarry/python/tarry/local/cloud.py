@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
+from tarry.local.aws import event_source_mappings
 from tarry.local.aws.backing import EmbeddedBacking, ForeignBacking
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
@@ -32,6 +33,7 @@ from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.recursion import Lineage
 from tarry.simulator.sqs import Sqs
+from tarry.support.arn import QueueArn
 from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
@@ -62,6 +64,8 @@ class LocalCloud:
     """By name."""
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
     """By logical id."""
+    paused: set[str] = field(default_factory=set)
+    """The logical ids of the mappings that `tarry pause` has disabled."""
     invoker: Invoker | None = None
     """Invokes functions for the code of others; None with another SQS."""
     is_started: bool = False
@@ -75,8 +79,9 @@ class LocalCloud:
     def start(self) -> None:
         """Start the event source mappings."""
         self.is_started = True
-        for mapping in self.mappings.values():
-            mapping.start()
+        for logical_id, mapping in self.mappings.items():
+            if logical_id not in self.paused:
+                mapping.start()
 
     def stop(self) -> None:
         """Stop the event source mappings: no more messages are received."""
@@ -176,8 +181,26 @@ class LocalCloud:
         mapping = EventSourceMapping(self.scheduler, self.sqs.port(settings), host, self.history, settings)
         mapping.limit_to(host.limit)
         self.mappings[logical_id] = mapping
+        self.paused.discard(logical_id)  # as a deployment that changes it
         if self.is_started:
             mapping.start()
+
+    def enable(self, logical_id: str, *, enabled: bool) -> None:
+        """Let a mapping receive messages again, or stop it."""
+        mapping = self.mappings[logical_id]
+        if enabled != (logical_id in self.paused):
+            return
+        name = self.plan.template.functions[mapping.settings.function].logical_id
+        queue = QueueArn(mapping.settings.queue_arn).name
+        if enabled:
+            self.paused.remove(logical_id)
+            self.note(f"{name} was resumed: it gets the messages of {queue} again.", "bold")
+            if self.is_started:
+                mapping.start()
+        else:
+            self.paused.add(logical_id)
+            mapping.stop()
+            self.note(f"{name} was paused: messages of {queue} wait in their queue until tarry resume.", "bold")
 
 
 @asynccontextmanager
@@ -213,6 +236,7 @@ async def running(
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
         if isinstance(sqs, EmbeddedSqs):
             invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
+            sqs.model.event_source_mappings = partial(event_source_mappings.answer, cloud)
             cloud.lineage = Lineage(history)
         for text in await cloud.update_backing(plan.template, sqs.urls):
             note(text)

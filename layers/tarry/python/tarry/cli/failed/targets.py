@@ -93,10 +93,13 @@ class AwsAccess:
 
         from tarry.tooling.answers import checking_answers
 
+        endpoint_url = self._endpoint_url if service == "sqs" or not self.is_aws else None  # at AWS: a VPC endpoint
+        if service == "lambda" and not self.is_aws:
+            endpoint_url = self.url  # never AWS, if only the endpoint of SQS is configured
         client = self._session.client(
             service,  # type: ignore[call-overload]
             region_name=self.region,
-            endpoint_url=self._endpoint_url if service == "sqs" or not self.is_aws else None,  # at AWS: a VPC endpoint
+            endpoint_url=endpoint_url,
             config=self._config if tries is None else self._config.merge(Config(retries={"total_max_attempts": tries})),
             **self._credentials,
         )

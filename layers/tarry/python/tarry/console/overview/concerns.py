@@ -10,7 +10,7 @@ from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
 from tarry.tooling.text import coarse, minutes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tarry.console.overview.readings import QueueHistory, QueueReading
 
@@ -31,8 +31,8 @@ class Concern(NamedTuple):
     """A command that helps."""
 
 
-def of_queue(history: QueueHistory, now: float, name: str) -> Iterator[Concern]:
-    """Yield the concerns about a queue with this name."""
+def of_queue(history: QueueHistory, now: float, resume: Sequence[str]) -> Iterator[Concern]:
+    """Yield the concerns about a queue. ``resume``: the command that resumes its consumers."""
     last = history.last
     if history.is_gone:
         yield Concern(URGENT, "The queue does not exist.")
@@ -44,7 +44,7 @@ def of_queue(history: QueueHistory, now: float, name: str) -> Iterator[Concern]:
     if history.paused:
         names, are = " and ".join(history.paused), "are" if len(history.paused) > 1 else "is"
         text = f"{names} {are} paused: Lambda delivers no messages of this queue to {'them' if are == 'are' else 'it'}."
-        yield Concern(SOON, text, shlex.join(["tarry", "resume", "--queue", name]))
+        yield Concern(SOON, text, shlex.join(resume))
     yield from _expiry(history, last, now)
     yield from _backlog(history, last, now)
     if last.in_flight >= IN_FLIGHT_SHARE * IN_FLIGHT_LIMIT:

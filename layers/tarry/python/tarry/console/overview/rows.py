@@ -88,7 +88,11 @@ class OverviewRows:
 
 
 def rows_of(
-    queues: Sequence[WatchedQueue], histories: Mapping[str, QueueHistory], now: float, note: str = ""
+    queues: Sequence[WatchedQueue],
+    histories: Mapping[str, QueueHistory],
+    now: float,
+    note: str = "",
+    place_options: Sequence[str] = (),
 ) -> OverviewRows:
     """Return the overview.
 
@@ -97,21 +101,25 @@ def rows_of(
         histories: What is known about each queue and dead-letter queue, by its URL or name.
         now: The time in epoch seconds.
         note: Why ages and rates are not known.
+        place_options: The options of a command that acts at the same place.
     """
     begins = [series[0][0] for each in histories.values() if (series := each.ready(now))]
     span = TimeSpan(now, min(HOUR_SECONDS, max(LEAST_SECONDS, now - min(begins, default=now))))
-    rows = [_row(each, histories, span) for each in queues]
+    rows = [_row(each, histories, span, place_options) for each in queues]
     rows.sort(key=lambda row: (-row.level, -(row.dead_letters.messages if row.dead_letters else 0), row.name))
     is_read = any(each.last or each.problem or each.is_gone for each in histories.values())
     read_at = max((each.last.at for each in histories.values() if each.last), default=None)
     return OverviewRows(tuple(rows), span.seconds, read_at, note, is_read)
 
 
-def _row(watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: TimeSpan) -> OverviewRow:
+def _row(
+    watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: TimeSpan, place_options: Sequence[str]
+) -> OverviewRow:
     now = span.end
     own, dead = (histories.get(each or "", QueueHistory()) for each in (watched.address, watched.dead_letters))
     arrived, left, ready = own.arrived(now), own.left(now), own.ready(now)
-    found = [*concerns.of_queue(own, now, watched.name or ""), *concerns.of_dead_letters(dead, now)]
+    resume = ["tarry", "resume", "--queue", watched.name or "", *place_options]
+    found = [*concerns.of_queue(own, now, resume), *concerns.of_dead_letters(dead, now)]
     return OverviewRow(
         name=watched.name or watched.dead_letter_queue or "",
         queue=watched.name,

@@ -73,7 +73,7 @@ class Sampler:
             await self._pause()
 
     def _known(self) -> OverviewRows:
-        return rows_of(self._console.queues, self._histories, time.time(), self._note)
+        return rows_of(self._console.queues, self._histories, time.time(), self._note, self._console.place_options)
 
     async def _pause(self) -> None:
         step = AWS_SECONDS if self._console.account.is_aws else LOCAL_SECONDS
@@ -94,6 +94,8 @@ class Sampler:
         if self._console.account.is_aws and time.time() - self._metrics_at >= METRIC_SECONDS:
             self._metrics_at = time.time()
             await asyncio.gather(self._read_metrics(), self._read_pauses())
+        elif served:
+            await self._read_pauses()
 
     async def _read_one(self, address: str, served: Mapping[str, Mapping[str, Any]]) -> None:
         history = self._histories[address]

@@ -36,6 +36,7 @@ READ_AS_JSON = frozenset({CONTENT_TYPE, "application/json"})
 XML = "text/xml"
 OF_ALL_SERVICES = frozenset({"InternalFailure", "SerializationException", "UnknownOperationException"})
 """The errors that are not of SQS's own model."""
+MAPPINGS = r"/2015-03-31/event-source-mappings{slash:/?}{uuid:[\w-]*}"
 SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
 """The service that a request is signed for."""
 
@@ -172,6 +173,7 @@ class SqsServer:
         application.router.add_get("/", self._about)
         application.router.add_get("/queues", self._queues)
         application.router.add_get("/story", self._story)
+        application.router.add_route("*", MAPPINGS, self._event_source_mappings)
         application.router.add_route("*", "/{path:.*}", self._request)  # some SDKs post to the queue's URL
         application.on_response_prepare.append(self._date)
         application.on_shutdown.append(self._close)
@@ -244,6 +246,20 @@ class SqsServer:
         if self._sqs.find_story is None:
             return web.json_response({"problem": "this SQS keeps no stories"}, status=404)
         return web.json_response(self._sqs.find_story(request.query.get("id", "")))
+
+    async def _event_source_mappings(self, request: web.Request) -> web.Response:
+        """Answer for Lambda, as `tarry pause` asks it."""
+        if self._sqs.event_source_mappings is None:
+            return other_service_error("lambda")
+        try:
+            body = json.loads(await request.read() or b"{}")
+        except ValueError:
+            body = {}
+        status, found = self._sqs.event_source_mappings(
+            request.method, request.match_info["uuid"], request.query, body if isinstance(body, dict) else {}
+        )
+        kind = {"x-amzn-ErrorType": "ResourceNotFoundException"} if status == 404 else {}
+        return web.json_response(found, status=status, headers=kind)
 
     def _described(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)
