@@ -20,6 +20,7 @@ from tarry.simulator.sqs import SqsError
 from tests.consoles import Visitor, console_at, visiting
 from tests.served import served
 from tests.shop import ServedShop
+from tests.unit.failed.dead_letters import envelope_of
 
 PATIENCE_SECONDS = 60.0
 PAGE = "/dead-letters/orders-dlq"
@@ -466,3 +467,60 @@ def test_a_read_only_console_scans_and_changes_nothing_and_one_without_bodies_co
         assert sorted(shop.bodies("orders-dlq")) == [0, 1]
 
     visited(shop, work, can_write=False, shows_bodies=False)
+
+
+def test_one_button_scans_all_queues_with_messages(shop: ServedShop) -> None:
+    shop.put(3)
+    shop.sqs.queue("refunds-dlq")
+    shop.sqs.queue("empty-dlq")
+    record = {"DataType": "String", "StringValue": json.dumps(envelope_of("{}", fingerprint="of-refunds"))}
+    url = shop.sqs.client.get_queue_url(QueueName="refunds-dlq")["QueueUrl"]
+    shop.sqs.client.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes={"Tarry": record})
+    names = ("orders-dlq", "refunds-dlq", "empty-dlq")
+
+    async def work() -> None:
+        console = console_at(shop.sqs.url, [WatchedQueue(name.removesuffix("-dlq"), name) for name in names])
+        async with visiting(console) as visitor:
+            assert "Scan all 2 queues with messages" in text_of((await visitor.get("/dead-letters")).text)
+            answer = await visitor.post("/dead-letters")
+            assert (answer.status, answer.headers["Location"]) == (303, "/dead-letters")
+            assert "3 found" in await ended(visitor, 1)
+            assert "1 found" in await ended(visitor, 2)
+            text = text_of((await visitor.get("/dead-letters")).text)
+            assert "4 dead letters of the 2 scanned queues, by cause" in text
+            assert "4 app.CardDeclined: no 3 in orders-dlq, 1 in refunds-dlq" in text
+            assert (await visitor.get("/jobs/3")).status == 404
+
+    asyncio.run(work())
+
+
+def test_at_aws_all_of_a_queue_is_removed_only_if_its_name_is_typed(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M3
+    monkeypatch.setattr("tests.consoles.EndpointAccount.is_aws", True)
+    monkeypatch.setattr("tests.consoles.EndpointAccount.identity", lambda _: "arn:aws:iam::123456789012:user/ada")
+    shop.put(2)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        page = await visitor.get(f"{PAGE}/remove?all=1")
+        assert "Type the name of the queue, orders-dlq" in text_of(page.text)
+        for name in ("", "orders"):
+            answer = await visitor.post(f"{PAGE}/remove/start", {"all": "1", "name": name})
+            assert f"{name!r} is not orders-dlq: no dead letter was removed" in text_of(answer.text)
+        assert len(shop.bodies("orders-dlq")) == 2
+        assert "2 removed" in await done(visitor, "/remove/start", {"all": "1", "name": "orders-dlq"})
+
+    visited(shop, work, state=shop.folder)
+
+
+def test_retry_all_and_remove_all_are_apart(shop: ServedShop) -> None:
+    shop.put(2)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        for path in (PAGE, f"{PAGE}/list"):
+            text = (await visitor.get(path)).text
+            assert text.index("Retry all") < text.index("</table>") < text.index("Remove all")
+
+    visited(shop, work)

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tarry.console.access import WatchedQueue
 from tarry.console.feed import publishing
 from tarry.console.feed.publishing import publish, values_of
+from tarry.console.overview.readings import QueueHistory, QueueReading
+from tarry.console.overview.rows import rows_of
 from tarry.local.show.log import LogLine
 from tarry.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.local.show.timeline import MessageTimeline
@@ -150,3 +153,20 @@ def test_without_tarry_local_there_is_no_feed() -> None:
             return (await visitor.get("/feed")).status, "Live feed" in (await visitor.get("/send")).text
 
     assert asyncio.run(main()) == (404, False)
+
+
+def test_the_latest_error_of_a_dead_letter_queue_is_named_before_a_scan() -> None:
+    local = Local()
+    ended = [
+        message("m-last", State.IN_FLIGHT, State.DEAD_LETTERED, why="exhausted: app.Timeout: no answer"),
+        message("m-before", State.IN_FLIGHT, State.DEAD_LETTERED, why="exhausted: KeyError: 'id'"),
+    ]
+    local.now = replace(SCENE, messages=[message("m-waits", State.WAITING_RETRY, why="ValueError"), *ended])
+    console = console_at(NOWHERE, [WatchedQueue("orders", "orders-dlq")], local=local)
+    assert console.latest_errors() == {"orders-dlq": "exhausted: app.Timeout: no answer"}
+    history = QueueHistory()
+    history.add(QueueReading(NOON, 2, 0, 0))
+    found = rows_of(console.queues, {"orders-dlq": history}, NOON, latest_errors=console.latest_errors())
+    [concern] = found.rows[0].concerns
+    assert concern.text == "2 dead letters wait for a decision. The latest: exhausted: app.Timeout: no answer"
+    assert console_at(NOWHERE, console.queues).latest_errors() == {}

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from tarry.console.live import Live
+from tarry.outcome import State
 from tarry.tooling.audit import audit_file
 from tarry.tooling.explaining import has_expired
 from tarry.tooling.journal import state_folder
 from tarry.tooling.queues import queue_name
+from tarry.tooling.text import one_line
 from tarry.world import World, use
 
 if TYPE_CHECKING:
@@ -198,6 +200,16 @@ class Console:
     def dead_letter_queue(self, name: str) -> str | None:
         """Return the URL or name of a dead-letter queue of this console; None for an unknown name."""
         return next((each for each in self.dead_letter_queues if queue_name(each) == name), None)
+
+    def latest_errors(self) -> dict[str, str]:
+        """Return why the latest message came to each dead-letter queue, by its name, where `tarry local` tells it."""
+        if self.local is None:
+            return {}
+        targets, found = {each.name: each.dead_letter_queue for each in self.queues}, dict[str, str]()
+        for message in self.local.scene().messages:  # the latest first
+            if message.state == State.DEAD_LETTERED and (target := targets.get(message.queue)):
+                found.setdefault(target, one_line(message.why))
+        return found
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, made at the first call. Can be called from any thread."""

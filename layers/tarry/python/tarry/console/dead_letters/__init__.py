@@ -27,6 +27,7 @@ def routes(app: web.Application) -> None:
     app.on_shutdown.insert(0, _stop)
     app.middlewares.append(jobs.busy)
     app.router.add_get("/dead-letters", groups.index, name="dead_letters")
+    app.router.add_post("/dead-letters", groups.start_scans)
     app.router.add_get(QUEUE, groups.groups, name="dead_letters_groups")
     app.router.add_post(f"{QUEUE}/scan", groups.start_scan)
     app.router.add_get(f"{QUEUE}/list", listing.listed)

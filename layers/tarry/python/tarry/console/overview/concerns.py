@@ -54,8 +54,8 @@ def of_queue(history: QueueHistory, now: float, resume: Sequence[str]) -> Iterat
         )
 
 
-def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
-    """Yield the concerns about a dead-letter queue."""
+def of_dead_letters(history: QueueHistory, now: float, latest_error: str = "") -> Iterator[Concern]:
+    """Yield the concerns about a dead-letter queue. ``latest_error``: that of its latest message, if it is known."""
     last = history.last
     if history.is_gone:
         yield Concern(URGENT, "The dead-letter queue does not exist: SQS refuses to move messages there.")
@@ -65,11 +65,12 @@ def of_dead_letters(history: QueueHistory, now: float) -> Iterator[Concern]:
     if last is None or not last.messages:
         return
     count = f"{last.messages:,} dead letter{'s'[: last.messages != 1]}"
+    latest = f" The latest: {latest_error}" if latest_error else ""
     more, since = _increase(history.ready(now), now)
     if more:
-        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {_period(since)}.")
+        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {_period(since)}.{latest}")
     else:
-        yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.")
+        yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.{latest}")
     yield from _expiry(history, last, now)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tarry.console.overview import concerns
@@ -93,6 +94,7 @@ def rows_of(
     now: float,
     note: str = "",
     place_options: Sequence[str] = (),
+    latest_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> OverviewRows:
     """Return the overview.
 
@@ -102,10 +104,14 @@ def rows_of(
         now: The time in epoch seconds.
         note: Why ages and rates are not known.
         place_options: The options of a command that acts at the same place.
+        latest_errors: Why the latest message came to each dead-letter queue, by its name.
     """
     begins = [series[0][0] for each in histories.values() if (series := each.ready(now))]
     span = TimeSpan(now, min(HOUR_SECONDS, max(LEAST_SECONDS, now - min(begins, default=now))))
-    rows = [_row(each, histories, span, place_options) for each in queues]
+    rows = [
+        _row(each, histories, span, place_options, latest_errors.get(each.dead_letter_queue or "", ""))
+        for each in queues
+    ]
     rows.sort(key=lambda row: (-row.level, -(row.dead_letters.messages if row.dead_letters else 0), row.name))
     is_read = any(each.last or each.problem or each.is_gone for each in histories.values())
     read_at = max((each.last.at for each in histories.values() if each.last), default=None)
@@ -113,13 +119,17 @@ def rows_of(
 
 
 def _row(
-    watched: WatchedQueue, histories: Mapping[str, QueueHistory], span: TimeSpan, place_options: Sequence[str]
+    watched: WatchedQueue,
+    histories: Mapping[str, QueueHistory],
+    span: TimeSpan,
+    place_options: Sequence[str],
+    latest_error: str,
 ) -> OverviewRow:
     now = span.end
     own, dead = (histories.get(each or "", QueueHistory()) for each in (watched.address, watched.dead_letters))
     arrived, left, ready = own.arrived(now), own.left(now), own.ready(now)
     resume = ["tarry", "resume", "--queue", watched.name or "", *place_options]
-    found = [*concerns.of_queue(own, now, resume), *concerns.of_dead_letters(dead, now)]
+    found = [*concerns.of_queue(own, now, resume), *concerns.of_dead_letters(dead, now, latest_error)]
     return OverviewRow(
         name=watched.name or watched.dead_letter_queue or "",
         queue=watched.name,

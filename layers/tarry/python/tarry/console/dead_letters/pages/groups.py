@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from aiohttp import web
 
@@ -25,6 +25,9 @@ from tarry.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.console.pages import explained, render
 from tarry.failed.groups import GroupBy
 
+if TYPE_CHECKING:
+    from tarry.console.access import Console
+
 MAX_CAUSES = 20
 GROUPINGS: dict[GroupBy, str] = {
     "fingerprint": "fingerprint",
@@ -37,12 +40,9 @@ GROUPINGS: dict[GroupBy, str] = {
 
 async def index(request: web.Request) -> web.Response:
     """Show the dead-letter queues."""
-    console = console_of(request)
-    answers = await asyncio.gather(
-        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues), return_exceptions=True
-    )
+    console, latest = console_of(request), console_of(request).latest_errors()
     rows = []
-    for name, answer in zip(names_of_queues(console), answers, strict=True):
+    for name, answer in zip(names_of_queues(console), await _queues_found(console), strict=True):
         problem = ""
         if isinstance(answer, BaseException):
             if not isinstance(answer, Exception) or (text := explained(answer)) is None:
@@ -55,6 +55,7 @@ async def index(request: web.Request) -> web.Response:
                 "about": None if isinstance(answer, BaseException) else answer.about,
                 "in_flight": 0 if isinstance(answer, BaseException) else answer.in_flight,
                 "problem": problem,
+                "latest": latest.get(name),
                 "snapshot": snapshot_of(request, name),
                 "job": job and job.view(),
             }
@@ -65,6 +66,7 @@ async def index(request: web.Request) -> web.Response:
         request,
         "dead_letters/index.html",
         rows=rows,
+        to_scan=sum(bool(row["about"]) and not row["job"] for row in rows),
         causes=by_cause[:MAX_CAUSES],
         total=sum(map(len, scans)),
         scans=len(scans),
@@ -87,7 +89,29 @@ async def groups(request: web.Request) -> web.Response:
 
 async def start_scan(request: web.Request) -> web.Response:
     """Start a scan."""
-    console, queue, snapshots = console_of(request), await queue_of(request), request.app[SNAPSHOTS]
+    queue = await queue_of(request)
+    _start_scan(request, queue)
+    back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
+    raise web.HTTPSeeOther(back)
+
+
+async def start_scans(request: web.Request) -> web.Response:
+    """Start a scan of each queue that has messages and no job."""
+    for found in await _queues_found(console_of(request)):
+        if isinstance(found, failed.DeadLetterQueue) and found.about and not request.app[JOBS].active(found.name):
+            _start_scan(request, found)
+    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+
+
+async def _queues_found(console: Console) -> list[failed.DeadLetterQueue | BaseException]:
+    """Return the dead-letter queues, each with its number of messages, or the error of asking SQS for it."""
+    return await asyncio.gather(
+        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues), return_exceptions=True
+    )
+
+
+def _start_scan(request: web.Request, queue: failed.DeadLetterQueue) -> None:
+    console, snapshots = console_of(request), request.app[SNAPSHOTS]
     start(
         request,
         "scan",
@@ -96,5 +120,3 @@ async def start_scan(request: web.Request) -> web.Response:
         queue.about,
         lambda job: runs.scan(runs.JobRun(console, job, queue), snapshots),
     )
-    back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
-    raise web.HTTPSeeOther(back)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from aiohttp import web
 from markupsafe import escape
@@ -86,4 +87,6 @@ def publish(console: Console, job: QueueJob) -> None:
     if job.announces(view.state):  # a screen reader reads this: only what is new
         console.live.publish(f"job-{job.number}-said", escape(f"{view.title}: {view.state_text}"))
         if view.kind == "scan" and not view.is_active and not view.error:
-            console.live.publish(f"job-{job.number}-found", fragment("dead_letters/found.html", job=view))
+            of_queue = f"/dead-letters/{quote(view.queue, safe='')}"
+            for part, path in (("found", of_queue), ("listed", "/dead-letters")):  # the pages to show again
+                console.live.publish(f"job-{job.number}-{part}", fragment("dead_letters/found.html", path=path))
