@@ -13,11 +13,15 @@ import pytest
 import typer.main
 import typer.testing
 from botocore.loaders import Loader, create_loader
+from hypothesis import settings
 
 from tarry.simulator.sqs import Sqs
 from tests.checked_answers import with_checked_answers
 from tests.command import stop_server
 from tests.leftovers import Leftovers
+
+settings.register_profile("any machine")  # a busy machine must not fail a test
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -588,7 +588,6 @@ def test_failure_steps_are_not_asked_about_acks_discards_and_deferrals(handle: A
         pytest.param(Outcome.retry(7), True, 7, 0, id="retry"),
         pytest.param(Outcome.retry(0), True, 0, 0, id="retry at once"),
         pytest.param(Outcome.defer(9), False, None, 1, id="defer"),
-        pytest.param(Outcome.release(), True, 0, 0, id="release"),
         pytest.param(Outcome.dead_letter("my reason"), False, None, 1, id="dead letter"),
         pytest.param(Outcome.ack(), False, None, 0, id="ack"),
         pytest.param(Outcome.discard("never mind"), False, None, 0, id="discard"),

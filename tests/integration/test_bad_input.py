@@ -135,7 +135,7 @@ ids_of_fields = [".".join(path) for path in FIELDS]
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=ids_of_fields)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_garbage_in_a_field_never_loses_a_message(path: tuple[str, ...], data: st.DataObject) -> None:  # SPEC A2, A3
     garbage = data.draw(JSON)
@@ -319,7 +319,7 @@ def test_a_body_that_is_not_json_is_dead_lettered_byte_for_byte(body: str) -> No
     assert wire.envelopes()[0]["failure"]["reason"] == "undecodable"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(body=st.text(st.characters(), max_size=200), text=st.text(st.characters(), max_size=200))
 def test_a_dead_letter_keeps_any_body_and_any_error_message(body: str, text: str) -> None:  # SPEC F2, F3
     @consumer

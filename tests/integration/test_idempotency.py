@@ -526,7 +526,7 @@ def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
     records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC K4
     caplog.set_level("INFO")
-    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.05)
     answer = threading.Event()
 
     def hang(operation: str, is_applied: bool) -> None:

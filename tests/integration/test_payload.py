@@ -269,7 +269,7 @@ def test_a_message_that_does_not_fit_and_cannot_be_dead_lettered_waits_in_its_qu
     assert wire.visibilities() == {"handle-m1": 900}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(body=st.text(st.characters(), max_size=100) | JSON.map(json.dumps), envelope=st.sampled_from(ENVELOPES))
 def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
     seen: list[str] = []

@@ -709,7 +709,7 @@ def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1
 sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=40)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes)
 def test_requests_are_within_the_limits_of_sqs_and_as_few_as_possible(lengths: list[int]) -> None:  # SPEC J1
     with Wire() as wire:
@@ -733,7 +733,7 @@ def requests_needed(lengths: list[int]) -> int:
 fates = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 0, 0, 1, 3, 4, -1])), max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fates)
 def test_on_fifo_every_message_is_sent_once_or_reported_and_no_later_request_overtakes(
     plan: list[tuple[str, int]],

@@ -30,7 +30,7 @@ ATTRIBUTE_BYTES = len("Tarry") + len("String")
 ENOUGH_BYTES = 2_048
 """With this much space left, a dead letter shows where the handler failed."""
 
-profile = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+profile = settings(max_examples=80, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 # errors

@@ -204,7 +204,7 @@ any_text = st.text(st.characters(), max_size=3_000) | st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(message=any_text, traceback=any_text | st.just(TRACEBACK), room=st.integers(-10, 8_000) | st.just(60_000))
 @example(message="x" * 100_000, traceback=TRACEBACK, room=1_500)
 @example(message="", traceback="", room=0)
@@ -227,7 +227,7 @@ def test_the_result_is_within_the_room_and_exists_whenever_the_smallest_record_f
     assert envelope.failure.attempts == 5
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(message=any_text, traceback=any_text, room=st.integers(400, 8_000))
 def test_cut_texts_consist_of_whole_characters_of_the_originals(
     message: str, traceback: str, room: int

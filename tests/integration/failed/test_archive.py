@@ -227,7 +227,7 @@ def test_when_the_disk_fills_up_a_restore_ends_and_the_next_one_doubles_nothing(
 ) -> None:  # SPEC M6
     put(sqs)
     archive, progress = tmp_path / "removed.jsonl", tmp_path / "removed.jsonl.restored"
-    run(sqs, "remove", "--all", "--archive", str(archive))
+    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     with monkeypatch.context() as patch:
         patch.setattr("os.write", small_disk(progress, size))
         result = run(sqs, "restore", str(archive))
@@ -247,7 +247,7 @@ def test_a_line_of_an_archive_that_cannot_be_read_is_named_and_the_others_are_re
 ) -> None:
     put(sqs)
     archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--archive", str(archive))
+    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     archive.write_bytes(line + b"\n" + archive.read_bytes())
     archive.with_name("removed.jsonl.restored").write_bytes(line + b"\n")
     result = run(sqs, "restore", str(archive))
@@ -258,7 +258,7 @@ def test_a_line_of_an_archive_that_cannot_be_read_is_named_and_the_others_are_re
 def test_an_archive_of_a_later_version_is_refused_with_its_version(sqs: Served, tmp_path: Path) -> None:
     put(sqs)
     archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--archive", str(archive))
+    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     archive.write_bytes(archive.read_bytes().replace(b'{"v":2,', b'{"v":3,'))
     result = run(sqs, "restore", str(archive))
     assert (result.exit_code, messages(sqs)) == (2, [])

@@ -188,6 +188,6 @@ def test_a_page_of_html_in_place_of_an_answer_confirms_nothing(
     result = faulty.run("remove", "--all", "--archive", str(faulty.archive), "--force", "--json")
     assert result.exit_code == exit_code, result.output
     if exit_code == 2:
-        assert "GetQueueUrl was answered without QueueUrl: check that the endpoint is SQS" in result.stderr
+        assert "but a web server with HTML (HTTP status 200)" in result.stderr
     assert {line["outcome"] for line in reported(result).values()} == ({"unconfirmed"} if exit_code == 1 else set())
     assert faulty.counts()[0] == Counter({"id-0": 1, "id-1": 1, "id-2": 1})

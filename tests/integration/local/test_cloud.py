@@ -162,7 +162,7 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
     paused = local.send("plain", "0")
     local.wait("Plain was paused: messages of plain wait in their queue until tarry resume")
     assert tarry("pause", "Plain", *audit) == "plain -> Plain: Disabled (unchanged)\n"
-    assert local.timeline(paused) == ["READY"]
+    local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
     assert tarry("resume", "Plain", *audit) == "plain -> Plain: Disabled -> Enabled\n"
     local.until(lambda: local.timeline(paused)[-1:] == ["COMMITTED"], "a resumed function")
 

@@ -31,7 +31,7 @@ def receivable(account: Account) -> dict[str, list[str]]:
     return bodies
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(script=st.lists(steps, min_size=10, max_size=60))
 def test_a_receive_returns_the_messages_of_each_group_before_the_first_invisible_one(
     script: list[tuple[str, int] | tuple[str, str] | tuple[str, int, int]],

@@ -123,6 +123,8 @@ def _deleted(inspection: Inspection, dead_letter: DeadLetterMessage) -> Result:
 class InProcessRun:
     """One run of a handler: its failure, if any, and the settings of its consumer that write failure records."""
 
+    releases = True  # as a failure step: what becomes of the dead letter is decided after the run
+
     def __init__(self) -> None:
         self.failure: Failure | None = None
         self.is_deferred = False

@@ -155,7 +155,8 @@ def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:
 
 
 NOT_OF_STEPS = frozenset({"release", "wait"})
-"""Outcomes of messages that have not run: a failed one would run again and again, until SQS moves it bare."""
+"""Outcomes of messages that have not run: a failed one would run again and again, until SQS moves it bare. Only a step
+with an attribute ``releases`` may answer so: that of `tarry failed retry --via local`, which settles by itself."""
 MOST_RUNS = MAX_RESENDS + 1
 """The most runs of a message within one delivery, as `LocalRetry` allows: a handler may fail in no time at all."""
 
@@ -172,7 +173,7 @@ def _why_not(outcome: Outcome, step: FailureStep, failure: Failure) -> str | Non
             return f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
         if target.is_fifo and target == delivery.source and getattr(step, "breaks_order", False) is not True:
             return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
-    elif outcome.kind in NOT_OF_STEPS:
+    elif outcome.kind in NOT_OF_STEPS and getattr(step, "releases", False) is not True:
         return f"the outcome {outcome.kind} is of messages that have not run"
     elif outcome.kind == "again" and failure.tries >= MOST_RUNS:
         return f"the message has run {MOST_RUNS} times in this delivery"
