@@ -17,8 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak slow check lint types format \
-    docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
+.PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak mutants slow check lint types \
+    format docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -27,6 +27,7 @@ help:
 	@echo "make simulate       run random simulations; SEEDS=20000 for more, SEED=123 to print one, MIX=slow-cpu,own-steps"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
+	@echo "make mutants        print small errors that no test notices; SEED=7 COUNT=150 PART=runtime, ROOM=settlement for all"
 	@echo "make slow           settle messages whose handlers hang, in real processes with a part of a core; minutes"
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
@@ -78,6 +79,11 @@ MESSAGES ?= 100000
 
 soak: $(READY)
 	@$(BIN)/python -m tests.soak --messages $(MESSAGES)
+
+# The first run for a state of the package and the tests runs all tests with coverage.py, to record the lines of each.
+mutants: $(READY)
+	@$(BIN)/python -m tests.mutants $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+	    $(if $(PART),--part $(PART)) $(if $(ROOM),--room $(ROOM))
 
 slow: $(READY)
 	@$(BIN)/python -m tests.slow $(ARGS)
