@@ -35,7 +35,7 @@ STARTUP_SECONDS, PATIENCE = 120.0, 5
 """A run that takes longer than the start and so many times the recorded seconds hangs."""
 JOBS = 2
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
