@@ -69,6 +69,9 @@ def _slow_tables(scenario: Scenario, random: Random) -> Scenario:
 MOST_ATTEMPTS = 100
 MOST_SECONDS = 86_400
 """On a standard queue a step could keep a message for ever, since each copy renews its life (SPEC C10)."""
+MOST_SECONDS_UNDECODABLE = 3_600
+"""No handler ever succeeds on an undecodable message. SQS delivers up to a tenth of its copies twice, and each deferral
+sends another copy for each delivery: after a day of deferrals there would be a million (seed 3327)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class OwnStep:
 
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Any:  # noqa: C901 a list
         sent_at, now = failure.message.sent_at, world.current().clock.time()
-        if failure.attempt > MOST_ATTEMPTS or (sent_at and now - sent_at.timestamp() > MOST_SECONDS):
+        is_copied = failure.reason == "undecodable" and not failure.queue.endswith(".fifo")
+        most_seconds = MOST_SECONDS_UNDECODABLE if is_copied else MOST_SECONDS
+        if failure.attempt > MOST_ATTEMPTS or (sent_at and now - sent_at.timestamp() > most_seconds):
             return next_step(failure)
         match self.kind:
             case "retries late":
