@@ -178,6 +178,28 @@ def test_a_lease_that_is_shortened_while_its_message_runs_is_reported(sandbox: S
     assert "running messages keep their lease" in shortened
 
 
+def test_an_extension_that_comes_too_late_is_not_one_request_too_many(sandbox: Sandbox) -> None:
+    """SQS ignores a change of the visibility of a message that is visible again."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        message.extend(300)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run().events)
+
+    def extended_too_late(event: HistoryEvent) -> HistoryEvent:
+        return replace(event, what="visibility_change_ignored") if event.what == "visibility_changed" else event
+
+    def not_extended(event: HistoryEvent) -> HistoryEvent | None:
+        return None if event.what == "visibility_changed" else event
+
+    assert "requests keep their budget" not in rules_of_edited(events, extended_too_late)
+    assert "requests keep their budget" in rules_of_edited(events, not_extended)
+
+
 def test_a_move_after_an_answer_at_the_deadline_is_accepted(sandbox: Sandbox) -> None:
     events = with_a_move_by_sqs(sandbox)
 

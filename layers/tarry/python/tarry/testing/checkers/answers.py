@@ -157,12 +157,16 @@ def _keepalives(invocation: ObservedInvocation) -> int:
 
 
 def _extensions(invocation: ObservedInvocation) -> int:
-    """The number of times that handlers extended the message they were working on (SPEC I6)."""
+    """The number of times that handlers extended the message they were working on (SPEC I6).
+
+    SQS ignores a change that comes when the message is visible again.
+    """
     times = set()
     for delivery in invocation.deliveries.values():
+        changes = delivery.copy.all("visibility_changed", "visibility_change_ignored")
+        changed_at = {change.at for change in changes if change.fields.get("by") == invocation.request_id}
         for run in delivery.runs:
             ended_at = math.inf if run.ended is None else run.ended.at
-            changed_at = {change.at for change in delivery.visibility_changes}
             times |= {at for at in changed_at if run.began.at <= at <= ended_at}
     return len(times)
 
