@@ -10,7 +10,9 @@ import pytest
 from tarry import (
     AttemptChange,
     Batch,
+    Consumer,
     DeadLetter,
+    Failure,
     Fixed,
     LocalRetry,
     LogOptions,
@@ -22,6 +24,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.execution.verdicts import Verdicts
 from tarry.settlement.executor import Executor
 from tarry.settlement.planner import Planner
 from tarry.simulator.history import HistoryEvent
@@ -429,6 +432,93 @@ def test_a_delay_is_longer_only_by_the_redaction_of_a_line_about_its_verdict(
     assert ("delays are kept" in rules_of_edited(events, later)) == (later_by > 0)
 
 
+def with_batching_window(sandbox: Sandbox, handler: Consumer[Any], *bodies: str) -> list[HistoryEvent]:
+    """Return the history of messages that a function receives after 20 of the 30 seconds of their visibility timeout.
+
+    Lambda keeps them invisible for longer, which the consumer does not know.
+    """
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=30)
+    sandbox.connect(handler, "orders", timeout=30, window=20)
+    for body in bodies:
+        sandbox.send("orders", body)
+    return list(sandbox.run(check=False).events)
+
+
+def test_a_failure_need_not_be_settled_once_its_own_hook_has_taken_the_time_of_its_lease(
+    sandbox: Sandbox,
+) -> None:  # SPEC E6, I7
+    def enrich(failure: Failure) -> dict[str, Any]:
+        if failure.message.receive_count == 1:
+            sandbox.sleep(15)
+        return {}
+
+    @consumer(max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(enrich=enrich)])
+    def handler(message: Message) -> None:
+        raise ValueError("no")
+
+    events = with_batching_window(sandbox, handler, "1")
+    assert sum(event.what == "received" for event in events if event.fields.get("queue") == "orders") == 2
+    assert rules_of_edited(events, unchanged) == set()
+
+
+def test_a_failure_that_may_run_again_here_need_not_be_settled_before_the_end(sandbox: Sandbox) -> None:  # SPEC E6, I5
+    """No time is left for the run by `LocalRetry`, and the known lease has ended by then."""
+
+    @consumer(backoff=Fixed(1), on_failure=[LocalRetry(1, 20), RetryInPlace(), DeadLetter()])
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(15)
+        elif message.receive_count == 1:
+            raise ValueError("no")
+
+    events = with_batching_window(sandbox, handler, "fails", "long")
+    assert sum(event.what == "run_started" for event in events) == 3
+    assert rules_of_edited(events, unchanged) == set()
+
+    def without_local_retries(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "run_started":
+            return event
+        ran = {key: each._replace(terms=each.terms._replace(local_retries=0)) for key, each in runs_of(event)}
+        return replace(event, fields={**event.fields, "messages": ran})
+
+    assert "delays are kept" in rules_of_edited(events, without_local_retries)
+
+
+@pytest.mark.parametrize("left", [0.1, 30])
+def test_releases_for_which_no_time_is_left_are_accepted_without_a_line_of_their_own(
+    left: float, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I2
+    """But not while much time is left, nor without the line that counts them."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            sandbox.sleep(1)
+            raise SystemExit
+
+    monkeypatch.setattr(Verdicts, "release", lambda self, message: None)
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=30)
+    sandbox.connect(handler, "orders", window=1)
+    for number in range(2):
+        sandbox.send("orders", str(number))
+    events = list(sandbox.run(check=False).events)
+    place = next(index for index, event in enumerate(events) if event.what == "answered")
+    fields = {"event": "out_of_time", "request_id": events[place].fields["request_id"]}
+    counted = [*events[:place], HistoryEvent(events[place].at, "problem", fields), *events[place:]]
+
+    def with_time_left(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "invoked":
+            return event
+        return replace(event, fields={**event.fields, "deadline": events[place].at + left})
+
+    assert "released messages are visible" in rules_of_edited(events, with_time_left)
+    assert ("released messages are visible" in rules_of_edited(counted, with_time_left)) == (left == 30)
+
+
+def runs_of(event: HistoryEvent) -> list[tuple[str, Any]]:
+    return list(event.fields["messages"].items())
+
+
 # attempts
 
 
@@ -446,6 +536,27 @@ def test_a_message_received_more_than_1000_times_breaks_no_rule(sandbox: Sandbox
 
 
 # duplicates
+
+
+def test_a_message_may_come_back_when_the_time_that_its_handler_asked_for_is_over(sandbox: Sandbox) -> None:
+    """SPEC I6: its handler has finished it, but other messages of its batch still run."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(20)
+        elif message.receive_count == 1:
+            message.extend(15)
+
+    events = with_batching_window(sandbox, handler, "short", "long")
+    assert rules_of_edited(events, unchanged) == set()
+
+    def to_its_end(event: HistoryEvent) -> HistoryEvent:
+        if event.what != "visibility_changed":
+            return event
+        return replace(event, fields={**event.fields, "visible_until": event.at + 60})
+
+    assert "duplicates have a cause" in rules_of_edited(events, to_its_end)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -23,6 +23,8 @@ class RunTerms(NamedTuple):
     longest: float
     """The longest delay of the policy, in seconds."""
     is_fifo: bool
+    local_retries: int = 0
+    """How often `LocalRetry` runs a message again within a delivery."""
 
 
 class RunMessage(NamedTuple):

@@ -18,7 +18,7 @@ from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import apply_result
 from tarry.message import Message, delivery_of
 from tarry.policy.circuits import deferral
-from tarry.policy.steps import BuiltInStep
+from tarry.policy.steps import BuiltInStep, LocalRetry
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
 from tarry.support.causes import cause_of, is_a, text_of, type_name
@@ -111,8 +111,10 @@ class _Watched:
             steps = self.consumer.steps.of(delivery.queue)
             has_own_steps = not all(isinstance(step, BuiltInStep) for step in steps.steps)
             longest = self.consumer.policy.longest_delay(fifo=source.is_fifo)
-            known = RunTerms(delivery.max_attempts, steps.retries_in_place, has_own_steps, longest, source.is_fifo)
-            self._terms[source.text] = known
+            local_retries = sum(step.times for step in steps.steps if isinstance(step, LocalRetry))
+            known = self._terms[source.text] = RunTerms(
+                delivery.max_attempts, steps.retries_in_place, has_own_steps, longest, source.is_fifo, local_retries
+            )
         return known
 
 

@@ -234,15 +234,25 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
 
 
 def _settled_by(delivery: ObservedDelivery) -> float:
-    """The latest moment for the change of its visibility: with the batch, or soon after its verdict (SPEC C11)."""
+    """The latest moment for the change of its visibility: with the batch, or soon after its verdict (SPEC C11).
+
+    Hooks of the user come between the verdict and the settlement.
+    """
     assert delivery.invocation is not None
     assert delivery.invocation.answered is not None
     assert delivery.run is not None
     answered, deadline = delivery.invocation.answered.at, float(delivery.invocation.invoked.fields["deadline"])
     is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
-    if is_long or delivery.copy.is_fifo or delivery.run.is_batch:
+    if is_long or delivery.copy.is_fifo or delivery.run.is_batch or _may_run_again(delivery):
         return answered
-    return min(answered, delivery.decided_at + LATE_SECONDS)
+    return min(answered, delivery.decided_at + LATE_SECONDS + _seconds_before(delivery))
+
+
+def _may_run_again(delivery: ObservedDelivery) -> bool:
+    """Whether `LocalRetry` would run it again in this delivery, for which no time may be left in the end."""
+    assert delivery.run is not None
+    is_failed = delivery.verdict == "fail"
+    return is_failed and len(delivery.runs) <= delivery.run.terms(delivery.copy.delivery_id).local_retries
 
 
 def _due(copy: MessageCopy) -> float:

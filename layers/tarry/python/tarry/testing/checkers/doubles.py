@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tarry.testing.checkers.leases import is_undecided
 from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.deliveries import DONE, FAILED
 
@@ -46,7 +47,7 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
         if not delivery.sends:
             return "its handler had finished it, and it was reported as failed"
         return None if _may_be_sent_twice(delivery) else "a copy was sent, but it was reported as failed"
-    if following.at >= delivery.lease_ends_at - MOMENT:
+    if following.at >= _lease_end(delivery) - MOMENT:
         return None  # the delete came too late
     assert delivery.invocation is not None
     still_ran = delivery.invocation.answered is not None and following.at < delivery.invocation.answered.at
@@ -55,6 +56,19 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
     ):
         return None  # its lease could not be extended
     return "it was received again before its lease had ended, though it was finished"
+
+
+def _lease_end(delivery: ObservedDelivery) -> float:
+    """When its lease ends, at the earliest: as it was received, or as its handler asked for.
+
+    With a batching window, Lambda receives messages for longer than the queue's visibility timeout. An invocation does
+    not know that, so an extension may shorten such a lease (SPEC I6); `running_messages_keep_their_lease` checks how.
+    """
+    changes = delivery.visibility_changes
+    asked = [
+        each for each in changes if any(is_undecided(run, delivery.copy.delivery_id, each.at) for run in delivery.runs)
+    ]
+    return min([delivery.lease_ends_at, *(float(each.fields["visible_until"]) for each in asked[-1:])])
 
 
 def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:

@@ -61,7 +61,7 @@ def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
         ends_at = min(delivery.lease_ends_at, known_end(delivery, history))
         for event in changes:
             is_shorter = event.fields["visible_until"] < min(ends_at, _longest(delivery)) - ROUNDING_SECONDS
-            if is_shorter and any(_is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
+            if is_shorter and any(is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
                 text = f"its lease was shortened by {ends_at - event.fields['visible_until']:.1f} s while it ran"
                 yield violation("running messages keep their lease", delivery.copy, text, event.at)
                 break
@@ -73,7 +73,7 @@ def _longest(delivery: ObservedDelivery) -> float:
     return delivery.at + MAX_VISIBILITY_SECONDS - UNKNOWN_RECEIVE_SECONDS - 2
 
 
-def _is_undecided(run: HandlerRun, delivery_id: str, at: float) -> bool:
+def is_undecided(run: HandlerRun, delivery_id: str, at: float) -> bool:
     """Whether a handler runs at a moment, and has given no verdict yet: then its delay may be asked for (SPEC C11)."""
     verdict = run.first_verdicts.get(delivery_id)
     is_running = run.ended is not None and not run.was_abandoned and run.began.at < at < run.ended.at

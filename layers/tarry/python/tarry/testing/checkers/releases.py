@@ -50,6 +50,8 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
         return True
     if any(each.fields["by"] == invocation.request_id for each in delivery.copy.all("visibility_change_ignored")):
         return True  # it was visible already: an earlier delivery's request, which was repeated late, had made it so
+    if not delivery.log_lines and history.was_out_of_time(invocation):
+        return True  # it is only reported (SPEC I2): the first of these have a line each, and one line counts them all
     return _is_out_of_time(delivery, history) or _has_lost_group(delivery, history)
 
 
