@@ -515,6 +515,76 @@ def test_releases_for_which_no_time_is_left_are_accepted_without_a_line_of_their
     assert ("released messages are visible" in rules_of_edited(counted, with_time_left)) == (left == 30)
 
 
+def test_the_rest_of_a_group_need_not_be_released_if_the_lease_of_its_head_is_lost(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC H4, I6
+    @consumer(backoff=Fixed(20))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            raise ValueError("no")
+
+    wait = Executor.wait_in_place
+
+    def without_releases(self: Executor, deliveries: Any) -> None:
+        wait(self, [each for each in deliveries if self.plan_of(each).decided.outcome.kind != "release"])
+
+    monkeypatch.setattr(Executor, "wait_in_place", without_releases)
+    sandbox.queue("orders.fifo")
+    sandbox.connect(handler, "orders.fifo")
+    for number in range(2):
+        sandbox.send("orders.fifo", str(number), group_id="a")
+    events = list(sandbox.run(check=False).events)
+
+    def lost(event: HistoryEvent) -> HistoryEvent:
+        if event.fields.get("event") != "waiting_retry":
+            return event
+        return replace(event, fields={**event.fields, "not_settled": "the lease is lost"})
+
+    assert "released messages are visible" in rules_of_edited(events, unchanged)
+    assert "released messages are visible" not in rules_of_edited(events, lost)
+
+
+def test_a_run_that_ends_after_its_message_was_decided_was_abandoned(sandbox: Sandbox) -> None:  # SPEC I3
+    """Its delay counts from its timeout, also if the invocation has not answered yet."""
+
+    @consumer(concurrency=2, timeout=2, backoff=Fixed(20), max_attempts=2)
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            sandbox.sleep({"long": 1.9, "hangs": 6, "longer": 1.9}[message.body])
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=30, batch_size=10, window=1)
+    for body in ("hangs", "long", "longer", "long", "longer"):
+        sandbox.send("orders", body)
+    report = sandbox.run(check=False)
+    [run] = [run for run in report.history.runs if run.was_abandoned]
+    assert run.ended is not None
+    assert run.ended.at < report.history.invocations[run.request_id].answered.at
+    assert report.violations == []
+
+
+def test_a_test_of_a_lease_before_a_dead_letter_that_is_too_large_is_not_one_request_too_many(
+    sandbox: Sandbox,
+) -> None:  # SPEC E6, F5
+    """The dead-letter queue's limit may not be read, so SQS refuses the dead letter after the test."""
+
+    @consumer(max_attempts=2, backoff=Fixed(1))
+    def handler(message: Message) -> None:
+        if message.body != "next":
+            sandbox.sleep(10)
+            raise ValueError("no")
+
+    sandbox.queue("dlq.fifo", maximum_message_size=1_024)
+    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=9, visibility_timeout=18)
+    sandbox.connect(handler, "orders.fifo", timeout=18)
+    sandbox.faults.add("denied", operation="GetQueueAttributes", queue="dlq.fifo", times=1)
+    sandbox.send("orders.fifo", "x" * 2_000, group_id="a")
+    sandbox.send("orders.fifo", "next", group_id="a")
+    events = [event for event in sandbox.run(check=False).events if event.what != "fault"]
+    assert any("shorter than" in str(event.fields.get("text")) for event in events if event.what == "refused")
+    assert "requests keep their budget" not in rules_of_edited(events, unchanged)
+
+
 def runs_of(event: HistoryEvent) -> list[tuple[str, Any]]:
     return list(event.fields["messages"].items())
 

@@ -71,7 +71,7 @@ class HandlerRun:
         self.first_verdicts: dict[str, HistoryEvent] = {}
         """The first verdict that it gave on each message while it ran, by delivery id."""
         self.was_abandoned = False
-        """Whether its thread was abandoned: it ended after its invocation had answered."""
+        """Whether its thread was abandoned: it ended after its message was decided, or its invocation had answered."""
 
     def end(self, ended: HistoryEvent, *, was_abandoned: bool) -> None:
         """Note its end."""

@@ -109,7 +109,7 @@ class HistoryFacts:
         run = self._runs[event.fields["run"]]
         invocation = self.invocations[run.request_id]
         invocation.running -= run.ended is None
-        run.end(event, was_abandoned=invocation.answered is not None)
+        run.end(event, was_abandoned=invocation.answered is not None or event.fields.get("was_abandoned", False))
 
     def _wrote(self, event: HistoryEvent) -> None:
         """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""

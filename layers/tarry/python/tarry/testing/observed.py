@@ -184,7 +184,13 @@ class _Watch:
         if raised is not None and is_a(raised, (Killed, GeneratorExit)):
             return
         how = "returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}"
-        fields = {"run": self._number, "request_id": self._request_id, "how": how, "verdicts": self._verdicts(raised)}
+        fields = {
+            "run": self._number,
+            "request_id": self._request_id,
+            "how": how,
+            "verdicts": self._verdicts(raised),
+            "was_abandoned": not self._is_batch and self._deliveries[0].is_closed,
+        }
         self._history.add("run_ended", fields)
 
     def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:

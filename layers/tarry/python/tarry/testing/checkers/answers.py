@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tarry.testing.recorded_history import RecordedHistory
 
 
+REPEATED = "beyond the limit", "shorter than"
+"""Texts of the refusals that go with one more change of visibility: a wait is made shorter, or a lease was tested for
+a copy that is too large for its queue."""
+
+
 def answers_are_well_formed(history: RecordedHistory) -> Found:
     """A consumer answers with messages of its batch, each once, in their order; it never raises."""
     for request_id, invocation in history.invocations.items():
@@ -94,7 +99,7 @@ def _most_changes(invocation: ObservedInvocation, history: RecordedHistory) -> i
     return (
         math.ceil(failed / 10)
         + (failed > 0)
-        + sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
+        + sum(any(text in refusal.fields["text"] for text in REPEATED) for refusal in invocation.refusals)
         + _sends(invocation)
         + math.ceil((batch if is_fifo else before if before > 1 else 0) / 10)
         + keepalives * math.ceil(batch / 10)

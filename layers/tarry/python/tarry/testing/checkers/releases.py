@@ -56,13 +56,20 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
 
 
 def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
-    """Whether SQS refused a receipt handle of its FIFO group: then the group is not run, only reported (SPEC H4)."""
+    """Whether SQS refused a receipt handle of its FIFO group: then the group is not run, only reported (SPEC H4).
+
+    The log says so, or the line of the message whose handler asked for more time (SPEC I6).
+    """
     assert delivery.invocation is not None
     group = delivery.copy.group
     return delivery.copy.is_fifo and any(
-        each.copy.group == group and history.had_problem(each, "lease_lost")
+        each.copy.group == group and (history.had_problem(each, "lease_lost") or _is_lost(each))
         for each in delivery.invocation.deliveries.values()
     )
+
+
+def _is_lost(delivery: ObservedDelivery) -> bool:
+    return any("the lease is lost" in str(event.fields.get("not_settled")) for event in delivery.log_lines)
 
 
 def _is_out_of_time(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
