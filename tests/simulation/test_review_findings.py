@@ -311,3 +311,8 @@ def test_an_async_batch_handler_waits_for_the_slice_in_progress(sandbox: Sandbox
 def test_the_delay_of_an_abandoned_handler_counts_from_its_timeout() -> None:  # SPEC C11
     """On a slow CPU it is settled seconds after its timeout, so less of its delay is left."""
     assert judge_quietly(11_823).text == ""
+
+
+def test_a_message_whose_claim_has_not_begun_in_time_is_released() -> None:  # SPEC C9, K4
+    """The redaction of the line about its start took the time. Its handler would not run, so it must not fail."""
+    assert judge_quietly(5_747).text == ""

@@ -164,6 +164,7 @@ class Concurrent:
 
     def _job(self, job: Job) -> Job:
         if self._run.claims is not None:
+            job.is_claiming = True  # from now on: a message whose claim has not begun must not fail for lack of time
             self._claiming[job.subject.delivery_id] = job
         return job
 
