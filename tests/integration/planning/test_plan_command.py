@@ -30,6 +30,16 @@ Resources:
       Events:
         Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn, ScalingConfig: {MaximumConcurrency: 5}}}
         Ordered: {Type: SQS, Properties: {Queue: !GetAtt Ordered.Arn}}
+  Batches:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: batches.handler
+      Events: {Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn}}}
+  Undecorated:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: batches.record_handler
+      Events: {Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn}}}
   Exits:
     Type: AWS::Serverless::Function
     Properties:
@@ -65,6 +75,16 @@ def handler(message: Message) -> None: ...
 
 def plain(event, context): ...
 """
+BATCHES = """
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+
+processor = BatchProcessor(event_type=EventType.SQS)
+
+def record_handler(record): ...
+
+def handler(event, context):
+    return process_partial_response(event=event, record_handler=record_handler, processor=processor, context=context)
+"""
 
 
 @pytest.fixture
@@ -72,6 +92,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
         "template.yaml": TEMPLATE,
         "code/app.py": CODE,
+        "code/batches.py": BATCHES,
         "code/exits.py": "import os\nos._exit(7)",
         "code/broken.py": "import nowhere",
         "code/platform.py": "raise AssertionError('not the module of Python')",
@@ -127,6 +148,22 @@ def test_json_has_all_attempts_and_a_load_with_the_settings_of_the_mapping(proje
     assert "up to 5 invocations at once" in " ".join(texts)
 
 
+def test_a_function_of_powertools_has_its_timeline_today_above_that_of_tarrys_defaults(project: Path) -> None:
+    picture = project / "plan.svg"
+    result = plan("Batches", "--svg", str(picture))
+    assert result.exit_code == 0, result.stderr
+    today, with_tarry = result.stdout.split("\n\n\n")
+    assert today.startswith("Batches without tarry on jobs\nnot a consumer of tarry: SQS delivers")
+    assert "3        1 min         2 min     2 min   moved by SQS" in today
+    assert with_tarry.startswith("Batches with tarry's defaults on jobs\nmax_attempts=5, backoff=Exponential(30")
+    assert "maxReceiveCount is 3, below max_attempts (5)" in result.stderr
+    texts = [each.text for each in ET.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Batches without tarry on jobs", "Batches with tarry's defaults on jobs"} <= {*texts}
+    found = json.loads(plan("Batches", "--json").stdout)
+    assert found["end"]["how"] == "dead_letter"
+    assert found["today"]["end"] == {"how": "moved", "queue": "jobs-dlq", "earliest": 180, "latest": 180}
+
+
 def test_a_consumer_of_a_module_needs_no_template(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project / "code")
     result = plan("app.handler")
@@ -153,9 +190,13 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ("Nope", "template.yaml has no function Nope; functions with a queue are Orders, Exits, Broken"),
-        ("Idle", "Idle has no SQS event; functions with one are Orders, Exits, Broken"),
-        ("", "name a function of template.yaml with a queue: Orders, Exits, Broken; or give a backoff (--backoff)"),
+        (
+            "Nope",
+            "template.yaml has no function Nope; functions with a queue are Orders, Batches, ",
+        ),
+        ("Idle", "Idle has no SQS event; functions with one are Orders, Batches, Undecorated, Exits, Broken"),
+        ("", "name a function of template.yaml with a queue: Orders, Batches, Undecorated, Exits, Broken; or give a"),
+        ("Undecorated", "Undecorated is not a consumer of tarry, but a function: is its @consumer missing?"),
         ("Exits", "Exits: its code ends the process at import (exit status 7)"),
         ("Broken", "ModuleNotFoundError: No module named 'nowhere'"),
         ("nowhere.handler", "nowhere cannot be imported here: ModuleNotFoundError"),

@@ -7,7 +7,7 @@ import pytest
 
 from tarry import DeadLetter, DropMessage, Exponential, Fixed, Linear, LocalRetry, RetryInPlace, Schedule, SendAgain
 from tarry.planning.policy import DelayBounds, policy_of
-from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
+from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
 from tarry.planning.timeline_text import then_text, timeline_text
 from tarry.policy.retry_policy import RetryPolicy
 from tarry.policy.step_lists import StepList
@@ -55,6 +55,27 @@ def test_one_attempt_ends_at_once() -> None:
     timeline = planned(1, None)
     assert shown(timeline) == [(1, 1, 0, "dead letter")]
     assert "Ends in orders-dlq, at once." in timeline_text(timeline)
+
+
+def test_without_tarry_sqs_delivers_again_after_the_visibility_timeout_and_moves_the_message_in_the_end() -> None:
+    queue = PlannedQueue("orders", visibility_timeout=60, max_receive_count=3, dead_letter_queue="orders-dlq")
+    timeline = without_tarry("Orders", queue)
+    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "moved by SQS")]
+    text = " ".join(timeline_text(timeline).split())
+    assert "Ends in orders-dlq, moved by SQS without a failure record, 3 min after the first attempt." in text
+
+
+def test_without_tarry_sqs_deletes_a_message_whose_retention_ends_before_its_last_delivery() -> None:
+    queue = PlannedQueue("orders", visibility_timeout=60, retention=150, max_receive_count=9, dead_letter_queue="dead")
+    timeline = without_tarry("Orders", queue)
+    assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "deleted by SQS")]
+    assert "its retention ends, 2 min 30 s after the first attempt." in " ".join(timeline_text(timeline).split())
+
+
+def test_without_tarry_and_a_dead_letter_queue_a_message_stays() -> None:
+    text = timeline_text(without_tarry("Orders", PlannedQueue("orders", visibility_timeout=60)))
+    assert "Does not end: it stays in orders." in text
+    assert "attempt 1: it is tried again every 1 min, until its retention ends" in text
 
 
 def test_copies_of_a_step_follow_the_attempts_with_their_own_delays() -> None:

@@ -75,7 +75,8 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
     """Show when a message that fails is tried again, and where it ends.
 
     The function's code is imported in a process of its own, and its handler does
-    not run. The times are those of the delays alone.
+    not run. The times are those of the delays alone. A function without tarry is
+    shown as it is, and below that with tarry's defaults.
 
     With --rate and --outage, the queue is simulated during an outage, with five
     seeds: how many messages wait, when the queue is drained, what is
@@ -117,23 +118,23 @@ def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, 
 
     for place, subject in enumerate(subjects):
         if not as_json:
-            typer.echo(("\n\n" if place else "") + timeline_text(subject.timeline))
+            typer.echo(("\n\n" if place else "") + timeline_text(subject.timeline, subject.today))
         result = None if load is None else _simulated(subject, load)
-        warnings = subject.warnings(result)
         if as_json:
             from tarry.planning.document import document
 
-            typer.echo(json.dumps(document(subject.timeline, result, warnings)))
+            typer.echo(json.dumps(document(subject, result)))
         elif result is not None:
             typer.echo(f"\n{load_text(result)}")
         if not as_json:
             sys.stdout.flush()
+            warnings = subject.warnings(result)
             for warning in warnings:
                 note(f"\nWarning: {warning}" if warning == warnings[0] else f"Warning: {warning}")
         if svg is not None:
             from tarry.planning.drawing import write_picture
 
-            write_picture(svg, subject.timeline, result)
+            write_picture(svg, subject, result)
 
 
 def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":

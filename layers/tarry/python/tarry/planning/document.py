@@ -11,13 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.planning.load import LoadResult, LoadRun, Spread
+    from tarry.planning.request import PlanSubject
     from tarry.planning.timeline import PlannedAttempt, PolicyTimeline
 
 
-def document(timeline: PolicyTimeline, result: LoadResult | None, warnings: Sequence[str]) -> dict[str, Any]:
+def document(subject: PlanSubject, result: LoadResult | None) -> dict[str, Any]:
     """Return all numbers; times are seconds."""
+    found = _timeline(subject.timeline, subject.warnings(result))
+    if subject.today is not None:
+        found["today"] = _timeline(subject.today, subject.today.warnings)
+    if result is not None:
+        found["load"] = _load(result)
+    return found
+
+
+def _timeline(timeline: PolicyTimeline, warnings: Sequence[str]) -> dict[str, Any]:
     policy = timeline.policy
-    found: dict[str, Any] = {
+    return {
         "consumer": policy.name,
         "queue": asdict(timeline.queue),
         "max_attempts": policy.max_attempts if policy.retries_in_place else None,
@@ -27,9 +37,6 @@ def document(timeline: PolicyTimeline, result: LoadResult | None, warnings: Sequ
         "end": {"how": timeline.last.follows, "queue": timeline.last.target or None, **_bounds(timeline.ends)},
         "warnings": list(warnings),
     }
-    if result is not None:
-        found["load"] = _load(result)
-    return found
 
 
 def _attempt(attempt: PlannedAttempt) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.planning.load import LoadResult
+    from tarry.planning.request import PlanSubject
     from tarry.planning.timeline import PlannedAttempt, PolicyTimeline
 
 WIDTH, MARGIN = 960, 24
@@ -38,17 +39,22 @@ def check_directory(path: Path | None) -> None:
         raise UsageError(f"--svg {path} cannot be written: there is no directory {path.parent}")
 
 
-def write_picture(path: Path, timeline: PolicyTimeline, result: LoadResult | None) -> None:
+def write_picture(path: Path, subject: PlanSubject, result: LoadResult | None) -> None:
     """Write the picture to a file. Raises `UsageError` if it cannot be written."""
     try:
-        path.write_text(picture_of(timeline, result), "utf-8")
+        path.write_text(picture_of(subject.timeline, result, subject.today), "utf-8")
     except OSError as error:
         raise UsageError(f"--svg {path} cannot be written: {error.strerror}") from error
 
 
-def picture_of(timeline: PolicyTimeline, result: LoadResult | None = None) -> str:
-    """Return the picture as SVG. It follows the light or dark mode of its viewer."""
-    return _PlanDrawing(timeline, result).svg()
+def picture_of(timeline: PolicyTimeline, result: LoadResult | None = None, today: PolicyTimeline | None = None) -> str:
+    """Return the picture as SVG, below that of ``today``. It follows the light or dark mode of its viewer."""
+    parts, height = _PlanDrawing(timeline, result).parts()
+    if today is not None:
+        above, top = _PlanDrawing(today, None).parts()
+        parts = [*above, f'<g transform="translate(0 {top})">', *parts, "</g>"]
+        height += top
+    return picture(f"{timeline.policy.name}: {end_text(timeline)}", parts, WIDTH, height)
 
 
 class _PlanDrawing:
@@ -59,13 +65,14 @@ class _PlanDrawing:
         self._scale = scale_of(timeline, LEFT, RIGHT)
         self._bottom = TOP + ROW * len(self._rows)
 
-    def svg(self) -> str:
+    def parts(self) -> tuple[list[str], int]:
+        """Return what is drawn, and its height."""
         parts = [*self._title(), *self._axis(), *self._attempts()]
         height = self._bottom + 44
         if self._result is not None:
             parts += self._load(self._result, height + 16)
             height += CHART_HEIGHT + 184
-        return picture(f"{self._timeline.policy.name}: {end_text(self._timeline)}", parts, WIDTH, height)
+        return parts, height
 
     # the timeline
 
@@ -78,7 +85,7 @@ class _PlanDrawing:
         yield text_at(MARGIN, 94, fit(end_text(timeline), width, 12), "quiet")
 
     def _axis(self) -> Iterator[str]:
-        if not self._timeline.ends.latest:
+        if not self._timeline.last.begins.latest:
             return
         for x, label in self._scale.ticks(TICK_SPACE):
             yield f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{self._bottom}"/>'
@@ -158,7 +165,11 @@ class _PlanDrawing:
             place += 26 + width_of(text, 12) + 16
 
 
-END_COLOURS = {"dead_letter": "DEAD_LETTERED", "stays": "DEAD_LETTERED", "drop": "DISCARDED", "sent_on": "RESENT"}
+END_COLOURS = {
+    **dict.fromkeys(("dead_letter", "stays", "moved", "expires"), "DEAD_LETTERED"),
+    "drop": "DISCARDED",
+    "sent_on": "RESENT",
+}
 LEGEND = {"WAITING_RETRY": "waiting for a retry", "IN_FLIGHT": "ready", "DEAD_LETTERED": "dead letters so far"}
 
 

@@ -6,8 +6,9 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,10 @@ class NotLoaded:
 
 
 def load_policies(wanted: WantedPolicies) -> dict[str, PlannedPolicy]:
-    """Return the policies of a consumer by queue.
+    """Return the policies of a consumer by queue; for another function of a template those of tarry's defaults.
 
     Raises:
-        UsageError: The handler cannot be imported, or it is not a consumer of tarry.
+        UsageError: The handler cannot be imported, or ``module.attribute`` is not a consumer of tarry.
     """
     root = str(Path(tarry.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -122,8 +123,15 @@ def _in_module(wanted: WantedPolicies) -> dict[str, PlannedPolicy] | NotLoaded:
 
 def _policies(wanted: WantedPolicies, handler: Any) -> dict[str, PlannedPolicy] | NotLoaded:
     from tarry.planning.policy import policy_of
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import StepList
 
     consumer = _consumer(handler)
+    if consumer is None and wanted.function is not None and _takes_an_event(handler):
+        return {
+            queue: replace(policy_of(wanted.name, RetryPolicy(), StepList(None), fifo=fifo), is_consumer=False)
+            for queue, fifo in wanted.queues.items()
+        }
     if consumer is None:
         kind = "class" if isinstance(handler, type) else type(handler).__name__
         return NotLoaded(f"{wanted.name} is not a consumer of tarry, but a {kind}: is its @consumer missing?")
@@ -133,6 +141,15 @@ def _policies(wanted: WantedPolicies, handler: Any) -> dict[str, PlannedPolicy] 
         )
         for queue, fifo in wanted.queues.items()
     }
+
+
+def _takes_an_event(handler: Any) -> bool:
+    """Return whether Lambda can call a handler; a function of a message is one whose decorator is missing."""
+    try:
+        signature(handler, follow_wrapped=False).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(handler, type)
 
 
 def _consumer(handler: Any) -> Any:

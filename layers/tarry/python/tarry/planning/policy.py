@@ -75,6 +75,8 @@ class PlannedPolicy:
     """For how many seconds a message waits that no failure step takes."""
     steps: tuple[PlannedStep, ...]
     concurrency: int = 1
+    is_consumer: bool = True
+    """Whether the function is a consumer of tarry."""
 
 
 def policy_of(name: str, policy: RetryPolicy, steps: StepList, *, fifo: bool, concurrency: int = 1) -> PlannedPolicy:

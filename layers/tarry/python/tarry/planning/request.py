@@ -11,7 +11,7 @@ from tarry.planning.load import Consuming, Load
 from tarry.planning.loading import WantedPolicies, load_policies
 from tarry.planning.policy import policy_of
 from tarry.planning.simulation import MOST_MESSAGES, longest_recovery, scale_of
-from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of
+from tarry.planning.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
 from tarry.planning.units import duration_of, rate_of, share_of
 from tarry.planning.warnings import load_warnings
 from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, RetryPolicy
@@ -40,6 +40,8 @@ class PlanSubject:
     timeline: PolicyTimeline
     consuming: Consuming = field(default_factory=Consuming)
     timeout: float | None = None
+    today: PolicyTimeline | None = None
+    """The timeline of a function without tarry; ``timeline`` is then that of tarry's defaults."""
 
     def warnings(self, result: LoadResult | None) -> list[str]:
         """Return the warnings about the timeline, and about a load."""
@@ -185,10 +187,14 @@ class _Project:
         planned = self._policies(function, {each.queue: self._queues[each.queue].is_fifo for each in mappings})
         found = []
         for mapping in mappings:
-            policy = replace(planned[mapping.queue], name=function.logical_id)
+            facts = planned_queue(self._queues[mapping.queue])
+            policy, today = replace(planned[mapping.queue], name=function.logical_id), None
+            if not policy.is_consumer:
+                today = without_tarry(f"{policy.name} without tarry", facts)
+                policy = replace(policy, name=f"{policy.name} with tarry's defaults", is_consumer=True)
             timeline = timeline_of(
                 policy,
-                planned_queue(self._queues[mapping.queue]),
+                facts,
                 timeout=function.timeout_seconds,
                 may_loop=function.recursive_loop == "Allow",
             )
@@ -199,7 +205,7 @@ class _Project:
                 memory_mb=function.memory_mb,
                 per_invocation=policy.concurrency,
             )
-            found.append(PlanSubject(timeline, consuming, function.timeout_seconds))
+            found.append(PlanSubject(timeline, consuming, function.timeout_seconds, today))
         return found
 
     def _function(self, name: str | None) -> TemplateFunction:

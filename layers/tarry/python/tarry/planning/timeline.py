@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
-from tarry.planning.policy import DelayBounds, PlannedStep
+from tarry.planning.policy import DelayBounds, PlannedPolicy, PlannedStep
 from tarry.policy.steps import RESERVE_SECONDS
 from tarry.sqs.queue_facts import (
     ASSUMED_RETENTION_SECONDS,
@@ -24,17 +24,18 @@ from tarry.tooling.text import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.planning.policy import PlannedPolicy
-
 MOST_ATTEMPTS = 2_000
 """Where the timeline is cut of a message that fails without end."""
 RECURSION_HOPS = 16
 """Lambda stops a function after about so many re-sends of a message to its own queue (PLATFORM 15b)."""
 NOW = DelayBounds(0.0, 0.0)
 
-Follows = Literal["retry", "copy", "unhandled", "dead_letter", "drop", "sent_on", "stays"]
-"""A message waits in place, as a copy, or unhandled for its next attempt; or it ends, or stays in its queue."""
+Follows = Literal["retry", "copy", "unhandled", "dead_letter", "drop", "sent_on", "stays", "moved", "expires"]
+"""A message waits in place, as a copy, or unhandled for its next attempt; or it ends, or stays in its queue. Without
+tarry, SQS moves or deletes it."""
 WAITS: frozenset[Follows] = frozenset({"retry", "copy", "unhandled"})
+BY_SQS: frozenset[Follows] = frozenset({"moved", "expires"})
+"""The ends that come after a wait: SQS moves a message only when it would deliver it again."""
 DEAD_LETTER = PlannedStep("dead_letter", "DeadLetter()")
 CHOSEN = "the queue that its function chooses"
 
@@ -91,8 +92,8 @@ class PolicyTimeline:
 
     @property
     def ends(self) -> DelayBounds:
-        """When the last attempt begins."""
-        return self.last.begins
+        """When the last attempt begins, or SQS moves or deletes the message after it."""
+        return self.last.begins.plus(self.last.wait) if self.last.follows in BY_SQS else self.last.begins
 
     @property
     def in_place(self) -> DelayBounds:
@@ -118,6 +119,47 @@ def timeline_of(
     walk = _Walk(policy, queue, timeout)
     attempts = tuple(walk.attempts())
     return PolicyTimeline(policy, queue, attempts, tuple(dict.fromkeys(walk.warnings(attempts, may_loop=may_loop))))
+
+
+def without_tarry(name: str, queue: PlannedQueue) -> PolicyTimeline:
+    """Return the timeline of a function without tarry: only the queue decides about its failed messages."""
+    visibility, limit = queue.visibility_timeout, queue.max_receive_count
+    policy = PlannedPolicy(
+        name=name,
+        max_attempts=limit or 1,
+        retries_in_place=limit is not None,
+        backoff=f"Fixed({visibility})",
+        delays=(),
+        is_sampled=False,
+        unhandled_wait=visibility,
+        steps=(),
+        is_consumer=False,
+    )
+    attempts: list[PlannedAttempt] = []
+    while not attempts or attempts[-1].follows == "retry":
+        number, age, wait = len(attempts) + 1, len(attempts) * visibility, visibility
+        follows: Follows = "retry"
+        if limit is None:
+            follows = "stays"
+        elif age + visibility >= queue.retention:
+            follows, wait = "expires", queue.retention - age
+        elif number >= limit:
+            follows = "moved"
+        attempts.append(
+            PlannedAttempt(
+                number=number,
+                receive_count=number,
+                begins=DelayBounds(age, age),
+                runs=1,
+                local_wait=NOW,
+                follows=follows,
+                step="",
+                wait=DelayBounds(wait, wait),
+                target=queue.dead_letter_queue or "" if follows == "moved" else "",
+                notes=(f"it is tried again every {duration(wait)}, until its retention ends",) if limit is None else (),
+            )
+        )
+    return PolicyTimeline(policy, queue, tuple(attempts), ())
 
 
 @dataclass

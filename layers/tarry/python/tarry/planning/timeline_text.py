@@ -13,7 +13,7 @@ from tarry.tooling.text import duration, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.planning.timeline import PlannedAttempt, PlannedQueue, PolicyTimeline
+    from tarry.planning.timeline import Follows, PlannedAttempt, PlannedQueue, PolicyTimeline
 
 WIDTH = 80
 TICK_SPACE_AT_END = 19
@@ -23,8 +23,10 @@ FIRST_ROWS, LAST_ROWS = 12, 3
 Row = TypeVar("Row")
 
 
-def timeline_text(timeline: PolicyTimeline) -> str:
-    """Return the heading, the table, the picture and the notes of a timeline."""
+def timeline_text(timeline: PolicyTimeline, today: PolicyTimeline | None = None) -> str:
+    """Return the heading, the table, the picture and the notes of a timeline, below those of ``today``."""
+    if today is not None:
+        return f"{timeline_text(today)}\n\n\n{timeline_text(timeline)}"
     rows = [*table(timeline)]
     sections = [[*heading(timeline)], rows, [*picture(timeline)], [*notes(timeline)]]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
@@ -41,6 +43,8 @@ def heading(timeline: PolicyTimeline) -> Iterator[str]:
 def policy_text(timeline: PolicyTimeline) -> str:
     """Return the attempts, the backoff and the failure steps."""
     policy = timeline.policy
+    if not policy.is_consumer:
+        return "not a consumer of tarry: SQS delivers a failed message again after the visibility timeout"
     steps = f"on_failure=[{', '.join(step.name for step in policy.steps)}]"
     if not policy.retries_in_place:
         return steps
@@ -94,20 +98,20 @@ def folded(rows: Sequence[Row]) -> list[Row | int]:
 def then_text(attempt: PlannedAttempt) -> str:
     """Return what follows an attempt, in few words."""
     match attempt.follows:
-        case "retry":
-            return "retry"
         case "copy":
             return attempt.step if attempt.step.startswith("copy") else "retry as a copy"
-        case "unhandled":
-            return "retry, unhandled"
-        case "dead_letter":
-            return "dead letter"
-        case "drop":
-            return "drop"
         case "sent_on":
             return f"send to {attempt.target}"
-        case _:
-            return "stays"
+        case other:
+            return IN_WORDS.get(other, other)
+
+
+IN_WORDS: dict[Follows, str] = {
+    "unhandled": "retry, unhandled",
+    "dead_letter": "dead letter",
+    "moved": "moved by SQS",
+    "expires": "deleted by SQS",
+}
 
 
 def end_text(timeline: PolicyTimeline) -> str:
@@ -122,13 +126,19 @@ def end_text(timeline: PolicyTimeline) -> str:
             return f"Ends deleted, with a log line only, {when}."
         case "sent_on":
             return f"Ends in {last.target}, {when}."
+        case "moved":
+            return f"Ends in {last.target}, moved by SQS without a failure record, {when}."
+        case "expires":
+            return f"Ends deleted by SQS, because its retention ends, {when}."
+        case _ if not timeline.ends.latest:
+            return f"Does not end: it stays in {queue.name}."
         case _:
             return f"Does not end: from {when} on, it stays in {queue.name}."
 
 
 def picture(timeline: PolicyTimeline) -> Iterator[str]:
     """Yield a line for each attempt: when it can begin, on the logarithm of the time."""
-    if not timeline.ends.latest:
+    if not timeline.last.begins.latest:
         return
     left = 5
     scale = scale_of(timeline, left, WIDTH - 2)

@@ -94,8 +94,8 @@ def policies_of(template: Template, function: str) -> ReadPolicies:
     policies = [
         QueuePolicy(
             each.timeline.queue.name,
-            inline(picture_of(each.timeline)),
-            timeline_text(each.timeline),
+            inline(picture_of(each.timeline, today=each.today)),
+            timeline_text(each.timeline, each.today),
             each.warnings(None),
         )
         for each in subjects
