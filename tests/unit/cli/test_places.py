@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ProfileNotFound
 
 from tarry.cli.failed.places import at_place, requests_go_to
 from tarry.cli.failed.targets import AwsAccess, TargetOptions
@@ -69,6 +70,25 @@ def test_an_endpoint_of_the_option_the_environment_or_the_profile_says_where(
     assert place(aws=True) == (VPC if url == VPC else AWS, True)
     monkeypatch.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
     assert place() == (AWS, False)
+
+
+def test_a_profile_of_the_environment_that_does_not_exist_matters_only_at_aws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert place(port=5002) == ("http://127.0.0.1:5002", True)
+    with pytest.raises(ProfileNotFound):
+        place(aws=True)
+    with pytest.raises(ProfileNotFound):
+        place(port=5002, profile="nobody")
+
+
+def test_a_proxy_is_for_aws_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    at_aws, local = (AwsAccess(TargetOptions(endpoint_url=url)).client("sqs") for url in (VPC, LOCAL))
+    assert at_aws.meta.config.proxies is None, "boto3 takes those of the environment"
+    assert local.meta.config.proxies == {}
 
 
 def test_the_url_of_a_queue_says_where(folder: Path) -> None:  # SPEC M3

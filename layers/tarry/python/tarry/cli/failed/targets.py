@@ -62,20 +62,30 @@ class AwsAccess:
     def __init__(self, where: TargetOptions) -> None:
         import boto3
         from botocore.config import Config
+        from botocore.exceptions import ProfileNotFound
+
+        from tarry.local.aws.client import session_without_profile
 
         region = where.region or os.environ.get("AWS_REGION") or None  # boto3 itself reads only AWS_DEFAULT_REGION
         self._new_session = partial(boto3.session.Session, profile_name=where.profile, region_name=region)
-        self._session = self._new_session()
         self._endpoint_url = where.endpoint_url
         self.url = requests_go_to(where)
         """The endpoint URL that requests to SQS go to."""
         self.is_aws = is_aws(self.url)
+        try:
+            self._session = self._new_session()
+        except ProfileNotFound:
+            if where.profile or self.is_aws:
+                raise
+            self._new_session = partial(session_without_profile, region_name=region)  # no profile is needed there
+            self._session = self._new_session()
         self.endpoint = where.endpoint_url if self.is_aws else self.url
         """The endpoint URL that takes the place of AWS, or that was named; otherwise None."""
         self._config = Config(
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
+            proxies=None if self.is_aws else {},  # a company proxy cannot reach this machine
             ignore_configured_endpoint_urls=ignores_configured(where) or None,  # type: ignore[call-arg] # not in its stubs
         )
         self.region: str | None = self._session.region_name or (_configured(where)[0] if self.is_aws else LOCAL_REGION)

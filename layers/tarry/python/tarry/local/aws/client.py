@@ -66,12 +66,17 @@ def client_at(url: str | None, service: str) -> Any:
     if url is None or is_aws(url):
         config = config.merge(Config(ignore_configured_endpoint_urls=True))  # type: ignore[call-arg] # missing in its stubs
         return boto3.session.Session().client(service, endpoint_url=url, config=config)  # type: ignore[call-overload]
-    without_profile = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     has_keys = "AWS_ACCESS_KEY_ID" in os.environ and "AWS_SECRET_ACCESS_KEY" in os.environ
     made_up = {} if has_keys else {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-    session = boto3.session.Session(botocore_session=without_profile, region_name=region(), **made_up)
+    session = session_without_profile(region_name=region(), **made_up)
     # Without proxies: a company proxy cannot reach this machine.
     return session.client(service, endpoint_url=url, config=config.merge(Config(proxies={})))  # type: ignore[call-overload]
+
+
+def session_without_profile(**settings: Any) -> boto3.session.Session:
+    """Make a session of boto3 that does not read ``AWS_PROFILE``."""
+    without_profile = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+    return boto3.session.Session(botocore_session=without_profile, **settings)
 
 
 def region() -> str:
