@@ -95,6 +95,10 @@ FILES = {
         ["--keep", "kept.json", "--endpoint-url", "http://127.0.0.1:9"],
         "--keep cannot be combined with --endpoint-url",
     ),
+    "a template for a function": (
+        ["other.yaml"],
+        "other.yaml is not a function: for a template, give --template other",
+    ),
     "an unknown function": (["Nope"], "template.yaml has no function Nope; its functions are Plain, Ordered"),
 }
 

@@ -194,6 +194,7 @@ def test_a_backoff_alone_is_simulated_with_its_assumptions(project: Path) -> Non
             "Nope",
             "template.yaml has no function Nope; functions with a queue are Orders, Batches, ",
         ),
+        ("other/template.yml", "other/template.yml is not a function: for a template, give --template other/template"),
         ("Idle", "Idle has no SQS event; functions with one are Orders, Batches, Undecorated, Exits, Broken"),
         ("", "name a function of template.yaml with a queue: Orders, Batches, Undecorated, Exits, Broken; or give a"),
         ("Undecorated", "Undecorated is not a consumer of tarry, but a function: is its @consumer missing?"),

@@ -14,6 +14,7 @@ from tarry.local.samples import Sample, read_samples
 from tarry.local.seeding import SeedCall, stored_values
 from tarry.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.template import Template, TemplateFunction, TemplateMapping
+from tarry.template.finding import refuse_template
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.places import is_aws
@@ -151,6 +152,7 @@ def function_named(name: str, template: Template) -> TemplateFunction:
     Raises:
         UsageError: the template has no such function.
     """
+    refuse_template(name)
     for function in template.functions.values():
         if name in (function.name, function.logical_id):
             return function

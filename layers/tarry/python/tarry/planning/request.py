@@ -118,7 +118,10 @@ def subjects_of(  # noqa: PLR0913
         raise UsageError(f"--max-attempts needs --backoff, such as --backoff '{EXAMPLE}'")
     from tarry.local.functions.variables import read_overrides
     from tarry.local.project import read_project, template_path
+    from tarry.template.finding import refuse_template
 
+    if function is not None:
+        refuse_template(function)
     overrides = read_overrides(env)
     if function is not None and "." in function and template is None:
         return [_of_module(function, queue)]

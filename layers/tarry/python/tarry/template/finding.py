@@ -31,6 +31,12 @@ def find_template(directory: Path = Path()) -> Path:
     return stacks[0]
 
 
+def refuse_template(function: str) -> None:
+    """Raise `UsageError` for the path of a template in the place of a function, whose name has no dot."""
+    if function.endswith((".yaml", ".yml", ".json")):
+        raise UsageError(f"{function} is not a function: for a template, give --template {function}")
+
+
 def project_of(template: Path) -> Path:
     """Return the directory of the project; a template may be in the output of ``sam build`` or ``cdk synth``."""
     directory = template.parent
