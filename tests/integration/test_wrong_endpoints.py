@@ -19,6 +19,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "html": (200, {"Content-Type": "text/html"}, HTML),
     "not found": (404, {"Content-Type": "text/html"}, HTML),
     "empty": (200, {}, b""),
+    "no URL": (200, {"Content-Type": "application/x-amz-json-1.0"}, b"{}"),
 }
 
 
@@ -78,6 +79,28 @@ def test_what_is_no_sqs_is_named_in_one_error(
     assert error.startswith(f"tarry: no SQS answers at {endpoint}")
     assert text in error
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "send orders x",
+        "failed show --queue orders",
+        "pause --queue orders",
+        "check --queue orders",
+        "console -q orders",
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["no URL"], indirect=True)
+def test_an_answer_without_the_url_of_a_queue_is_one_error(
+    endpoint: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
+    assert result.exit_code in {1, 2}
+    assert not isinstance(result.exception, KeyError)
+    error = f"no SQS answers at {endpoint}, but a server whose answer to GetQueueUrl has no QueueUrl; check the address"
+    assert error in result.stderr.splitlines()[-1]
 
 
 class FailedStack:

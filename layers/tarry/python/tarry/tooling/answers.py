@@ -20,7 +20,14 @@ def checking_answers(client: Any) -> Any:
         if what := _foreign(response_dict, has_result=bool(operation_model.output_shape)):
             raise NotSqs(endpoint_url=client.meta.endpoint_url, what=what)
 
+    def check_url(http_response: Any, parsed: dict[str, Any], **_: Any) -> None:
+        if http_response.status_code < 300 and "QueueUrl" not in parsed:
+            raise NotSqs(
+                endpoint_url=client.meta.endpoint_url, what="a server whose answer to GetQueueUrl has no QueueUrl"
+            )
+
     client.meta.events.register("before-parse.sqs", check)
+    client.meta.events.register("after-call.sqs.GetQueueUrl", check_url)
     return client
 
 
