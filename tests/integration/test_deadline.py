@@ -66,7 +66,7 @@ def test_a_remaining_time_beyond_any_timer_is_no_deadline(milliseconds: object, 
     with orders():
         handler = consumer_that_takes(0, ran, **way)
         assert failed(handler(batch_of(2), ContextOf(milliseconds))) == []
-    assert ran == ["m0", "m1"]
+    assert sorted(ran) == ["m0", "m1"]  # threads start in any order
     assert signal.getsignal(signal.SIGALRM) is before
 
 
