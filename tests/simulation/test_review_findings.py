@@ -316,3 +316,8 @@ def test_the_delay_of_an_abandoned_handler_counts_from_its_timeout() -> None:  #
 def test_a_message_whose_claim_has_not_begun_in_time_is_released() -> None:  # SPEC C9, K4
     """The redaction of the line about its start took the time. Its handler would not run, so it must not fail."""
     assert judge_quietly(5_747).text == ""
+
+
+def test_no_local_retry_begins_for_which_there_is_no_time_before_the_settlement() -> None:  # SPEC I5
+    """Its delay would outlast the time for handlers, which is shorter while claims on slow tables are open."""
+    assert judge_quietly(14_631).text == ""

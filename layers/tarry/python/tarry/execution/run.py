@@ -128,7 +128,12 @@ class Run:
             from tarry.execution.verdicts import Verdicts
 
             made = Verdicts(
-                self.handling, self.invocation, self.pending, may_wait=self.may_wait, may_block=self.may_block
+                self.handling,
+                self.invocation,
+                self.pending,
+                self.deadline,
+                may_wait=self.may_wait,
+                may_block=self.may_block,
             )
             if self.claims is not None and not self.is_fifo:
                 made.outcomes.end_all = self.claims.end_all

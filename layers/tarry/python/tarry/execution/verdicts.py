@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.errors import ProcessCrashed
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.delivery import Delivery
+    from tarry.execution.deadline import Deadline
     from tarry.execution.intake import Records
     from tarry.execution.run import Handling
     from tarry.invocation import Invocation
@@ -47,7 +49,14 @@ class Verdicts:
     """Whether exceptions keep their tracebacks: while the batch handler that gave them as verdicts still runs."""
 
     def __init__(
-        self, handling: Handling, invocation: Invocation, pending: Records, *, may_wait: bool, may_block: bool
+        self,
+        handling: Handling,
+        invocation: Invocation,
+        pending: Records,
+        deadline: Deadline,
+        *,
+        may_wait: bool,
+        may_block: bool,
     ) -> None:
         self._handling = handling
         self.groups = Groups()
@@ -56,6 +65,7 @@ class Verdicts:
         self.outcomes = Outcomes(handling, invocation, pending, self.groups, self.awaiting, may_block=may_block)
         self._reruns: deque[Rerun] = deque()
         """The messages that run again when all others have run."""
+        self._deadline = deadline
 
     def sort(self, order: Sequence[str]) -> None:
         """Put the messages in the order of the batch, by delivery ids, whichever handler ended first."""
@@ -235,7 +245,7 @@ class Verdicts:
         if decision.outcome.kind == "again":
             invocation, delay = delivery.invocation, decision.outcome.delay or 0
             may_run = invocation.batch is None and delivery.verdict is None and failure.reason != "expiring"
-            if may_run and invocation.time_left() > delay + RESERVE_SECONDS:
+            if may_run and self._time_left(invocation) > delay + RESERVE_SECONDS:
                 self.outcomes.reopen(decision)
                 return Rerun(decision.failure or failure, delay)
             text = (
@@ -251,7 +261,7 @@ class Verdicts:
     def _ask_steps(self, failure: Failure, steps: StepList) -> Decision:
         delivery, invocation = failure.delivery, failure.delivery.invocation
         facts = self.outcomes.settlement.facts(delivery)
-        context = StepContext(invocation.world.random, invocation.time_left)
+        context = StepContext(invocation.world.random, partial(self._time_left, invocation))
         decision = ask_steps(failure, self._handling.policy, steps, facts, context, invocation.diagnoses.of)
         self._handling.log.notices(delivery, decision.notices)
         return decision
@@ -270,9 +280,14 @@ class Verdicts:
             if not self._reruns:
                 return None
             rerun = self._reruns.popleft()
-            if rerun.failure.delivery.invocation.time_left() > rerun.delay + RESERVE_SECONDS:
+            if self._time_left(rerun.failure.delivery.invocation) > rerun.delay + RESERVE_SECONDS:
                 return rerun
             self.cancel(rerun)  # the time was used up by other messages since its step was asked
+
+    def _time_left(self, invocation: Invocation) -> float:
+        """Return the seconds left to run a message again, with `RESERVE_SECONDS`: more may be kept for settlement."""
+        kept = self._deadline.margin + self._deadline.ending
+        return invocation.time_left() - max(0.0, kept - RESERVE_SECONDS)
 
     def cancel(self, rerun: Rerun) -> None:
         """Decide on a message that cannot run again after all: ask the failure steps other than `LocalRetry`."""
