@@ -685,5 +685,31 @@ def test_an_event_is_not_missed_after_an_interruption(simulation: Simulation) ->
     assert simulation.clock.monotonic() == 20
 
 
+@pytest.mark.parametrize("is_thawed", [True, False])
+def test_an_actor_of_a_frozen_process_is_interrupted_when_that_is_thawed(
+    is_thawed: bool, simulation: Simulation
+) -> None:
+    """Until then its timer stands still: otherwise the simulation would never come to rest."""
+    process = Process(simulation.actors)
+    observed: list[float] = []
+
+    def work() -> None:
+        interruption = simulation.threads.interrupt(10, lambda _: Interrupt())
+        assert interruption is not None
+        try:
+            simulation.threads.event().wait()
+        except Interrupt:
+            observed.append(simulation.clock.monotonic())
+        interruption.cancel()
+
+    simulation.actors.start(work, process)
+    simulation.scheduler.after(5, process.freeze)
+    if is_thawed:
+        simulation.scheduler.after(50, process.thaw)
+    simulation.scheduler.run()
+    assert observed == ([50] if is_thawed else [])
+    assert simulation.clock.monotonic() == (50 if is_thawed else 10)
+
+
 def test_code_outside_of_actors_cannot_be_interrupted(simulation: Simulation) -> None:
     assert simulation.threads.interrupt(1, lambda _: Interrupt()) is None

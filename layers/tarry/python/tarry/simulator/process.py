@@ -38,6 +38,7 @@ class Process:
         self._threads: dict[Actor, None] = {}
         self.frozen = False
         self._ended_while_frozen: list[PendingWait] = []
+        self._when_thawed: list[Callable[[], None]] = []
 
     def freeze(self) -> None:
         """Suspend all actors until `thaw`, even if their waits end."""
@@ -49,6 +50,13 @@ class Process:
         ended, self._ended_while_frozen = self._ended_while_frozen, []
         for wait in ended:
             self._actors.scheduler.after(0, partial(self.resume, wait))
+        works, self._when_thawed = self._when_thawed, []
+        for work in works:
+            work()
+
+    def when_thawed(self, work: Callable[[], None]) -> None:
+        """Call ``work`` once the process is thawed; never if it is not."""
+        self._when_thawed.append(work)
 
     def kill(self) -> None:
         """End all actors: their waits raise `Killed`. If an actor of the process calls this, its next wait raises."""

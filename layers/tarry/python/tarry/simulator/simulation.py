@@ -6,6 +6,7 @@ import sys
 import time
 from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.actors import PATIENCE_SECONDS, Actor, Actors
@@ -140,7 +141,7 @@ class VirtualAlarm:
         self._scheduler = scheduler
         self._actor = actor
         self._fire = fire
-        self._timer = scheduler.after(max(0.0, seconds), self._ring)
+        self._ring_after(seconds)
 
     def renew(self) -> None:
         """Do nothing: no other code can replace this alarm."""
@@ -151,12 +152,18 @@ class VirtualAlarm:
     def _ring(self) -> None:
         if not self._actor.is_alive():
             return
+        if self._actor.process.frozen:  # its timers stand still, or the simulation would never come to rest
+            self._actor.process.when_thawed(partial(self._ring_after, 0))
+            return
         error_or_delay = self._fire(sys._current_frames().get(self._actor.ident or 0))
         if isinstance(error_or_delay, BaseException):
-            self._timer = self._scheduler.after(INTERRUPT_AGAIN_SECONDS, self._ring)
+            self._ring_after(INTERRUPT_AGAIN_SECONDS)
             self._actor.interrupt(error_or_delay)
         else:
-            self._timer = self._scheduler.after(max(error_or_delay, SHORTEST_WAIT_SECONDS), self._ring)
+            self._ring_after(max(error_or_delay, SHORTEST_WAIT_SECONDS))
+
+    def _ring_after(self, seconds: float) -> None:
+        self._timer = self._scheduler.after(max(0.0, seconds), self._ring)
 
 
 class Simulation:
