@@ -585,6 +585,64 @@ def test_a_test_of_a_lease_before_a_dead_letter_that_is_too_large_is_not_one_req
     assert "requests keep their budget" not in rules_of_edited(events, unchanged)
 
 
+def test_a_step_decides_how_long_a_retry_that_would_expire_waits(sandbox: Sandbox) -> None:  # SPEC C10
+    """Its dead-letter queue takes no message of this size, and half of its life that is left is more than was asked."""
+
+    @consumer(on_failure=[lambda failure, next_step: Outcome.retry(40_000), DeadLetter()])
+    def handler(message: Message) -> None:
+        if delay := {1: 42_000, 2: 40_500, 3: 600}.get(message.receive_count):
+            message.retry(delay)
+
+    sandbox.queue("dlq.fifo", maximum_message_size=1_024)
+    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=9, retention=86_400)
+    sandbox.connect(handler, "orders.fifo")
+    sandbox.send("orders.fifo", "x" * 2_000, group_id="a")
+    events = list(sandbox.run(check=False).events)
+    waits = [event.fields["seconds"] for event in events if event.what == "visibility_changed"]
+    assert any(1_900 < seconds < 2_000 for seconds in waits)
+    assert rules_of_edited(events, unchanged) == set()
+
+
+def test_a_failure_need_not_wait_if_an_earlier_request_has_made_it_visible(sandbox: Sandbox) -> None:
+    """SQS ignores a change of the visibility of a message that is visible."""
+
+    @consumer(backoff=Fixed(20))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            raise ValueError("no")
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    events = list(sandbox.run(check=False).events)
+
+    def ignored(event: HistoryEvent) -> HistoryEvent:
+        return replace(event, what="visibility_change_ignored") if event.what == "visibility_changed" else event
+
+    def not_made(event: HistoryEvent) -> HistoryEvent | None:
+        return None if event.what == "visibility_changed" else event
+
+    assert "delays are kept" not in rules_of_edited(events, ignored)
+    assert "delays are kept" in rules_of_edited(events, not_made)
+
+
+@pytest.mark.parametrize(("queue", "is_reported"), [("orders.fifo", False), ("orders", True)])
+def test_a_move_after_a_failed_test_of_a_lease_is_accepted_on_fifo(
+    queue: str, is_reported: bool, sandbox: Sandbox
+) -> None:  # SPEC C8, E6
+    end = ".fifo" if queue.endswith(".fifo") else ""
+    events = [
+        replace(event, fields={name: _renamed(value, end) for name, value in event.fields.items()})
+        for event in with_a_move_by_sqs(sandbox)
+    ]
+    tested = with_fault(sandbox, events, operation="ChangeMessageVisibilityBatch", queue=queue)
+    assert ("moves by SQS have a cause" in rules_of_edited(tested, unchanged)) == is_reported
+
+
+def _renamed(value: Any, end: str) -> Any:
+    return f"{value}{end}" if value in ("orders", "orders-dlq") else value
+
+
 def runs_of(event: HistoryEvent) -> list[tuple[str, Any]]:
     return list(event.fields["messages"].items())
 

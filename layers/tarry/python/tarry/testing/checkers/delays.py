@@ -87,7 +87,7 @@ def may_be_of_own_step(delivery: ObservedDelivery, history: RecordedHistory) -> 
     if not terms.has_own_steps:
         return False
     wait = terms.longest if promised is None else promised[0] - delivery.decided_at
-    expires = delivery.copy.is_fifo and _cut(delivery, wait, delivery.decided_at, history) < wait
+    expires = delivery.copy.is_fifo and _expires(delivery, wait, delivery.decided_at, history)
     return expires or is_exhausted(delivery, history)
 
 
@@ -223,6 +223,8 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     left = copy.left_at is not None and copy.left_at <= invocation.answered.at
     if left or invocation.struck("ChangeMessageVisibilityBatch"):
         return True
+    if any(each.fields.get("by") == invocation.request_id for each in copy.all("visibility_change_ignored")):
+        return True  # an earlier delivery's request, repeated late, had made it visible
     if delivery.held_until <= _settled_by(delivery):
         return True  # SQS accepts a handle only as long as the lease holds
     if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # an SQS record tells it in whole milliseconds

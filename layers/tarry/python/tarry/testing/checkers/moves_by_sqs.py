@@ -78,6 +78,7 @@ def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHisto
         or _had_no_time(invocation)
         or history.look_up_failed(last)
         or _send_failed(invocation, target)
+        or (copy.is_fifo and invocation.struck("ChangeMessageVisibilityBatch"))  # the test of its lease (SPEC E6)
         or not _fits(copy, target, history)
     )
 
