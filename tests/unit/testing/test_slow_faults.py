@@ -2,7 +2,7 @@
 
 from tarry import Message, consumer
 from tarry.testing import Sandbox
-from tarry.world import current
+from tarry.world import World, current
 
 
 def test_a_held_batch_is_invoked_late(sandbox: Sandbox) -> None:
@@ -36,3 +36,23 @@ def test_on_a_slow_cpu_each_reading_of_the_clock_takes_time(sandbox: Sandbox) ->
         sandbox.send("orders", str(number))
         sandbox.run()
     assert [round(each, 3) for each in took] == [0.25, 0]
+
+
+def test_what_an_invocation_makes_once_takes_no_time_on_a_slow_cpu(sandbox: Sandbox) -> None:
+    """It holds a lock, for which another thread would wait in real time, for ever."""
+    took: list[float] = []
+
+    def make(world: World) -> float:
+        began = world.clock.monotonic()
+        return world.clock.monotonic() - began
+
+    @consumer
+    def handler(message: Message) -> None:
+        took.append(current().keep(make))
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("slow_cpu", seconds=0.25)
+    sandbox.send("orders", "1")
+    sandbox.run()
+    assert took == [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ from tarry.simulator.sqs import SqsError
 from tarry.simulator.sqs_port import SqsPort
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
 from tarry.tooling.queues import queue_name
+from tarry.world import World
 
 if TYPE_CHECKING:
     from random import Random
+    from types import FrameType
 
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
@@ -283,8 +286,19 @@ class SlowClock:
 
     def _slow(self, read: Callable[[], float]) -> Callable[[], float]:
         def reading() -> float:
-            if (call := current_call()) is not None and call.request_id in self._seconds:
+            if (call := current_call()) is not None and call.request_id in self._seconds and not _is_locked():
                 self._clock.sleep(self._seconds[call.request_id])
             return read()
 
         return reading
+
+
+def _is_locked() -> bool:
+    """Return whether `World.keep` makes an object in this thread.
+
+    Another actor would wait for its lock in real time, while this one would wait for that actor in virtual time.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not World.keep.__code__:
+        frame = frame.f_back
+    return frame is not None
