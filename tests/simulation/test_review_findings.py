@@ -11,9 +11,11 @@ from tarry import (
     Batch,
     Consumer,
     DeadLetter,
+    Failure,
     Fixed,
     LocalRetry,
     Message,
+    Outcome,
     RetryInPlace,
     SendAgain,
     batch_consumer,
@@ -321,3 +323,22 @@ def test_a_message_whose_claim_has_not_begun_in_time_is_released() -> None:  # S
 def test_no_local_retry_begins_for_which_there_is_no_time_before_the_settlement() -> None:  # SPEC I5
     """Its delay would outlast the time for handlers, which is shorter while claims on slow tables are open."""
     assert judge_quietly(14_631).text == ""
+
+
+def test_a_step_that_raises_on_an_expiring_fifo_message_is_overruled_at_once(sandbox: Sandbox) -> None:  # SPEC C10
+    """It would wait for 15 minutes, and run again, though its retry cannot be carried out."""
+
+    def raises(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        raise RuntimeError(failure.reason)
+
+    @consumer(on_failure=[raises, DeadLetter()])
+    def handler(message: Message) -> None:
+        message.retry(3_600)
+
+    sandbox.queue("dlq.fifo")
+    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=9, retention=3_600)
+    sandbox.connect(handler, "orders.fifo")
+    sandbox.send("orders.fifo", "1", group_id="a")
+    sandbox.run()
+    [dead_letter] = sandbox.messages("dlq.fifo")
+    assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("expiring", 1)

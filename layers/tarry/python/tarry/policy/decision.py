@@ -110,7 +110,9 @@ def ask_steps(
     try:
         decision = _ask(failure.changed(context=context), policy, steps, facts, context)
     except BaseException as error:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
-        failure = _exhausted(failure, policy, steps, facts)
+        failure = (
+            failure.changed(reason="expiring") if context.is_expiring else _exhausted(failure, policy, steps, facts)
+        )
         unhandled, diagnosis = Outcome.unhandled(), diagnose(error)
         drop_tracebacks(error)
         decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, step_error=diagnosis)
@@ -122,6 +124,7 @@ def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFac
     failure = _exhausted(_with_opinion(failure, policy, context), policy, steps, facts)
     outcome = _answer(steps, failure, context)
     if delivery.source.is_fifo and failure.reason != "expiring" and _would_expire(failure, outcome, policy, facts):
+        context.is_expiring = True
         failure = failure.changed(reason="expiring")
         outcome = _answer(steps, failure, context)
     if outcome.kind == "retry" and facts.is_last_delivery(delivery):

@@ -151,7 +151,7 @@ class Failure(Value):
 class StepContext:
     """Further arguments of tarry's own steps, made anew each time the steps are asked."""
 
-    __slots__ = ("_drawn", "notices", "policy", "rng", "time_left")
+    __slots__ = ("_drawn", "is_expiring", "notices", "policy", "rng", "time_left")
 
     def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
         self.policy: RetryPolicy | None = None
@@ -163,6 +163,8 @@ class StepContext:
         """Returns the seconds until Lambda kills the process; an earlier step may have taken some."""
         self.notices: list[Notice] = []
         """Log lines that the steps ask for."""
+        self.is_expiring = False
+        """Whether the steps were asked again, because the message would expire during the wait that they asked for."""
 
     def policy_delay(self, failure: Failure) -> float | None:
         """Return the seconds that the policy waits after an attempt, drawn once; None without a policy."""

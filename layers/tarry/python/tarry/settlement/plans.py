@@ -131,6 +131,8 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     is_fifo, is_last = delivery.source.is_fifo, facts.is_last_delivery(delivery)
     seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
     expires = facts.would_expire(delivery, min(longest, seconds), now)
+    if kind == "unhandled" and decision.failure is not None and decision.failure.reason == "expiring":
+        expires = True  # a failure step has raised, and the message may not wait as it was asked (SPEC C10)
     if decision.outcome.reason == RUNS_ELSEWHERE and kind == "wait":
         return (Way("copy_waits"), IN_PLACE) if expires and not is_fifo and may_hop(delivery) else (IN_PLACE,)
     ways: list[Way] = []
