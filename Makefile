@@ -27,7 +27,7 @@ help:
 	@echo "make simulate       run random simulations; SEEDS=20000 for more, SEED=123 to print one, MIX=slow-cpu,own-steps"
 	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
-	@echo "make mutants        print small errors that no test notices; SEED=7 COUNT=150 PART=runtime, ROOM=settlement for all"
+	@echo "make mutants        print small errors that no test notices; SEED=7 COUNT=150 PART=runtime, ROOM=settle for all"
 	@echo "make slow           settle messages whose handlers hang, in real processes with a part of a core; minutes"
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"

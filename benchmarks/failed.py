@@ -15,7 +15,7 @@ import time
 from random import Random
 
 from tarry import failed
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.world import World, use
 
@@ -25,10 +25,10 @@ ARN = "arn:aws:sqs:us-east-1:123456789012:"
 
 async def serve_dead_letters(count: int) -> None:
     """Serve an SQS with this many dead letters until stdin is closed."""
-    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
-    from tarry.simulator.history import History
-    from tarry.simulator.http import serve
-    from tarry.simulator.sqs import Sqs
+    from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
+    from tarry.tools.simulator.history import History
+    from tarry.tools.simulator.http import serve
+    from tarry.tools.simulator.sqs import Sqs
 
     scheduler = AsyncioScheduler()
     sqs = Sqs(lambda: scheduler.now, Random(1), History(lambda: scheduler.now))
@@ -52,7 +52,7 @@ async def serve_dead_letters(count: int) -> None:
 
 def measure(count: int, latency: float) -> None:
     """Retry all groups, and print the time of each and its ratio to the bound."""
-    from tarry.local.aws.client import sqs_client
+    from tarry.tools.local.aws.client import sqs_client
 
     server = subprocess.Popen(
         [sys.executable, __file__, "--serve", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

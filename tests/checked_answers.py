@@ -6,8 +6,8 @@ from typing import Any
 
 from botocore.model import ListShape, StructureShape
 
-from tarry.simulator.sqs import Sqs
-from tarry.simulator.sqs.validation import fitting, report_of, service_model
+from tarry.tools.simulator.sqs import Sqs
+from tarry.tools.simulator.sqs.validation import fitting, report_of, service_model
 
 Answer = Callable[[Sqs, str, Mapping[str, Any]], dict[str, Any]]
 

@@ -34,7 +34,7 @@ TARRY = [
 """The command as a process that is not forked."""
 
 _forking = get_context("forkserver")
-_forking.set_forkserver_preload(["tests.command", "tarry.cli.app", "boto3", "botocore.parsers", "aiohttp.web"])
+_forking.set_forkserver_preload(["tests.command", "tarry.tools.cli.app", "boto3", "botocore.parsers", "aiohttp.web"])
 
 
 class Command:

@@ -15,7 +15,7 @@ import typer.testing
 from botocore.loaders import Loader, create_loader
 from hypothesis import settings
 
-from tarry.simulator.sqs import Sqs
+from tarry.tools.simulator.sqs import Sqs
 from tests.checked_answers import with_checked_answers
 from tests.command import stop_server
 from tests.leftovers import Leftovers

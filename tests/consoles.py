@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from tarry.console.access import Console, Place, WatchedQueue
-from tarry.console.server import Served, serve
-from tarry.local.aws.client import client_at
+from tarry.tools.console.access import Console, Place, WatchedQueue
+from tarry.tools.console.server import Served, serve
+from tarry.tools.local.aws.client import client_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

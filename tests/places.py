@@ -1,6 +1,6 @@
 """Functions that each raise an error at another kind of place, and the fingerprints of these errors.
 
-Only the standard library and `tarry.telemetry.diagnosis` are imported, so that any interpreter can run this module. The
+Only the standard library and `tarry.message.diagnosis` are imported, so that any interpreter can run this module. The
 names and bodies of the functions decide the fingerprints; where the functions stand in the file does not.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.telemetry.diagnosis import fingerprint
+from tarry.message.diagnosis import fingerprint
 
 
 class Declined(Exception):

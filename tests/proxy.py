@@ -14,8 +14,8 @@ from random import Random
 import aiohttp
 from aiohttp import web
 
-from tarry.simulator.http.server import CONTENT_TYPE, failure
-from tarry.simulator.sqs import SqsError
+from tarry.tools.simulator.http.server import CONTENT_TYPE, failure
+from tarry.tools.simulator.sqs import SqsError
 from tests.served import PATIENCE_SECONDS, Served
 
 FAULTS = (

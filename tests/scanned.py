@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tarry.console import dead_letters as console_dead_letters
-from tarry.console.dead_letters.snapshots import Snapshots
 from tarry.failed.dead_letters import read_dead_letter
-from tarry.support.arn import queue_arn
-from tarry.template import read_template
+from tarry.support.values import queue_arn
+from tarry.tools.console import dead_letters as console_dead_letters
+from tarry.tools.console.dead_letters.snapshots import Snapshots
+from tarry.tools.template import read_template
 from tests.unit.failed.dead_letters import NOW, envelope_of, received
 from tests.wire import arn
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from tarry.failed import DeadLetterMessage
-    from tarry.template import Template
+    from tarry.tools.template import Template
 
 QUEUE = queue_arn(arn("orders-dlq"))
 TRACEBACK = (

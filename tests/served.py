@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
-from tarry.local.aws.client import sqs_client
-from tarry.simulator.asyncio_scheduler import AsyncioScheduler
-from tarry.simulator.history import History, HistoryEvent
-from tarry.simulator.http import serve
-from tarry.simulator.http.server import CONTENT_TYPE
-from tarry.simulator.sqs import Sqs
+from tarry.tools.local.aws.client import sqs_client
+from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
+from tarry.tools.simulator.history import History, HistoryEvent
+from tarry.tools.simulator.http import serve
+from tarry.tools.simulator.http.server import CONTENT_TYPE
+from tarry.tools.simulator.sqs import Sqs
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0

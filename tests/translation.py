@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tarry.template.document import load_document
-from tarry.template.translation import translate
+from tarry.tools.template.document import load_document
+from tarry.tools.template.translation import translate
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs, SqsError
-from tarry.sqs.received import event_record
+from tarry.failed.received import event_record
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs, SqsError
 from tests.acceptance.runtime import Start
 from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded, QuietServer
 

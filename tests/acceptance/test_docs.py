@@ -35,10 +35,10 @@ import pytest
 import typer
 from samtranslator.yaml_helper import yaml_parse
 
-import tarry.simulator.stack
-import tarry.testing.sandbox  # noqa: F401
-from tarry.cli.app import app
-from tarry.scaffold.files import TEMPLATES
+import tarry.tools.simulator.stack
+import tarry.tools.testing.sandbox  # noqa: F401
+from tarry.tools.cli.app import app
+from tarry.tools.scaffold.files import TEMPLATES
 from tests.pages import PAGES, ROOT, Block, Page
 
 pytest_plugins = ["pytester"]

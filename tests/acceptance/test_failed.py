@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.instances import announced
+from tarry.tools.local.instances import announced
 from tests.command import Command, rest_of, some_lines
 from tests.processes import PATIENCE_SECONDS, end
 from tests.shop import ServedShop

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.scaffold.files import project_files, this_python, write_project
-from tarry.scaffold.names import names_of
+from tarry.tools.scaffold.files import project_files, this_python, write_project
+from tarry.tools.scaffold.names import names_of
 from tests.acceptance.runtime import link_packages
 from tests.command import TARRY
 from tests.deploy.environment import interpreter

@@ -16,9 +16,9 @@ import pytest
 from samtranslator.yaml_helper import yaml_parse
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
-from tarry.template.model import Template
-from tarry.template.reader import read_template
+from tarry.tools.cli.app import app
+from tarry.tools.template.model import Template
+from tarry.tools.template.reader import read_template
 from tests.pages import PAGES, ROOT
 
 CDK = ROOT / "build" / "cdk" / "bin" / "python"

@@ -17,10 +17,10 @@ from uuid import UUID
 
 from playwright.sync_api import Page, sync_playwright
 
-from tarry.console import overview
-from tarry.console.access import Console, Place, WatchedQueue
-from tarry.console.overview.readings import QueueReading
-from tarry.console.overview.sampling import Sampler
+from tarry.tools.console import overview
+from tarry.tools.console.access import Console, Place, WatchedQueue
+from tarry.tools.console.overview.readings import QueueReading
+from tarry.tools.console.overview.sampling import Sampler
 from tests.browser.conftest import launched
 from tests.consoles import EndpointAccount, running
 from tests.served import Served, served

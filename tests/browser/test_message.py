@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry.console.access import WatchedQueue
+from tarry.tools.console.access import WatchedQueue
 from tests.consoles import console_at, running
 from tests.scanned import HOSTILE, attribute, project, recorded, scan
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from tarry.console import server
+    from tarry.tools.console import server
 
     Opened = Callable[..., Page]
 

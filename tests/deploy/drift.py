@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 from tests.deploy.aws import KEYS
 from tests.deploy.samples import expect
 from tests.deploy.stack import Stack

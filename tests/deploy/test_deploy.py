@@ -64,6 +64,6 @@ def test_mappings_are_enabled_again_after_an_error_and_rights_need_requests(monk
     with pytest.raises(KeyError), stack.stopped():
         raise KeyError
     assert enabled == [False, True]
-    samples = Samples(stack, cast(Any, SimpleNamespace(requests=[])), cast(Any, None))
+    samples = Samples(stack, cast("Any", SimpleNamespace(requests=[])), cast("Any", None))
     with pytest.raises(AssertionError, match="no function made a request"):
         samples.check_rights()

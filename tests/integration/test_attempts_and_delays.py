@@ -23,7 +23,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Request, TestClock, Wire, client_error
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tarry import InvalidEvent, Message, Reject, consumer
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.handlers import behave_async, plain
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record

@@ -10,8 +10,8 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.lint.gathering_deployed import most_invocations
+from tarry.tools.check.gathering_deployed import most_invocations
+from tarry.tools.cli.app import app
 
 STACK = {
     "Resources": {

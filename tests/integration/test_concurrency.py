@@ -26,10 +26,10 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.execution import tasks
-from tarry.execution.event_loop import event_loop
-from tarry.execution.threads import HandlerWorkers
-from tarry.observing.logger_keys import KEYS
+from tarry.observe.logger_keys import KEYS
+from tarry.run import tasks
+from tarry.run.event_loop import event_loop
+from tarry.run.threads import HandlerWorkers
 from tarry.support import forks
 from tarry.testing import Sandbox
 from tarry.world import RealThreads, current

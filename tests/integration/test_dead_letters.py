@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, DeadLetter, FailureStep, Fixed, LogOptions, Message, Reject, Retry, RetryInPlace, consumer
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.loglines import everything, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error, url

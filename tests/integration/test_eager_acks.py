@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry import Batch, ConfigurationError, Consumer, Fixed, Message, batch_consumer, consumer
-from tarry.simulator.functions import current_call
 from tarry.testing import Sandbox
+from tarry.tools.simulator.functions import current_call
 from tarry.world import current
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, failed

@@ -23,8 +23,8 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.attempts import tracking
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
+from tarry.settle import attempts as tracking
 from tests.attempts import AttemptsTable, attempts_tables
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tarry import DeadLetter, Failure, Message, Outcome, Reject, Retry, RetryInPlace, consumer, failed
-from tarry.cli.failed.rendering import details
 from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
+from tarry.tools.cli.failed.rendering import details
 from tests.integration.test_failure_steps import orders
 from tests.loglines import field, lines
 from tests.records import Context, batch_of

@@ -26,9 +26,9 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.signals import find_signal
+from tarry.message.diagnosis import diagnose
+from tarry.message.signals import find_signal
 from tarry.support.causes import chain, everything_in, text_of, type_name
-from tarry.telemetry.diagnosis import diagnose
 from tests import hostile  # not its classes: pytest looks into every object of a test module
 from tests.hostile import ERRORS, HostileText, Touched, caused, odd, refuse
 from tests.loglines import field, lines

@@ -36,11 +36,11 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.envelope.attribute import body_sum
-from tarry.idempotency.records import Records
-from tarry.message import delivery_of
-from tarry.support import answers
-from tarry.visibility.leases import lose_lease
+from tarry.message.message import delivery_of
+from tarry.record.attribute import body_sum
+from tarry.run.idempotency_records import Records
+from tarry.settle import table_answers as answers
+from tarry.settle.visibility import lose_lease
 from tarry.world import RealThreads
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tarry import Batch, ConfigurationError, Fixed, Message, Reject, batch_consumer, consumer
-from tarry.message import delivery_of
-from tarry.simulator.history import HistoryEvent
+from tarry.message.message import delivery_of
 from tarry.testing import Sandbox
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.world import current
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record

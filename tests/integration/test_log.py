@@ -23,7 +23,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -672,7 +672,7 @@ def powertools_formatter() -> logging.Formatter:
 
 
 def local_formatter() -> logging.Formatter:
-    from tarry.local.functions.client import _Json
+    from tarry.tools.local.functions.client import _Json
 
     return _Json()
 

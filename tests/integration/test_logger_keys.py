@@ -12,7 +12,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
 from tarry import Batch, Exponential, Fixed, LocalRetry, Message, batch_consumer, consumer
-from tarry.observing import logger_keys
+from tarry.observe import logger_keys
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
 

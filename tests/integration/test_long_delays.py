@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire, client_error

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from tarry import Batch, Consumer, Fixed, LocalRetry, Message, batch_consumer, consumer, world
-from tarry.envelope.attribute import body_sum
-from tarry.observing.metrics import METRICS, empty_line, refusal_of
+from tarry.observe.metrics import METRICS, empty_line, refusal_of
+from tarry.record.attribute import body_sum
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 from tests.served import served
 from tests.wire import arn
 
@@ -146,8 +146,8 @@ def test_it_waits_until_the_state_holds_and_says_if_it_does_not(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, virtual: Callable[[], float]
 ) -> None:
     slow = Slow(shop.aws, [])
-    access = "tarry.cli.failed.targets.AwsAccess.client"
-    from tarry.cli.failed.targets import AwsAccess
+    access = "tarry.tools.cli.failed.targets.AwsAccess.client"
+    from tarry.tools.cli.failed.targets import AwsAccess
 
     real = AwsAccess.client
     monkeypatch.setattr(access, lambda self, service: slow if service == "lambda" else real(self, service))
@@ -180,7 +180,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     class Here:
         clock = Clock()
 
-    monkeypatch.setattr("tarry.cli.mappings.current", lambda: Here)
+    monkeypatch.setattr("tarry.tools.cli.mappings.current", lambda: Here)
     return lambda: now[0]
 
 

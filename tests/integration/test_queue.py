@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
 from tarry.sqs.bulk import Behind
-from tarry.sqs.receipts import MAYBE_SENT
-from tarry.sqs.refusals import MAYBE_APPLIED
+from tarry.sqs.refusals import MAYBE_APPLIED, MAYBE_SENT
 from tarry.testing import Sandbox
 from tests.records import Context, event, record
 from tests.wire import Request, Wire, arn, client_error, url

@@ -11,14 +11,14 @@ import pytest
 
 from tarry import Batch, Fixed, LeaseLost, Message, batch_consumer, consumer
 from tarry.consumer import LazyExtending
-from tarry.delivery import Delivery
-from tarry.execution.verdicts import Verdicts
-from tarry.invocation import Invocation
+from tarry.message.delivery import Delivery
+from tarry.message.invocation import Invocation
+from tarry.observe.logs import Log, LogOptions
+from tarry.run.verdicts import Verdicts
+from tarry.settle.visibility import VisibilityChange, extend_leases
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
-from tarry.telemetry.logs import Log, LogOptions
 from tarry.testing import Sandbox
-from tarry.visibility.changes import VisibilityChange, extend_leases
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
@@ -180,10 +180,10 @@ def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(
 @pytest.mark.parametrize(
     ("module", "step", "settings"),
     [
-        ("tarry.sqs.acks.Acks", "close", {"ack": "eager"}),
-        ("tarry.execution.outcomes.Outcomes", "stop", {}),
-        ("tarry.observing.reports.Observing", "call", {"on_outcome": lambda message, outcome: None}),
-        ("tarry.invocation.Invocation", "clear", {}),
+        ("tarry.settle.eager_acks.Acks", "close", {"ack": "eager"}),
+        ("tarry.run.outcomes.Outcomes", "stop", {}),
+        ("tarry.observe.reports.Observing", "call", {"on_outcome": lambda message, outcome: None}),
+        ("tarry.message.invocation.Invocation", "clear", {}),
     ],
 )
 def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, Fixed, Message, batch_consumer, consumer
-from tarry.invocation import Invocation
+from tarry.message.invocation import Invocation
 from tarry.sqs.client import Requests, make_client
 from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.sqs.topology import Topology
-from tarry.support.arn import QueueArn
+from tarry.support.values import QueueArn
 from tarry.testing import Sandbox
 from tarry.world import World, use
 from tests.handlers import behave, plain

@@ -144,7 +144,7 @@ def test_a_batch_handler_fails_the_messages_that_its_response_lists(way: str) ->
 
 
 def test_a_returned_response_may_list_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
-    from tarry.envelope.attribute import body_sum, dump
+    from tarry.record.attribute import body_sum, dump
     from tests.records import record as plain
 
     envelope = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, Exponential, Fixed, Message, Queue, consumer
-from tarry.simulator.client import SimulatedClient
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs
-from tarry.sqs.received import event_record
+from tarry.failed.received import event_record
+from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs
 from tarry.world import World, use
 from tests.records import Context, event, failed
 from tests.wire import TestClock

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tarry import Consumer, Message, SendAgain, consumer
-from tarry.envelope.attribute import body_sum
-from tarry.envelope.fitting import fit
+from tarry.message.failure_record import fit
+from tarry.record.attribute import body_sum
 from tests.loglines import field
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire, arn

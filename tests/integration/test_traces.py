@@ -50,6 +50,7 @@ from tests.wire import RunningClock, Wire, client_error
 _LOADED = sys.modules.pop("opentelemetry.trace")  # for other tests of this process, it is not loaded
 
 SENDER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACING = tuple(f"tarry.observe.{name}" for name in ("backends", "opentelemetry", "tracing", "xray"))
 XRAY = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1;Lineage=1:abc:0"
 
 
@@ -58,7 +59,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load OpenTelemetry. Another test may have imported it, and tarry's tracing with it, a second time."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", _LOADED)
     monkeypatch.setattr(opentelemetry, "trace", _LOADED)
-    for name in [name for name in sys.modules if name.startswith("tarry.tracing.")]:
+    for name in [name for name in sys.modules if name in TRACING]:
         monkeypatch.delitem(sys.modules, name)
 
 

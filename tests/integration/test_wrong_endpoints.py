@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
-from tarry.tooling.errors import UsageError
-from tarry.tooling.logical_ids import stack_queues
+from tarry.failed.logical_ids import stack_queues
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.app import app
 
 HTML = b"<html>It works!</html>"
 ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
@@ -72,7 +72,7 @@ def test_what_is_no_sqs_is_named_in_one_error(
     endpoint: str, text: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
+    monkeypatch.setattr("tarry.tools.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, [*arguments, "--endpoint-url", endpoint])
     *_, error = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (2 if arguments[0] == "failed" else 1, "")

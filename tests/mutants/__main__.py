@@ -1,7 +1,7 @@
 """Mutants: how many small errors in the package no test notices, and which: `make mutants`.
 
 python -m tests.mutants --seed 7 --count 150 --part runtime
-python -m tests.mutants --room settlement
+python -m tests.mutants --room settle
 
 For each mutant of a sample, the tests that run its line are run, fastest first, in a private copy of the repository.
 """
@@ -21,13 +21,12 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
+from tarry.tools.common.strip import NOT_DEPLOYED
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.private import PACKAGE, private_copy, run_tests
 from tests.mutants.recorder import Recording, recording
 from tests.pages import ROOT
 
-TOOLS = frozenset("console template simulator testing local lint scaffold cli failed planning story tooling".split())
-"""The folders of the package that are not deployed; all others are the runtime."""
 COUNT = 100
 SECONDS = 30.0
 """The tests of a mutant take at most this long, as recorded; a busy machine records longer times."""
@@ -186,7 +185,8 @@ def summary(results: Iterable[Result]) -> str:
 
 
 def is_in(mutant: Mutant, part: str | None, room: str | None) -> bool:
-    of_part = {"runtime": mutant.room not in TOOLS, "tools": mutant.room in TOOLS, None: True}[part]
+    is_tool = mutant.file.partition("/")[0] in NOT_DEPLOYED
+    of_part = {"runtime": not is_tool, "tools": is_tool, None: True}[part]
     return of_part and (room is None or mutant.room == room or f"{mutant.file}/".startswith(f"{room}/"))
 
 

@@ -41,8 +41,9 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The folder of the file; modules outside a folder are of the room ``tarry``."""
-        return self.file.partition("/")[0] if "/" in self.file else "tarry"
+        """The folder of the file, without ``tools/``; modules outside a folder are of the room ``tarry``."""
+        file = self.file.removeprefix("tools/")
+        return file.partition("/")[0] if "/" in file else "tarry"
 
     def apply(self, text: str) -> str:
         """Return the text of the module with the edit."""

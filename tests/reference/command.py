@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from typer import Typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 from tests.reference.messages import wrapped
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.outcome import _STATES
-from tarry.telemetry.logs import _TRANSITIONS
+from tarry.message.outcomes import _STATES
+from tarry.observe.logs import _TRANSITIONS
 from tests.reference.source import LEVELS, Source, Text
 
 MEANINGS = Path(__file__).with_name("meanings.toml")
@@ -20,7 +20,7 @@ Meaning = tuple[str, str]
 STATES = {str(kind): state for kind, state in _STATES.items()}
 TRANSITIONS = {event: LEVELS[level] for event, level in _TRANSITIONS.values()}
 """The level of each event of a state change."""
-IGNORED = Text("ignored", "telemetry.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
+IGNORED = Text("ignored", "observe.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
 SHOWN_AS = {"refuse": "`tarry:`", "note": "note", "failed": "result `failed`", "skipped": "result `skipped`"}
 
 

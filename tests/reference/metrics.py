@@ -2,7 +2,7 @@
 
 import tomllib
 
-from tarry.observing.metrics import METRICS
+from tarry.observe.metrics import METRICS
 from tests.reference.messages import MEANINGS
 
 

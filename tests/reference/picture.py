@@ -8,26 +8,26 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tarry import DeadLetter, Exponential, Fixed, Message, RetryInPlace, SendAgain, consumer
-from tarry.local.plan import RunSettings, make_plan
-from tarry.local.runs.virtual import play
-from tarry.outcome import State
-from tarry.planning.drawing import picture_of as picture_of_plan
-from tarry.planning.load import Consuming, Load, LoadResult
-from tarry.planning.policy import policy_of
-from tarry.planning.simulation import SEEDS, simulate
-from tarry.planning.timeline import PlannedQueue, timeline_of
-from tarry.policy.retry_policy import RetryPolicy
-from tarry.policy.step_lists import StepList
-from tarry.story.picture import picture as picture_of
+from tarry.decide.retry_policy import RetryPolicy
+from tarry.decide.steps import StepList
+from tarry.failed.text import coarse
+from tarry.message.outcomes import State
 from tarry.testing import Sandbox
-from tarry.testing.drawing import Drawing, Row
-from tarry.testing.stories import stories_of
-from tarry.tooling.text import coarse
+from tarry.tools.local.plan import RunSettings, make_plan
+from tarry.tools.local.runs.virtual import play
+from tarry.tools.plan.drawing import picture_of as picture_of_plan
+from tarry.tools.plan.load import Consuming, Load, LoadResult
+from tarry.tools.plan.policy import policy_of
+from tarry.tools.plan.simulation import SEEDS, simulate
+from tarry.tools.plan.timeline import PlannedQueue, timeline_of
+from tarry.tools.story.picture import picture as picture_of
+from tarry.tools.testing.drawing import Drawing, Row
+from tarry.tools.testing.stories import stories_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.local.show.timeline import MessageTimeline
+    from tarry.tools.local.show.timeline import MessageTimeline
 
 ROOT = Path(__file__).parents[2]
 EVENT = "events/orders.json"

@@ -13,15 +13,15 @@ from typing import Any
 
 from samtranslator.model.sam_resources import SamFunction
 
-from tarry.simulator.sqs.settings import QueueSettings
-from tarry.template import Template, TemplateError, read_template
-from tarry.template.model import TemplateFunction
-from tarry.template.names import QUALIFIED_TYPES
-from tarry.template.pruning import PLAYED
-from tarry.template.reading.backing import BACKING_TYPES
-from tarry.template.reading.queues import QUEUE_ATTRIBUTES
-from tarry.template.translation import FUNCTION, SERVERLESS
-from tarry.template.unplayed import OF_OTHER_EVENTS
+from tarry.tools.simulator.sqs.settings import QueueSettings
+from tarry.tools.template import Template, TemplateError, read_template
+from tarry.tools.template.model import TemplateFunction
+from tarry.tools.template.names import QUALIFIED_TYPES
+from tarry.tools.template.pruning import PLAYED
+from tarry.tools.template.reading.backing import BACKING_TYPES
+from tarry.tools.template.reading.queues import QUEUE_ATTRIBUTES
+from tarry.tools.template.translation import FUNCTION, SERVERLESS
+from tarry.tools.template.unplayed import OF_OTHER_EVENTS
 
 REGION = "us-east-1"
 QUEUE, MAPPING, PLAIN = "AWS::SQS::Queue", "AWS::Lambda::EventSourceMapping", "AWS::Lambda::Function"

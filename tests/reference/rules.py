@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import yaml
 
-from tarry.lint.catalog import RULES
-from tarry.template.document import _Loader
+from tarry.tools.check.catalog import RULES
+from tarry.tools.template.document import _Loader
 from tests.reference.messages import wrapped
 
 Side = Literal["wrong", "right"]

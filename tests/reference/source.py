@@ -78,12 +78,13 @@ class Module:
         self.path = path
         relative = path.relative_to(PACKAGE).with_suffix("")
         parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
-        self.name = ".".join(parts)
+        self._module = ".".join(("tarry", *parts))
+        self.name = ".".join(parts).removeprefix("tools.")
         self.tree = ast.parse(path.read_text("utf-8"))
 
     @cached_property
     def namespace(self) -> ModuleType:
-        return importlib.import_module(".".join(filter(None, ("tarry", self.name))))
+        return importlib.import_module(self._module)
 
     def imports(self, name: str, module: "Module") -> bool:
         """Whether a name of another module is imported here, at the top or in a function."""
@@ -159,7 +160,7 @@ class Source:
     # what is collected
 
     def events(self) -> list[Text]:
-        """Return the log lines; those of state changes are in `tarry.telemetry.logs`."""
+        """Return the log lines; those of state changes are in `tarry.observe.logs`."""
         calls, found = dict(EVENT_CALLS), dict[Text, None]()
         for _ in range(3):  # a function that passes the event's name on writes a log line too
             for scope, node in self._calls:

@@ -14,9 +14,9 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs, SqsError
-from tarry.simulator.sqs.validation import service_model
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs, SqsError
+from tarry.tools.simulator.sqs.validation import service_model
 
 NOW = 1_800_000_000.0
 OTHER_ACCOUNT = "210987654321"

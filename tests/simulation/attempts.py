@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tarry.testing.checkers import check
-from tarry.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
-from tarry.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.checkers import check
+from tarry.tools.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
+from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.simulation.campaign import SeedResult, be_quiet, play
 from tests.simulation.failing_tables import FailingStore, counted_runs
 from tests.simulation.scenario import draw

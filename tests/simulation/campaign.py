@@ -19,12 +19,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
-from tarry.testing.parts import Parts
-from tarry.testing.report import RuleBroken
-from tarry.testing.shrinking import rule_to_shrink, shrink
+from tarry.tools.testing.parts import Parts
+from tarry.tools.testing.report import RuleBroken
+from tarry.tools.testing.shrinking import rule_to_shrink, shrink
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.mixes import MIXES, mixed

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from tarry import DeadLetter, DropMessage, Failure, Fixed, LogOptions, Outcome, RetryInPlace, SendAgain, world
-from tarry.delay import MAX_DELAY_SECONDS
-from tarry.simulator.functions import current_call
+from tarry.support.delays import MAX_DELAY_SECONDS
 from tarry.testing import Fault
+from tarry.tools.simulator.functions import current_call
 from tests.simulation.scenario import BACKOFFS, HOUR, TWELVE_HOURS, Scenario, SourceSettings, Tables, on_slow_cpus
 
 Mix = Callable[[Scenario, Random], Scenario]

@@ -1,11 +1,11 @@
 """The rules of the campaign: those of the sandbox, and one for handlers that can all be interrupted."""
 
 from tarry.sqs.client import ANSWER_SECONDS
-from tarry.testing.checkers import ALL, Checker, check
-from tarry.testing.checkers.leases import slow_reading
-from tarry.testing.checkers.violation import Found, Violation
-from tarry.testing.recorded_history import RecordedHistory
-from tarry.testing.report import Report
+from tarry.tools.testing.checkers import ALL, Checker, check
+from tarry.tools.testing.checkers.leases import slow_reading
+from tarry.tools.testing.checkers.violation import Found, Violation
+from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.report import Report
 
 LATE_BY_ITSELF = frozenset({"timeout", "slow", "crash"})
 """Faults that take an invocation its time."""

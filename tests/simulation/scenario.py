@@ -19,9 +19,9 @@ from tarry import (
     Schedule,
     SendAgain,
 )
-from tarry.simulator.recursion import RecursiveLoop
 from tarry.testing import Fault, Realism
-from tarry.testing.parts import MESSAGES, Parts
+from tarry.tools.simulator.recursion import RecursiveLoop
+from tarry.tools.testing.parts import MESSAGES, Parts
 
 HOUR, DAY = 3_600, 86_400
 TWELVE_HOURS = 43_200

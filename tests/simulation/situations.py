@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
-from tarry.testing.deliveries import DONE, ObservedDelivery
-from tarry.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import DONE, ObservedDelivery
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 Count = Callable[[RecordedHistory], int]
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tarry import Message, consumer
-from tarry.testing import Sandbox, shrinking
-from tarry.testing.recorded_history import RecordedHistory
+from tarry.testing import Sandbox
+from tarry.tools.testing import shrinking
+from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.processes import started
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour

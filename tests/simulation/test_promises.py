@@ -20,7 +20,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.envelope.attribute import FailureRecord
+from tarry.record.attribute import FailureRecord
 from tarry.testing import Sandbox
 from tarry.world import current
 

@@ -18,8 +18,8 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.template import read_template
 from tarry.testing import Sandbox
+from tarry.tools.template import read_template
 from tests.simulation.scenario import draw_faults, draw_realism
 
 TEMPLATE = read_template(Path(__file__).parents[2] / "template.yaml")

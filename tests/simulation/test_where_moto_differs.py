@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.sqs import SqsError
+from tarry.tools.simulator.sqs import SqsError
 from tests.simulation.model_beside_moto import Handles, ModelBesideMoto, side_by_side
 
 HOURS = 3600

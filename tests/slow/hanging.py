@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.simulator.sqs import SqsError
-from tarry.sqs.received import event_record
+from tarry.failed.received import event_record
+from tarry.tools.simulator.sqs import SqsError
 from tests.acceptance.redelivery import Redelivery
 from tests.acceptance.runtime import running
 from tests.acceptance.runtime_api import START_SECONDS, FakeRuntimeApi, ProcessEnded

@@ -31,7 +31,7 @@ HEAVY = [
     "concurrent.futures",
     "opentelemetry",
     "aws_xray_sdk",
-    "tarry.tracing.backends",
+    "tarry.observe.backends",
 ]
 
 # modules
@@ -124,18 +124,19 @@ def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client(
 
 def test_with_an_attempt_store_a_clean_batch_loads_nothing_more_and_makes_no_client() -> None:  # SPEC O1
     handler = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(message): handled.append(message.json())'
-    unused = "assert 'tarry.attempts.tracking' not in sys.modules, 'nothing was to be tracked'"
+    unused = "assert 'tarry.settle.attempts' not in sys.modules, 'nothing was to be tracked'"
     assert heavy_modules_after(f"{clean_batch(handler, STANDARD)}\n{unused}") == []
 
 
 def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_handlers() -> None:
     """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
-    unused = "assert not {'tarry.delivery', 'tarry.execution.verdicts', 'tarry.execution.order'} & set(sys.modules)"
+    unused = "assert not {'tarry.message.delivery', 'tarry.run.verdicts', 'tarry.run.order'} & set(sys.modules)"
     assert heavy_modules_after(f"{clean_batch(SYNC, FIFO)}\n{unused}") == []
 
 
 def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
-    unused = "assert not [name for name in sys.modules if name.startswith('tarry.attempts')]"
+    modules = {"tarry.record.attempt_store", "tarry.record.attempt_table", "tarry.settle.attempts"}
+    unused = f"assert not {modules} & set(sys.modules)"
     program = clean_batch(SYNC, STANDARD).replace("from tarry import *", "from tarry import consumer")
     assert heavy_modules_after(f"{program}\n{unused}") == []
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tarry.execution.deadline import Deadline, reserve
+from tarry.run.deadline import Deadline, reserve
 from tarry.world import World
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tarry import Reject
-from tarry.telemetry import diagnosis
-from tarry.telemetry.diagnosis import (
+from tarry.message import diagnosis
+from tarry.message.diagnosis import (
     MAX_CACHED_FRAMES,
     MAX_CACHED_TRACEBACKS,
     MAX_MESSAGE_CHARACTERS,

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tarry.tools.common.strip import NOT_DEPLOYED
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -89,7 +91,8 @@ def test_the_page_on_the_architecture_names_every_package_and_no_file_that_does_
     assert set(re.findall(r"`(?!tests/)([\w/]+\.py)`", text)) - files == set()
     subpackages = {path.parent.name for path in package.glob("*/__init__.py")}
     assert {name for name in subpackages if f"{name}/" not in text} == set()
-    tools = set(re.findall(r"^\| `(\w+)/`", text.partition("## The tools")[2], re.MULTILINE))
-    runtime = {name for name in files if name.partition("/")[0] not in tools and "/" in name}
+    tools = {path.parent.name for path in package.glob("tools/*/__init__.py")}
+    assert {f"tools/{name}/" for name in tools if f"`tools/{name}/`" not in text} == set()
+    runtime = {name for name in files if name.partition("/")[0] not in NOT_DEPLOYED and "/" in name}
     runtime |= {path.name for path in package.glob("*.py")}
     assert {name for name in runtime if not name.endswith("__init__.py") and f"`{name}`" not in text} == set()

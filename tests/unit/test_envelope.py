@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarry.envelope.attribute import (
+from tarry.message.failure_record import fit, smallest
+from tarry.record.attribute import (
     Envelope,
     UnreadableRecord,
     body_sum,
@@ -18,7 +19,6 @@ from tarry.envelope.attribute import (
     read_envelope,
     timestamp,
 )
-from tarry.envelope.fitting import fit, smallest
 
 NOW = 1_800_000_000.0
 BODY = '{"id": 1}'

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tarry
-from tarry.telemetry.diagnosis import diagnose
+from tarry.message.diagnosis import diagnose
 from tests.places import fingerprints
 
 RECORDED = {

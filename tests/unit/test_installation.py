@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tarry
-from tarry.tooling.installation import install_command
+from tarry.tools.common.installation import install_command
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_it_names_where_tarry_came_from(
 
 
 def test_it_knows_no_origin_of_a_package_that_is_only_on_the_path() -> None:
-    code = "from tarry.tooling.installation import install_command; print(install_command('cli'))"
+    code = "from tarry.tools.common.installation import install_command; print(install_command('cli'))"
     environment = {"PYTHONPATH": str(Path(tarry.__file__).parents[1])}
     result = subprocess.run(
         [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tarry import Message, consumer
-from tarry.execution.jobs import Job
-from tarry.execution.tasks import TaskExecutor
-from tarry.invocation import Invocation
+from tarry.message.invocation import Invocation
+from tarry.run.jobs import Job
+from tarry.run.tasks import TaskExecutor
 from tarry.world import RealThreads
 from tests.records import Context, record
 from tests.wire import Wire

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tarry.execution.loading import is_better_now, used_share
+from tarry.run.loading import is_better_now, used_share
 
 MB_128, MB_442, MB_512 = 128 / 1_769, 442 / 1_769, 512 / 1_769
 

@@ -9,7 +9,7 @@ import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from tarry import Batch, Message, Undecodable, batch_consumer, consumer
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tests.records import RECEIVED_AT, Context, batch_of, event, record
 from tests.wire import Wire
 

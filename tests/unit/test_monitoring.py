@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.observing.logger_keys import KEYS
-from tarry.observing.metrics import METRICS
+from tarry.observe.logger_keys import KEYS
+from tarry.observe.metrics import METRICS
 from tarry.settings import SETTINGS
 from tests.pages import ROOT, Page
 
@@ -63,7 +63,7 @@ def test_the_guide_names_metrics_and_settings_that_exist() -> None:
 def test_a_line_of_lambda_has_the_fields_at_its_top_level(caplog: pytest.LogCaptureFixture) -> None:
     """Logs Insights names a field by its path in the line."""
     json_formatter = pytest.importorskip("awslambdaric.lambda_runtime_log_utils").JsonFormatter  # for Linux only
-    from tarry.telemetry.logs import Log, LogOptions
+    from tarry.observe.logs import Log, LogOptions
 
     Log("orders", LogOptions()).problem("done_before", "The message was already processed.")
     line = json.loads(json_formatter().format(caplog.records[-1]))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.execution.intake import Records
-from tarry.execution.order import fresh_first
+from tarry.message.event import Records
+from tarry.run.order import fresh_first
 from tests.records import record
 
 counts = st.one_of(st.just(1), st.integers(1, 4))

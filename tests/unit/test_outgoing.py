@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tarry import DelayNotSupported, Queue
-from tarry.envelope.attribute import body_sum
+from tarry.record.attribute import body_sum
 from tarry.sqs.outgoing import PackedMessage, pack
 from tarry.world import World
 from tests.wire import TestClock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import ConfigurationError, Exponential, Fixed, LocalRetry, RetryPolicy, SendAgain
-from tarry.policy.retry_policy import FIFO_BACKOFF
+from tarry.decide.retry_policy import FIFO_BACKOFF
 
 
 class Squares:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.tooling.places import is_aws, place_text
+from tarry.tools.common.places import is_aws, place_text
 
 AWS = [
     "https://sqs.us-east-1.amazonaws.com",

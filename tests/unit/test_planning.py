@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry import DeadLetter, Exponential, Failure, Outcome, Reject, RetryInPlace, RetryPolicy, SendAgain
-from tarry.invocation import Invocation
-from tarry.message import Message, delivery_of
-from tarry.policy.decision import Decision, ask_steps, decide
-from tarry.policy.failure import StepContext
-from tarry.policy.step_lists import FailureSteps
-from tarry.settlement.facts import Situation, SizeLimit
-from tarry.settlement.planner import Planner
-from tarry.sqs.queue_facts import QueueFacts
-from tarry.support.arn import queue_arn
-from tarry.telemetry.diagnosis import diagnose
+from tarry.decide.decision import Decision, ask_steps, decide
+from tarry.decide.steps import FailureSteps
+from tarry.message.diagnosis import diagnose
+from tarry.message.failure import StepContext
+from tarry.message.invocation import Invocation
+from tarry.message.message import Message, delivery_of
+from tarry.message.queue_facts import QueueFacts
+from tarry.settle.planner import Planner
+from tarry.settle.plans import Situation, SizeLimit
+from tarry.support.values import queue_arn
 from tarry.world import World
 from tests.records import record
 
 if TYPE_CHECKING:
-    from tarry.delivery import Delivery
-    from tarry.settlement.plans import SettlementPlan
+    from tarry.message.delivery import Delivery
+    from tarry.settle.plans import SettlementPlan
 
 NOW = 1_767_225_600.0
 DEAD = queue_arn("arn:aws:sqs:us-east-1:123456789012:dead")

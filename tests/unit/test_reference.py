@@ -13,8 +13,11 @@ import pytest
 import typer.main
 
 import tarry
-from tarry.cli.app import app
-from tarry.envelope.attribute import (
+from tarry.errors import Unsent
+from tarry.message.failure_record import FLOORS_BYTES
+from tarry.message.message import _OfPowertools
+from tarry.observe.metrics import DIMENSIONS, METRICS
+from tarry.record.attribute import (
     ERROR_IN_HISTORY_CHARACTERS,
     ESSENTIAL,
     FAILURE_KEYS,
@@ -28,12 +31,9 @@ from tarry.envelope.attribute import (
     next_history,
     read_envelope,
 )
-from tarry.envelope.fitting import FLOORS_BYTES
-from tarry.errors import Unsent
-from tarry.message import _OfPowertools
-from tarry.observing.metrics import DIMENSIONS, METRICS
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
-from tarry.support.value import Value
+from tarry.support.values import Value
+from tarry.tools.cli.app import app
 from tests.reference import messages, metrics, sqs_api
 from tests.reference.__main__ import DOCS, PICTURES, pages
 from tests.reference.messages import Meanings, Messages, problems, read_meanings
@@ -129,7 +129,7 @@ def test_every_field_of_a_line_is_in_the_table() -> None:
 def fields_in_code() -> set[str]:
     """Return the names of fields in the log and the executor."""
     fields = set[str]()
-    for name in ("telemetry/logs.py", "settlement/executor.py"):
+    for name in ("observe/logs.py", "settle/executor.py"):
         for node in ast.walk(ast.parse((PACKAGE / name).read_text("utf-8"))):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
                 target = node.targets[0]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tarry import DeadLetter, Message, SendAgain, consumer
-from tarry.envelope.attribute import UnreadableRecord, body_sum, read_envelope
 from tarry.failed.dead_letters import BEGINS_ANEW, fresh_envelope
+from tarry.record.attribute import UnreadableRecord, body_sum, read_envelope
 from tests.records import Context, event, record
 from tests.unit.failed.dead_letters import dead_letter
 from tests.wire import Queue, Wire, arn

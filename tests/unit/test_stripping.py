@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import tarry
-from tarry.tooling.strip import stripped
+from tarry.tools.common.strip import stripped
 
 PACKAGE = Path(tarry.__file__).parent
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tarry import DeadLetter, Exponential, Fixed, LogOptions, Outcome, RetryInPlace, RetryPolicy
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 
 class Point(Value):

@@ -7,15 +7,15 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tarry.simulator.client import SimulatedClient
-from tarry.simulator.errors import InvalidParameterValue
-from tarry.simulator.functions import Function, FunctionSettings
-from tarry.simulator.history import History
-from tarry.simulator.mapping import EventSourceMapping
-from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.simulation import Simulation
-from tarry.simulator.sqs import Sqs
-from tarry.simulator.sqs_port import SqsPort
+from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.errors import InvalidParameterValue
+from tarry.tools.simulator.functions import Function, FunctionSettings
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.mapping import EventSourceMapping
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.sqs import Sqs
+from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.world import World
 from tests.facts.function.app import ScriptedFunction
 from tests.facts.platforms.platform import TIMEOUT_SECONDS, Need, Platform

@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tarry.simulator.sqs.message import digest_of_attributes
+from tarry.tools.simulator.sqs.message import digest_of_attributes
 from tests.facts.platforms.platform import Platform, expect
 from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe

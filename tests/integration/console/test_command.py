@@ -15,12 +15,18 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
-from tarry.cli.failed.targets import AwsAccess, TargetOptions
-from tarry.console.access import Place, WatchedQueue
-from tarry.console.finding import place_of, queues_by_name, queues_of_endpoint, queues_of_stack, queues_of_template
-from tarry.template import read_template
-from tarry.tooling.queues import queue_name
+from tarry.failed.queue_names import queue_name
+from tarry.tools.cli.app import app
+from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.console.access import Place, WatchedQueue
+from tarry.tools.console.finding import (
+    place_of,
+    queues_by_name,
+    queues_of_endpoint,
+    queues_of_stack,
+    queues_of_template,
+)
+from tarry.tools.template import read_template
 from tests.command import TARRY
 from tests.consoles import EndpointAccount
 from tests.processes import started

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 import pytest
 
 from tarry import failed
-from tarry.console.access import WatchedQueue
-from tarry.console.dead_letters.pages import requested
-from tarry.simulator.sqs import SqsError
+from tarry.tools.console.access import WatchedQueue
+from tarry.tools.console.dead_letters.pages import requested
+from tarry.tools.simulator.sqs import SqsError
 from tests.consoles import Visitor, console_at, visiting
 from tests.served import served
 from tests.shop import ServedShop

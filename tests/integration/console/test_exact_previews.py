@@ -12,9 +12,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tarry import failed
-from tarry.console.access import THREADS, WatchedQueue
 from tarry.failed.groups import as_value
-from tarry.simulator.sqs import SqsError
+from tarry.tools.console.access import THREADS, WatchedQueue
+from tarry.tools.simulator.sqs import SqsError
 from tests.consoles import EndpointAccount, Visitor, console_at, visiting
 from tests.integration.console.test_dead_letters import (
     PAGE,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tarry.cli.failed.targets import AwsAccess, TargetOptions
-from tarry.console.access import Console, Place, WatchedQueue
+from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.console.access import Console, Place, WatchedQueue
 from tests.consoles import Visitor, visiting
 from tests.integration.console.test_dead_letters import audit_lines, done
 from tests.integration.failed.test_faults import ALL, COUNT, SEEDS, FaultyShop, faulty

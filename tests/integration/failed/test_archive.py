@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.simulator.sqs.message import StoredMessage
-from tarry.tooling.journal import Journal
+from tarry.failed.journal import Journal
+from tarry.tools.cli.app import app
+from tarry.tools.simulator.sqs.message import StoredMessage
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
 

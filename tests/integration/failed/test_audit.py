@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.cli.failed.targets import AwsAccess
+from tarry.tools.cli.failed.targets import AwsAccess
 from tests.integration.failed.test_command import MotoShop, shop
 
 __all__ = ["shop"]
@@ -57,7 +57,7 @@ def test_if_the_audit_cannot_be_begun_nothing_is_done(
 ) -> None:  # SPEC M6
     shop.put(2)
     monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder))
-    monkeypatch.setattr("tarry.tooling.journal.os.fsync", disk_full(new_files))
+    monkeypatch.setattr("tarry.failed.journal.os.fsync", disk_full(new_files))
     result = shop.run(command, "--where", "attempts > 0", "--audit", "audit.jsonl", "--force")
     assert (result.exit_code, shop.depths()) == (1, (0, 2, 0))
     assert "the audit file audit.jsonl cannot be written: No space left on device; nothing was changed" in result.stderr
@@ -67,7 +67,7 @@ def test_if_the_audit_cannot_be_completed_the_outcome_is_printed(
     shop: MotoShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC M6
     shop.put(2)
-    monkeypatch.setattr("tarry.tooling.journal.os.fsync", disk_full(2))
+    monkeypatch.setattr("tarry.failed.journal.os.fsync", disk_full(2))
     result = shop.run("retry", "--all", "--audit", "audit.jsonl")
     assert (result.exit_code, shop.depths()) == (1, (2, 0, 0))
     assert json.loads(result.stderr.rpartition("the line is: ")[2])["outcomes"] == {"retried": 2}

@@ -16,10 +16,10 @@ from moto.core.botocore_stubber import BotocoreStubber
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.cli.failed.rendering import table
-from tarry.cli.failed.targets import AwsAccess, TargetOptions, in_project
-from tarry.local.instances import announced
+from tarry.tools.cli.app import app
+from tarry.tools.cli.failed.rendering import table
+from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, in_project
+from tarry.tools.local.instances import announced
 from tests.unit.failed.dead_letters import envelope_of, recorded_dead_letter
 from tests.wire import arn
 
@@ -532,7 +532,7 @@ def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(
     assert (result.exit_code, "--yes-delete confirms --all" in result.stderr) == (2, True)
     with monkeypatch.context() as at_a_terminal:
         for module in ("remove", "removing"):
-            at_a_terminal.setattr(sys.modules[f"tarry.cli.failed.{module}"], "has_terminal", lambda: True)
+            at_a_terminal.setattr(sys.modules[f"tarry.tools.cli.failed.{module}"], "has_terminal", lambda: True)
         for typed, code, left in (("y\n", 0, 2), ("", 0, 2), (" orders-dlq\n", 0, 0)):
             result = shop.run("remove", "--all", "--force", typed=typed)
             assert "Type the queue's name: " in result.stderr
@@ -718,7 +718,7 @@ def test_at_aws_an_error_names_the_tarry_local_that_runs_the_template(shop: Moto
 
 
 def test_an_endpoint_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
+    monkeypatch.setattr("tarry.tools.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
     assert result.exit_code == 2
     assert result.stderr.startswith("tarry: no SQS answers at http://127.0.0.1:9/ (Could not connect")

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.policy.backoff import Fixed
+from tarry.decide.backoff import Fixed
+from tarry.tools.cli.app import app
 from tests.integration.failed.test_command import APP, TEMPLATE
 from tests.proxy import FaultProxy, at_random, proxied
 from tests.served import served

@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tarry import ConfigurationError, Message, Reject, consumer, failed
-from tarry.simulator.client import SimulatedClient
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs
 from tarry.testing import Realism, Sandbox
+from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs
 from tarry.world import World, use
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import TestClock

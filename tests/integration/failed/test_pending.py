@@ -11,7 +11,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from tarry import AttemptChange, DynamoDBAttempts
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 
 STACK = {
     "Resources": {

@@ -12,10 +12,10 @@ import boto3
 import pytest
 
 from tarry.failed.dead_letters import read_dead_letter
-from tarry.local.dead_letter_tests import test_file as file_of
-from tarry.support.arn import queue_arn
-from tarry.template import read_template
+from tarry.support.values import queue_arn
 from tarry.testing import Sandbox
+from tarry.tools.local.dead_letter_tests import test_file as file_of
+from tarry.tools.template import read_template
 from tests.integration.failed.test_command import APP, TEMPLATE, MotoShop, shop
 from tests.unit.failed.dead_letters import NOW, envelope_of
 

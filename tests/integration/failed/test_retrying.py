@@ -9,10 +9,10 @@ import pytest
 
 from tarry import DeadLetter, Fixed, Message, RetryInPlace, SendAgain, consumer, failed
 from tarry.failed import Result, Routes
-from tarry.message import delivery_of
-from tarry.simulator.sqs import SqsError
+from tarry.message.message import delivery_of
 from tarry.testing import Sandbox
-from tarry.testing.fault_injection import REFUSALS
+from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.testing.fault_injection import REFUSALS
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 

@@ -22,14 +22,14 @@ import typer
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 
 from tarry import RetryPolicy
-from tarry.cli.app import app
-from tarry.observing.metrics import DIMENSIONS, METRICS
-from tarry.policy.backoff import bounds_of
-from tarry.policy.retry_policy import STANDARD_BACKOFF
-from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
-from tarry.telemetry.logs import Log, LogOptions
-from tarry.template.document import load_document
-from tarry.template.intrinsics import Intrinsics
+from tarry.decide.backoff import bounds_of
+from tarry.decide.retry_policy import STANDARD_BACKOFF
+from tarry.observe.logs import Log, LogOptions
+from tarry.observe.metrics import DIMENSIONS, METRICS
+from tarry.tools.cli.app import app
+from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.template.document import load_document
+from tarry.tools.template.intrinsics import Intrinsics
 from tests.translation import ROOT, translated
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))

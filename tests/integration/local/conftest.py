@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 
 from .process import STARTED
 

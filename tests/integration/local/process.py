@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tarry.local.aws.client import sqs_client
+from tarry.tools.local.aws.client import sqs_client
 from tests.command import start
 from tests.leftovers import MARK, marked
 from tests.network import free_port

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tarry.local.functions.host import ProcessFunction
-from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.runtime_process import Client
-from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.simulator.history import History, HistoryEvent
-from tarry.simulator.invocations import InvocationResult
-from tarry.template import TemplateFunction
+from tarry.tools.local.functions.host import ProcessFunction
+from tarry.tools.local.functions.launcher import Launcher
+from tarry.tools.local.functions.runtime_process import Client
+from tarry.tools.local.functions.variables import Endpoints, variables_of
+from tarry.tools.simulator.history import History, HistoryEvent
+from tarry.tools.simulator.invocations import InvocationResult
+from tarry.tools.template import TemplateFunction
 from tests.leftovers import MARK
 
 PATIENCE_SECONDS = 120.0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 
 from .conftest import Project
 

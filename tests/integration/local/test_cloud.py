@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.local.samples import read_samples
-from tarry.local.stories import last_run
+from tarry.tools.cli.app import app
+from tarry.tools.local.samples import read_samples
+from tarry.tools.local.stories import last_run
 
 from .process import SOON_SECONDS, LocalProcess
 

@@ -10,17 +10,17 @@ import pytest
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
 
-from tarry.local.aws import foreign
-from tarry.local.aws.client import sqs_client
-from tarry.local.aws.foreign import ForeignSqs
-from tarry.simulator import mapping
-from tarry.simulator.asyncio_scheduler import AsyncioScheduler
-from tarry.simulator.history import History
-from tarry.simulator.invocations import InvocationResult
-from tarry.simulator.mapping import EventSourceMapping
-from tarry.simulator.mapping_settings import MappingSettings
-from tarry.template.model import TemplateQueue
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.aws import foreign
+from tarry.tools.local.aws.client import sqs_client
+from tarry.tools.local.aws.foreign import ForeignSqs
+from tarry.tools.simulator import mapping
+from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.invocations import InvocationResult
+from tarry.tools.simulator.mapping import EventSourceMapping
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.template.model import TemplateQueue
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions import environment
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.functions import environment
 from tests.processes import started
 
 from .processes import Hosted, JobsFunction, ends_soon, is_alive, wait_until_stopped

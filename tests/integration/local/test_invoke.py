@@ -9,8 +9,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.tooling.installation import install_command
+from tarry.tools.cli.app import app
+from tarry.tools.common.installation import install_command
 from tests.served import served
 
 REPOSITORY = Path(__file__).parents[3]

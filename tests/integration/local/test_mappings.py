@@ -197,7 +197,7 @@ def test_a_recursive_loop_that_is_allowed_is_cut_in_virtual_time_unless_a_time_i
     loops: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("simulator.recursion", "local.loops"):
-        monkeypatch.setattr(f"tarry.{module}.LONG_LOOP", 50)
+        monkeypatch.setattr(f"tarry.tools.{module}.LONG_LOOP", 50)
     loops.edit("template.yaml", "      Runtime:", "      RecursiveLoop: Allow\n      Runtime:")
     result = loops.run("--skip-time")
     assert result.exit_code == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.runtime_process import Program
-from tarry.local.plan import RunSettings, make_plan
-from tarry.template.runtimes import node
+from tarry.tools.local.functions.runtime_process import Program
+from tarry.tools.local.plan import RunSettings, make_plan
+from tarry.tools.template.runtimes import node
 
 from .conftest import Project
 from .process import LocalProcess
@@ -101,7 +101,7 @@ def test_a_handler_in_nodejs_runs_as_on_lambda(tmp_path: Path, kind: str) -> Non
 def test_a_handler_in_nodejs_that_lambda_cannot_load_is_refused(
     tmp_path: Path, code: str, runtime: str, problem: str
 ) -> None:
-    from tarry.tooling.errors import UsageError
+    from tarry.failed.usage import UsageError
 
     async def scenario(hosted: Hosted) -> None:
         with pytest.raises(UsageError, match="cannot be imported") as caught:

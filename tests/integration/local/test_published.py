@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.local.plan import RunSettings, make_plan
-from tarry.template.queues import with_foreign_queues
+from tarry.tools.cli.app import app
+from tarry.tools.local.plan import RunSettings, make_plan
+from tarry.tools.template.queues import with_foreign_queues
 
 HANDLER = """
 import os

@@ -12,12 +12,12 @@ from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.cli.send import show_progress
-from tarry.envelope.attribute import ATTRIBUTE
-from tarry.local.aws import client
-from tarry.local.aws.client import sqs_client
-from tarry.local.instances import announced
+from tarry.record.attribute import ATTRIBUTE
+from tarry.tools.cli.app import app
+from tarry.tools.cli.send import show_progress
+from tarry.tools.local.aws import client
+from tarry.tools.local.aws.client import sqs_client
+from tarry.tools.local.instances import announced
 from tests.network import free_port
 from tests.served import Served, served
 from tests.wire import ACCOUNT

@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 from tests.command import TARRY
 
 from .process import SOON_SECONDS, LocalProcess
@@ -298,7 +298,7 @@ def sink(event, context):
 def test_a_function_invokes_others_which_are_retried_and_have_failure_destinations(
     folder: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.simulator.lambda_invoke.RETRY_SECONDS", (60,) if options else (1,))
+    monkeypatch.setattr("tarry.tools.simulator.lambda_invoke.RETRY_SECONDS", (60,) if options else (1,))
     template = INVOKING.replace("RETRIES", "1")
     Path("template.yaml").write_text(with_events(template, "Jobs", "Failures", "Letters"))
     Path("src/app.py").write_text(INVOKING_APP)

@@ -15,9 +15,9 @@ import pytest
 from botocore.session import Session
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
-from tarry.local.aws.services import Services
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.app import app
+from tarry.tools.local.aws.services import Services
 from tests.command import TARRY
 from tests.processes import PATIENCE_SECONDS, started
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.local.instances import directory
-from tarry.local.stories import MOST_STORIES, keep_stories, last_run
-from tarry.outcome import State
-from tarry.story.events import Story, StoryEvent
+from tarry.message.outcomes import State
+from tarry.tools.cli.app import app
+from tarry.tools.local.instances import directory
+from tarry.tools.local.stories import MOST_STORIES, keep_stories, last_run
+from tarry.tools.story.events import Story, StoryEvent
 
 from .conftest import Project
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tarry.cli.findings import text_of
-from tarry.lint import Finding
+from tarry.tools.check.finding import Finding
+from tarry.tools.cli.findings import text_of
 
 from .conftest import Project
 

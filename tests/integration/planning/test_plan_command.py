@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
+from tarry.tools.cli.app import app
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31

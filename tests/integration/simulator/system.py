@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from tarry.simulator.client import SimulatedClient
-from tarry.simulator.functions import Function, FunctionSettings, Handler
-from tarry.simulator.history import History
-from tarry.simulator.mapping import EventSourceMapping
-from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.simulation import Simulation
-from tarry.simulator.sqs import Realism, Sqs
-from tarry.simulator.sqs_port import SqsPort
+from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.functions import Function, FunctionSettings, Handler
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.mapping import EventSourceMapping
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.sqs import Realism, Sqs
+from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.world import World
 
 VISIBILITY, TIMEOUT = 180, 30

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.simulator.http.requests import MAX_BODY_BYTES
-from tarry.simulator.http.server import CONTENT_TYPE
+from tarry.tools.simulator.http.requests import MAX_BODY_BYTES
+from tarry.tools.simulator.http.server import CONTENT_TYPE
 from tests.served import Served, post, served
 
 JSON_ERRORS = "com.amazon.coral.service#"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.simulator.client import SimulatedClient
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs
+from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs
 from tests.served import served
 from tests.wire import ACCOUNT, TestClock
 

@@ -19,7 +19,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.simulator.sqs import Realism
+from tarry.tools.simulator.sqs import Realism
 from tarry.world import Interrupted, current, use
 from tests.integration.simulator.system import TIMEOUT, VISIBILITY, system
 

@@ -14,12 +14,12 @@ from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 
 from tarry import DeadLetter, Discard, Exponential, Message, Reject, RetryInPlace, SendAgain, consumer, failed
-from tarry.simulator.functions import current_call
-from tarry.story.events import Story, StoryEvent
-from tarry.story.from_log import NO_LINE, story_of_log
-from tarry.story.lines import LogEntry
 from tarry.testing import Sandbox
-from tarry.testing.stories import stories_of
+from tarry.tools.simulator.functions import current_call
+from tarry.tools.story.events import Story, StoryEvent
+from tarry.tools.story.from_log import NO_LINE, story_of_log
+from tarry.tools.story.lines import LogEntry
+from tarry.tools.testing.stories import stories_of
 
 TEXT = logging.Formatter("[%(levelname)s]\t2026-11-22T03:00:00.000Z\t%(aws_request_id)s\t%(message)s\n")
 FORMATS: dict[str, Callable[[], logging.Formatter]] = {

@@ -12,8 +12,8 @@ from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
 from moto import mock_aws
 
 from tarry import Batch, Fixed, LogOptions, Message, batch_consumer, consumer
-from tarry.simulator.mapping import MAX_EVENT_BYTES
 from tarry.testing import deliver
+from tarry.tools.simulator.mapping import MAX_EVENT_BYTES
 from tests.served import served
 
 ACCOUNT, REGION = "123456789012", "us-east-1"

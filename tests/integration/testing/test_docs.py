@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from tarry import Exponential, Message, State, consumer
 from tarry.testing import DeliveredBatch, DeliveredMessage, Realism, Sandbox
-from tarry.testing.faults import KINDS
+from tarry.tools.testing.faults import KINDS
 from tests.pages import ROOT, Page
 
 PAGE = Page(ROOT / "docs" / "guides" / "testing.md")

@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from tarry.simulator.code import CodeError
-from tarry.template import TemplateError, read_template
 from tarry.testing import Sandbox
+from tarry.tools.simulator.code import CodeError
+from tarry.tools.template import TemplateError, read_template
 
 TEMPLATE = """\
 AWSTemplateFormatVersion: "2010-09-09"

@@ -7,7 +7,7 @@ import sys
 import moto.sqs  # noqa: F401 without it, each inner run would import it again, which takes a second
 import pytest
 
-import tarry.testing.sandbox  # noqa: F401
+import tarry.tools.testing.sandbox  # noqa: F401
 
 pytest_plugins = ["pytester"]
 
@@ -430,7 +430,14 @@ def test_the_plugin_does_not_import_boto3_or_the_simulator() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     assert PLUGIN in loaded
-    heavy = ("boto3", "botocore", "asyncio", "tarry.simulator", "tarry.testing.sandbox", "tarry.testing.own_client")
+    heavy = (
+        "boto3",
+        "botocore",
+        "asyncio",
+        "tarry.tools.simulator",
+        "tarry.tools.testing.sandbox",
+        "tarry.tools.testing.own_client",
+    )
     assert [name for name in heavy if name in loaded] == []
 
 

@@ -18,9 +18,9 @@ from moto import mock_aws
 from moto.core import utils
 from moto.core.models import botocore_stubber
 
-from tarry.template import TemplateError
 from tarry.testing import Sandbox
-from tarry.testing.moto_relay import relayed
+from tarry.tools.template import TemplateError
+from tarry.tools.testing.moto_relay import relayed
 from tests.facts.platforms.moto import clock_of_moto
 
 TEMPLATE = """\

@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from moto.sqs.models import sqs_backends
 
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Realism, Sqs, SqsError
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Realism, Sqs, SqsError
 from tests.deploy.environment import interpreter
 from tests.leftovers import MARK
 from tests.processes import started

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.cli.app import app
-from tarry.template.document import load_document
-from tarry.template.translation import translate
+from tarry.tools.cli.app import app
+from tarry.tools.template.document import load_document
+from tarry.tools.template.translation import translate
 from tests.reference.rules import write_example
 
 ROOT = Path(__file__).parents[3]

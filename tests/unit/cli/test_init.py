@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tarry.cli.app import app
-from tarry.scaffold.files import TEMPLATES, project_files, write_project
-from tarry.scaffold.names import names_of
-from tarry.template import read_template
-from tarry.template.document import load_document
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.app import app
+from tarry.tools.scaffold.files import TEMPLATES, project_files, write_project
+from tarry.tools.scaffold.names import names_of
+from tarry.tools.template import read_template
+from tarry.tools.template.document import load_document
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,8 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from tarry import __version__
-from tarry.cli.app import app
-from tarry.tooling.installation import install_command
+from tarry.tools.cli.app import app
+from tarry.tools.common.installation import install_command
 
 
 def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ProfileNotFound
 
-from tarry.cli.failed.places import at_place, requests_go_to
-from tarry.cli.failed.targets import AwsAccess, TargetOptions
-from tarry.local.instances import announced
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.failed.places import at_place, requests_go_to
+from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.local.instances import announced
 
 LOCAL = "http://127.0.0.1:5001"
 VPC = "https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com"

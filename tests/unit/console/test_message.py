@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tarry.console.message import page
-from tarry.outcome import State
-from tarry.story.events import Story, StoryEvent
-from tarry.story.searching import FoundStory
+from tarry.message.outcomes import State
+from tarry.tools.console.message import page
+from tarry.tools.story.events import Story, StoryEvent
+from tarry.tools.story.searching import FoundStory
 from tests.consoles import Visitor, console_at, visiting
 from tests.scanned import HOSTILE, attribute, moved, project, recorded, scan
 from tests.unit.failed.dead_letters import NOW

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from tarry.console.access import WatchedQueue
-from tarry.console.overview.chart import TimeSpan, chart
-from tarry.console.overview.concerns import SOON, Concern
-from tarry.console.overview.metrics import METRICS, last_hour
-from tarry.console.overview.pauses import paused_functions
-from tarry.console.overview.readings import QueueHistory, QueueReading, Series
-from tarry.console.overview.rows import OverviewRows, rows_of
+from tarry.tools.console.access import WatchedQueue
+from tarry.tools.console.overview.chart import TimeSpan, chart
+from tarry.tools.console.overview.concerns import SOON, Concern
+from tarry.tools.console.overview.metrics import METRICS, last_hour
+from tarry.tools.console.overview.pauses import paused_functions
+from tarry.tools.console.overview.readings import QueueHistory, QueueReading, Series
+from tarry.tools.console.overview.rows import OverviewRows, rows_of
 
 NOW = 1_800_000_000.0
 MINUTE, DAY = 60.0, 86_400

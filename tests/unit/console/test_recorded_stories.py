@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from tarry.console.message.recorded import story_of_record
 from tarry.failed.wording import facts_of
+from tarry.tools.console.message.recorded import story_of_record
 from tests.scanned import moved, recorded
 from tests.unit.failed.dead_letters import NOW
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.console.access import Console, Place, WatchedQueue
-from tarry.console.overview import sampling
+from tarry.tools.console.access import Console, Place, WatchedQueue
+from tarry.tools.console.overview import sampling
 from tests.consoles import Visitor, visiting
 
 PATIENCE_SECONDS = 60.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tarry.console.access import WatchedQueue
-from tarry.console.security import READ_ONLY
-from tarry.console.send.form import MessageForm, sample_files, sample_form
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.console.access import WatchedQueue
+from tarry.tools.console.security import READ_ONLY
+from tarry.tools.console.send.form import MessageForm, sample_files, sample_form
 from tests.consoles import Visitor, console_at, visiting
 from tests.scanned import HOSTILE
 from tests.served import Served, served

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tarry.console import assets, server
-from tarry.console.security import NO_SESSION, READ_ONLY, USED, Gate, needs_write
+from tarry.tools.console import assets, server
+from tarry.tools.console.security import NO_SESSION, READ_ONLY, USED, Gate, needs_write
 from tests.consoles import Visitor, console_at, visiting
 
 NOWHERE = "http://127.0.0.1:1"

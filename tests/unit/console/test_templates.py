@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.console import pages
+from tarry.tools.console import pages
 
 FOLDER = Path(pages.__file__).parent / "templates"
 TEMPLATES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.html"))

@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import Any
 
-from tarry.envelope.attribute import body_sum
 from tarry.failed.dead_letters import DeadLetterMessage, read_dead_letter
-from tarry.support.arn import queue_arn
+from tarry.record.attribute import body_sum
+from tarry.support.values import queue_arn
 from tests.wire import arn
 
 NOW = 1_800_000_000.0

@@ -5,7 +5,7 @@ import pytest
 from tarry import ConfigurationError
 from tarry.failed.pacing import Limits, parse_rate, parse_share
 from tarry.failed.periods import duration, moment, when
-from tarry.tooling.text import progress_text
+from tarry.failed.text import progress_text
 from tests.unit.failed.dead_letters import dead_letter, recorded_dead_letter
 
 NOW = 1_795_248_000.0  # 2026-11-21T08:00:00Z

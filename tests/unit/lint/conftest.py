@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.lint import Finding, findings_at_start
-from tarry.template import read_template
+from tarry.tools.check.finding import Finding
+from tarry.tools.check.start import findings_at_start
+from tarry.tools.template import read_template
 
 FUNCTION = """
 Transform: AWS::Serverless-2016-10-31

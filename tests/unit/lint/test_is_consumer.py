@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.lint.consumers import is_consumer
-from tarry.template import TemplateFunction
+from tarry.tools.check.consumers import is_consumer
+from tarry.tools.template import TemplateFunction
 
 CONSUMERS = {
     "decorated": "from tarry import consumer\n@consumer\ndef handler(message): ...",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tarry.lint import findings_at_start
-from tarry.lint.rules.missing_modules import RULE, missing_modules
-from tarry.lint.runtimes import is_removed
-from tarry.lint.sources import OutsideImport
-from tarry.template import read_template
+from tarry.tools.check.rules.missing_modules import RULE, missing_modules
+from tarry.tools.check.runtimes import is_removed
+from tarry.tools.check.sources import OutsideImport
+from tarry.tools.check.start import findings_at_start
+from tarry.tools.template import read_template
 
 from .conftest import Find
 

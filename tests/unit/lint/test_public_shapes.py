@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.lint.checking import check_template
+from tarry.tools.check.checking import check_template
 
 SAM = "Transform: AWS::Serverless-2016-10-31\nResources:\n"
 QUEUE = "  Queue: {Type: AWS::SQS::Queue}\n"

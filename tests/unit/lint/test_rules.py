@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.lint.catalog import RULES
-from tarry.lint.checking import check_template
+from tarry.tools.check.catalog import RULES
+from tarry.tools.check.checking import check_template
 from tests.reference.rules import rules, write_example
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tarry.lint.catalog import RULES
-from tarry.lint.checking import CheckReport
-from tarry.lint.finding import At, Finding
-from tarry.lint.formats import as_sarif
+from tarry.tools.check.catalog import RULES
+from tarry.tools.check.checking import CheckReport
+from tarry.tools.check.finding import At, Finding
+from tarry.tools.check.formats import as_sarif
 
 TEXT = {"type": "string"}
 URI = {"type": "string", "format": "uri"}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tarry.envelope.attribute import ATTRIBUTE, body_sum
-from tarry.local.cloud import show
-from tarry.local.show.board import MOST_RECEIVES, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
-from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
-from tarry.simulator.history import History, HistoryEvent
-from tarry.testing.timeline import because
+from tarry.record.attribute import ATTRIBUTE, body_sum
+from tarry.tools.local.cloud import show
+from tarry.tools.local.show.board import MOST_RECEIVES, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
+from tarry.tools.local.show.timeline import LOST, MessageTimeline, state_counts
+from tarry.tools.simulator.history import History, HistoryEvent
+from tarry.tools.testing.timeline import because
 
 NOW = 1_000.0
 

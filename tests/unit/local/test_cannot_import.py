@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.code import CannotImport, FunctionCode
-from tarry.template import TemplateFunction
+from tarry.tools.local.functions.code import CannotImport, FunctionCode
+from tarry.tools.template import TemplateFunction
 
 FRAME = '  File "/shop/{}", line 14, in <module>\n    @consumer(model=str)\n'
 CODE = FunctionCode(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tarry.local.aws.client import endpoint_of, sqs_client
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.aws.client import endpoint_of, sqs_client
 
 LOCAL = "http://127.0.0.1:4576"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.aws.client import endpoint_of
-from tarry.local.instances import announced, directory, instance_here, instance_of
+from tarry.tools.local.aws.client import endpoint_of
+from tarry.tools.local.instances import announced, directory, instance_here, instance_of
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tarry.local.show.log import LogLine, LogReader
-from tarry.simulator.history import HistoryEvent
+from tarry.tools.local.show.log import LogLine, LogReader
+from tarry.tools.simulator.history import HistoryEvent
 
 
 def shown(log: LogReader, what: str = "logged", **fields: Any) -> list[LogLine]:

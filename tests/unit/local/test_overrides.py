@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.variables import read_overrides
-from tarry.template import TemplateFunction
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.functions.variables import read_overrides
+from tarry.tools.template import TemplateFunction
 
 ORDERS = TemplateFunction(
     "OrdersFunction", "orders", "arn:aws:lambda:us-east-1:123456789012:function:orders", None, None

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tarry.local.runs.printing import lines_of, print_summary, print_timeline
-from tarry.local.runs.report import RunReport
-from tarry.local.runs.transcript import OutputLine
-from tarry.local.show.timeline import MessageTimeline
-from tarry.outcome import State
+from tarry.failed.text import coarse
+from tarry.message.outcomes import State
 from tarry.testing import Transition
-from tarry.tooling.text import coarse
+from tarry.tools.local.runs.printing import lines_of, print_summary, print_timeline
+from tarry.tools.local.runs.report import RunReport
+from tarry.tools.local.runs.transcript import OutputLine
+from tarry.tools.local.show.timeline import MessageTimeline
 
 
 def message(number: int | None, *steps: tuple[float, State], queue: str = "orders", why: str = "") -> MessageTimeline:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.routing import routed
-from tarry.local.samples import Sample
-from tarry.template import Template, TemplateMapping, TemplateQueue
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.routing import routed
+from tarry.tools.local.samples import Sample
+from tarry.tools.template import Template, TemplateMapping, TemplateQueue
 
 ARN = "arn:aws:sqs:us-east-1:123456789012:"
 

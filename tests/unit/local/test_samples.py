@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tarry.local.samples import Sample, read_samples
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.samples import Sample, read_samples
 
 ARN = "arn:aws:sqs:eu-west-1:999999999999:orders"
 

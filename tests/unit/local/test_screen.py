@@ -7,13 +7,13 @@ import re
 import pytest
 from rich.console import Console
 
-from tarry.local.background import in_background
-from tarry.local.show.log import LogLine
-from tarry.local.show.scene import QueueRow, Scene
-from tarry.local.show.screen import FRAME_SECONDS, PlainView, Screen
-from tarry.local.show.timeline import MessageTimeline
-from tarry.outcome import State
+from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.local.background import in_background
+from tarry.tools.local.show.log import LogLine
+from tarry.tools.local.show.scene import QueueRow, Scene
+from tarry.tools.local.show.screen import FRAME_SECONDS, PlainView, Screen
+from tarry.tools.local.show.timeline import MessageTimeline
 
 
 def waiting(why: str) -> MessageTimeline:

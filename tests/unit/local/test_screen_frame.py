@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from tarry.local.show.log import LogLine
-from tarry.local.show.scene import FunctionRow, QueueRow, Scene
-from tarry.local.show.screen import frame, shares
-from tarry.local.show.timeline import MessageTimeline
-from tarry.outcome import State
+from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.local.show.log import LogLine
+from tarry.tools.local.show.scene import FunctionRow, QueueRow, Scene
+from tarry.tools.local.show.screen import frame, shares
+from tarry.tools.local.show.timeline import MessageTimeline
 
 NOW = 1_000.0
 

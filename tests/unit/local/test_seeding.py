@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.seeding import SeedCall, read_seed, stored_values
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.local.seeding import SeedCall, read_seed, stored_values
 
 PUT = '{"service": "ssm", "operation": "put_parameter", "parameters": {"Name": "/rate", "Value": "7"}}'
 

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.template import TemplateFunction
-from tarry.template.model import TemplateLayer
+from tarry.tools.local.functions.variables import Endpoints, variables_of
+from tarry.tools.template import TemplateFunction
+from tarry.tools.template.model import TemplateLayer
 
 HERE = "http://127.0.0.1:4576"
 DEVELOPER = {

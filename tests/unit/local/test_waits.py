@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from tarry.local.runs.report import Waits
-from tarry.local.show.timeline import MessageTimeline
-from tarry.outcome import State
-from tarry.simulator.lambda_invoke import PendingCall
+from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.local.runs.report import Waits
+from tarry.tools.local.show.timeline import MessageTimeline
+from tarry.tools.simulator.lambda_invoke import PendingCall
 
 BEGAN = 1_000_000.0
 

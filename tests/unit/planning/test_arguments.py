@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tarry import Exponential, Fixed, Linear, Schedule
-from tarry.planning.expression import backoff_from
-from tarry.planning.units import duration_of, range_text, rate_of, share_of
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.plan.expression import backoff_from
+from tarry.tools.plan.units import duration_of, range_text, rate_of, share_of
 
 
 @pytest.mark.parametrize(

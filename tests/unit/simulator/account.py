@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Realism, Sqs, SqsError
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Realism, Sqs, SqsError
 from tests.wire import TestClock
 
 

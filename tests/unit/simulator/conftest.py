@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.simulator.simulation import Simulation
+from tarry.tools.simulator.simulation import Simulation
 
 
 @pytest.fixture

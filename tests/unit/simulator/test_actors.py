@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tarry.simulator import actors
-from tarry.simulator.errors import Blocked, ForeignThread, WaitsForEver
-from tarry.simulator.process import Killed, Process
-from tarry.simulator.scheduler import START
-from tarry.simulator.simulation import Simulation
+from tarry.tools.simulator import actors
+from tarry.tools.simulator.errors import Blocked, ForeignThread, WaitsForEver
+from tarry.tools.simulator.process import Killed, Process
+from tarry.tools.simulator.scheduler import START
+from tarry.tools.simulator.simulation import Simulation
 
 
 def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:

@@ -5,9 +5,9 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.simulator.http.requests import parameters_in
-from tarry.simulator.sqs import SqsError
-from tarry.simulator.sqs.validation import service_model
+from tarry.tools.simulator.http.requests import parameters_in
+from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.simulator.sqs.validation import service_model
 from tests.reference.sqs_api import MESSAGE, REQUESTS, Account, copied, inner, parameters, state_of_operation
 
 ATTRIBUTES = service_model().shape_for("QueueAttributeName").metadata["enum"]

@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
-from tarry.simulator.batch_errors import batch_error
+from tarry.tools.simulator.batch_errors import batch_error
 
 IDS = ["aaaaaaaa-1", "bbbbbbbb-2"]
 BODIES = ["slow", "quick"]

@@ -11,10 +11,10 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError, ParamValidationError, ReadTimeoutError
 
-from tarry.simulator.client import LatencyTransport, SimulatedClient
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs, SqsError
 from tarry.sqs.refusals import error_code, is_denied, is_stale_handle, is_worth_splitting
+from tarry.tools.simulator.client import LatencyTransport, SimulatedClient
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Sqs, SqsError
 from tests.wire import TestClock
 
 NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"

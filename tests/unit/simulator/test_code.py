@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.simulator.code import Code, CodeError
-from tarry.template import TemplateFunction
-from tarry.template.model import TemplateLayer
+from tarry.tools.simulator.code import Code, CodeError
+from tarry.tools.template import TemplateFunction
+from tarry.tools.template.model import TemplateLayer
 
 
 def code_in(

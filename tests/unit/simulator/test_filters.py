@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.errors import InvalidParameterValue
-from tarry.simulator.filters import Filters
+from tarry.tools.simulator.errors import InvalidParameterValue
+from tarry.tools.simulator.filters import Filters
 
 
 def matches(pattern: Any, body: Any) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
-from tarry.simulator.history import History
-from tarry.simulator.invocations import InvocationResult
-from tarry.simulator.scheduler import START
-from tarry.simulator.simulation import Simulation
+from tarry.tools.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.invocations import InvocationResult
+from tarry.tools.simulator.scheduler import START
+from tarry.tools.simulator.simulation import Simulation
 from tarry.world import World, current
 
 COLD = 0.5

@@ -1,6 +1,6 @@
 """The history of a run, and its listeners."""
 
-from tarry.simulator.history import History, HistoryEvent
+from tarry.tools.simulator.history import History, HistoryEvent
 
 
 def test_a_listener_gets_each_event_when_it_is_recorded() -> None:

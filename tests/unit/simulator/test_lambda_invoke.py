@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.invocations import InvocationResult
-from tarry.simulator.lambda_invoke import InvokeAnswer, Invoker, InvokeTarget, UnknownFunction
-from tarry.simulator.scheduler import Scheduler
+from tarry.tools.simulator.invocations import InvocationResult
+from tarry.tools.simulator.lambda_invoke import InvokeAnswer, Invoker, InvokeTarget, UnknownFunction
+from tarry.tools.simulator.scheduler import Scheduler
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:"
 RETURNED, FAILED = InvocationResult("returned", {"a": 1}), InvocationResult("error", {"errorType": "E"}, "E: why")

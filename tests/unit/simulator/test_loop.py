@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tarry.simulator.errors import WaitsForEver
-from tarry.simulator.simulation import Simulation
+from tarry.tools.simulator.errors import WaitsForEver
+from tarry.tools.simulator.simulation import Simulation
 
 T = TypeVar("T")
 

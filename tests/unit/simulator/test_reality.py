@@ -11,10 +11,10 @@ from time import time as real_time
 
 import pytest
 
-from tarry.simulator.errors import Blocked, RealSleep
-from tarry.simulator.passing_time import passing_time
-from tarry.simulator.process import Process
-from tarry.simulator.simulation import Simulation
+from tarry.tools.simulator.errors import Blocked, RealSleep
+from tarry.tools.simulator.passing_time import passing_time
+from tarry.tools.simulator.process import Process
+from tarry.tools.simulator.simulation import Simulation
 
 
 def charge() -> None:

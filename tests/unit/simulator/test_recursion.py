@@ -3,8 +3,8 @@
 import pytest
 
 from tarry import Message, Queue, consumer
-from tarry.simulator.recursion import MAX_INVOCATIONS
 from tarry.testing import Realism, Sandbox
+from tarry.tools.simulator.recursion import MAX_INVOCATIONS
 
 runs: list[int] = []
 
@@ -76,7 +76,7 @@ def test_a_chain_of_sends_includes_only_its_own_messages(sandbox: Sandbox) -> No
 
 
 def test_recursive_loop_is_read_from_the_template(tmp_path: pytest.TempPathFactory) -> None:
-    from tarry.template import read_template
+    from tarry.tools.template import read_template
 
     path = tmp_path / "template.yaml"  # type: ignore[operator]
     path.write_text(

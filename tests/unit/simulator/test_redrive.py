@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.sqs import SqsError
+from tarry.tools.simulator.sqs import SqsError
 from tests.facts.platforms.simulator import simulated_platform
 from tests.unit.simulator.account import Account, refused, text
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.invocations import WholeBatchFailed, failed_ids
+from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids
 
 BATCH = ["a", "b", "c"]
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tarry.simulator.scheduler import START, Scheduler, Timer
+from tarry.tools.simulator.scheduler import START, Scheduler, Timer
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.story.insights import MOST_BUSY, MOST_RESULTS, LogSearch, query_for
-from tarry.story.log_groups import LogGroup, batches
+from tarry.tools.story.insights import MOST_BUSY, MOST_RESULTS, LogSearch, query_for
+from tarry.tools.story.log_groups import LogGroup, batches
 
 
 def error(code: str) -> ClientError:

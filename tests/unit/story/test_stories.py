@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tarry.outcome import State
-from tarry.story.events import Story, StoryEvent, story_from
-from tarry.story.from_log import NO_LINE, ids_in, only_one, story_of_log
-from tarry.story.lines import LogEntry, read_line
-from tarry.story.picture import picture
-from tarry.story.text import draw, lines_of
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.message.outcomes import State
+from tarry.tools.story.events import Story, StoryEvent, story_from
+from tarry.tools.story.from_log import NO_LINE, ids_in, only_one, story_of_log
+from tarry.tools.story.lines import LogEntry, read_line
+from tarry.tools.story.picture import picture
+from tarry.tools.story.text import draw, lines_of
 
 NOON = 1_795_348_800.0  # 2026-11-22T12:00:00Z
 ID, COPY = "5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35", "b0000000-7d9e-4c1a-9b60-2f8e1d4c7a35"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tarry.template import Template, read_template
+from tarry.tools.template import Template, read_template
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31

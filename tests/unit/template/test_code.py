@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tarry.local.project import note_builds
-from tarry.simulator.code import Code, CodeError
-from tarry.template import TemplateError, TemplateFunction, read_template
-from tarry.template.code import import_path, missing_code
+from tarry.tools.local.project import note_builds
+from tarry.tools.simulator.code import Code, CodeError
+from tarry.tools.template import TemplateError, TemplateFunction, read_template
+from tarry.tools.template.code import import_path, missing_code
 
 
 def read(folder: Path, resources: dict[str, Any], name: str = "template.json", **sections: Any) -> TemplateFunction:
@@ -261,7 +261,7 @@ def test_other_runtimes_do_not_run_here(tmp_path: Path, monkeypatch: pytest.Monk
         found = read(tmp_path, {"F": serverless(CodeUri="src", Runtime=runtime)})
         assert missing_code(found) == f"F cannot run here: its runtime is {runtime}; tarry runs Python and Node.js"
     script = read(tmp_path, {"F": serverless(CodeUri="src", Handler="index.handler", Runtime="nodejs22.x")})
-    monkeypatch.setattr("tarry.template.runtimes.node", lambda: None)
+    monkeypatch.setattr("tarry.tools.template.runtimes.node", lambda: None)
     assert missing_code(script).endswith("there is no node on the PATH: install Node.js")
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template.finding import find_template, project_of
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.template.finding import find_template, project_of
 
 MAPPING = '{"Resources": {"M": {"Type": "AWS::Lambda::EventSourceMapping"}}}'
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import read_template
-from tarry.template.model import TemplateLayer
+from tarry.tools.template import read_template
+from tarry.tools.template.model import TemplateLayer
 from tests.unit.template.example import TEMPLATE, read
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.template import Intrinsics, TemplateError
+from tarry.tools.template import Intrinsics, TemplateError
 
 SCOPE = Intrinsics(
     refs={"Stage": "prod", "Count": 3, "Names": ["a", "b"]},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import Template, TemplateError, read_template
+from tarry.tools.template import Template, TemplateError, read_template
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import TemplateError, read_template
+from tarry.tools.template import TemplateError, read_template
 
 TEMPLATE = """
 Transform: [AWS::LanguageExtensions, AWS::Serverless-2016-10-31]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import Template, TemplateError, read_template
-from tarry.template.model import TemplateAsync
+from tarry.tools.template import Template, TemplateError, read_template
+from tarry.tools.template.model import TemplateAsync
 
 TEMPLATE = """
 Parameters:

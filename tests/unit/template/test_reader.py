@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import TemplateError, read_template
+from tarry.tools.template import TemplateError, read_template
 from tests.unit.template.example import read
 
 REPOSITORY = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template.samconfig import SamConfig, read_samconfig
-from tarry.tooling.errors import UsageError
+from tarry.failed.usage import UsageError
+from tarry.tools.template.samconfig import SamConfig, read_samconfig
 
 CONFIG = """
 version = 0.1

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.template import TemplateError, read_template
-from tarry.template.variables import variables_of
+from tarry.tools.template import TemplateError, read_template
+from tarry.tools.template.variables import variables_of
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31

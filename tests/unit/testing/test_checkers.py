@@ -26,24 +26,26 @@ from tarry import (
     consumer,
 )
 from tarry.consumer import Consumer as ConsumerClass
-from tarry.delivery import Delivery
-from tarry.envelope import records
-from tarry.envelope.attempts import attempt_number
-from tarry.execution.groups import Groups
-from tarry.execution.run import Run
-from tarry.execution.sequential import Sequential
-from tarry.execution.verdicts import Verdicts
-from tarry.invocation import Invocation
-from tarry.message import delivery_of
-from tarry.settlement import copies, copy_writer, executor, sending
-from tarry.settlement.executor import Executor
-from tarry.settlement.planner import Planner
-from tarry.simulator.history import HistoryEvent
-from tarry.sqs.queue_facts import QueueFacts
+from tarry.message import failure_record as records
+from tarry.message.delivery import Delivery
+from tarry.message.invocation import Invocation
+from tarry.message.message import delivery_of
+from tarry.message.queue_facts import QueueFacts
+from tarry.record.attribute import attempt_number
+from tarry.run.groups import Groups
+from tarry.run.run import Run
+from tarry.run.sequential import Sequential
+from tarry.run.verdicts import Verdicts
+from tarry.settle import copies, executor
+from tarry.settle import copies as copy_writer
+from tarry.settle import requests as sending
+from tarry.settle import visibility as leases
+from tarry.settle.executor import Executor
+from tarry.settle.planner import Planner
 from tarry.testing import Sandbox
-from tarry.testing.checkers import check
-from tarry.testing.recorded_history import RecordedHistory
-from tarry.visibility import changes as leases
+from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.testing.checkers import check
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 Edit = Callable[[HistoryEvent], HistoryEvent | None]
 
@@ -321,7 +323,7 @@ def test_a_miscounted_attempt_is_reported(sandbox: Sandbox, monkeypatch: pytest.
     def miscounted(*given: Any, **more: Any) -> int:
         return max(1, attempt_number(*given, **more) + off)
 
-    monkeypatch.setattr("tarry.delivery.attempt_number", miscounted)
+    monkeypatch.setattr("tarry.message.delivery.attempt_number", miscounted)
     work(sandbox, fails(max_attempts=4), "a")
     assert "attempts are counted" in rules(sandbox)
 
@@ -339,7 +341,7 @@ def test_a_retry_after_the_last_attempt_is_reported(sandbox: Sandbox, monkeypatc
         if message.receive_count < 5:
             message.retry(30)
 
-    monkeypatch.setattr("tarry.policy.decision._exhausted", lambda failure, *_: failure)
+    monkeypatch.setattr("tarry.decide.decision._exhausted", lambda failure, *_: failure)
     work(sandbox, handler, "a")
     assert "attempts are within the policy" in rules(sandbox)
 
@@ -349,7 +351,7 @@ def test_a_retry_of_an_undecodable_body_is_reported(sandbox: Sandbox, monkeypatc
     def handler(message: Message) -> None:
         message.json()
 
-    monkeypatch.setattr("tarry.policy.retry_policy.RetryPolicy.reason", lambda self, error: "error")
+    monkeypatch.setattr("tarry.decide.retry_policy.RetryPolicy.reason", lambda self, error: "error")
     work(sandbox, handler, "{")
     assert "attempts are within the policy" in rules(sandbox)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import tarry.testing.runs
+import tarry.tools.testing.runs
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
 from tarry.testing import Sandbox
 
@@ -68,7 +68,9 @@ def test_a_fault_may_strike_in_a_later_run(sandbox: Sandbox) -> None:
 def test_an_endless_failure_without_a_dead_letter_queue_fails_with_one_sentence(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tarry.testing.runs, "GIVE_UP_SECONDS", 86_400)  # 15 days otherwise, of an attempt each 900 s
+    monkeypatch.setattr(
+        tarry.tools.testing.runs, "GIVE_UP_SECONDS", 86_400
+    )  # 15 days otherwise, of an attempt each 900 s
     orders(sandbox, dead_letter=None)
     with pytest.raises(AssertionError) as raised:
         sandbox.run()

@@ -11,11 +11,11 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from tarry import Fixed, Message, consumer
-from tarry.story.scale import TICK_SPACE, TimeScale
-from tarry.story.svg import DARK, LIGHT, fit
 from tarry.testing import Report, Sandbox
-from tarry.testing.drawing import LEFT, RIGHT
-from tarry.testing.picture import MOST_ROWS
+from tarry.tools.story.scale import TICK_SPACE, TimeScale
+from tarry.tools.story.svg import DARK, LIGHT, fit
+from tarry.tools.testing.drawing import LEFT, RIGHT
+from tarry.tools.testing.picture import MOST_ROWS
 
 SVG = "{http://www.w3.org/2000/svg}"
 BODY = '</text><script>alert(1)</script>&amp;]]>"\r\n\u202e日本語😀' + "W" * 5_000

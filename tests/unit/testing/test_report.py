@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tarry import Fixed, Message, RetryInPlace, SendAgain, consumer
+from tarry.failed.text import clock, duration
 from tarry.testing import Sandbox, Transition
-from tarry.testing.checkers import Violation
-from tarry.testing.report import RuleBroken
-from tarry.tooling.text import clock, duration
+from tarry.tools.testing.checkers import Violation
+from tarry.tools.testing.report import RuleBroken
 
 
 class Declined(Exception): ...

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Exponential, Fixed, LogOptions, Message, Queue, State, batch_consumer, consumer
-from tarry.simulator.errors import RealSleep, SimulationError
 from tarry.testing import Realism, Sandbox
+from tarry.tools.simulator.errors import RealSleep, SimulationError
 from tarry.world import Interrupted, current
 
 HOUR = 3600
@@ -545,7 +545,7 @@ def test_an_endless_run_is_an_error(sandbox: Sandbox, monkeypatch: pytest.Monkey
     def handler(message: Message) -> None:
         Queue("orders").send("again")
 
-    monkeypatch.setattr("tarry.testing.runs.MOST_EVENTS", 1000)
+    monkeypatch.setattr("tarry.tools.testing.runs.MOST_EVENTS", 1000)
     sandbox.queue("orders")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")

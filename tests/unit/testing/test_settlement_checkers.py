@@ -24,13 +24,13 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.execution.verdicts import Verdicts
-from tarry.settlement.executor import Executor
-from tarry.settlement.planner import Planner
-from tarry.simulator.history import HistoryEvent
+from tarry.run.verdicts import Verdicts
+from tarry.settle.executor import Executor
+from tarry.settle.planner import Planner
 from tarry.testing import Realism, Sandbox
-from tarry.testing.checkers import check
-from tarry.testing.recorded_history import RecordedHistory
+from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.testing.checkers import check
+from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.simulation.failing_tables import FailingRecords
 
 

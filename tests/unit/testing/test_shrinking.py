@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from tarry.testing import shrinking
-from tarry.testing.checkers import Violation
-from tarry.testing.parts import FAULTS, MESSAGES, Part, Parts
-from tarry.testing.report import Report, RuleBroken
-from tarry.testing.shrinking import fewest, shrink
+from tarry.tools.testing import shrinking
+from tarry.tools.testing.checkers import Violation
+from tarry.tools.testing.parts import FAULTS, MESSAGES, Part, Parts
+from tarry.tools.testing.report import Report, RuleBroken
+from tarry.tools.testing.shrinking import fewest, shrink
 
 PARTS: list[Part] = [(MESSAGES, number) for number in range(1_000)]
 

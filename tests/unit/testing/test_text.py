@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.tooling.text import MAX_LINE_CHARACTERS, brief, one_line
+from tarry.failed.text import MAX_LINE_CHARACTERS, brief, one_line
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
-    from tarry.attempts.dynamodb import DynamoDBAttempts
-    from tarry.attempts.memory import MemoryAttempts
-    from tarry.attempts.store import AttemptChange, AttemptStore
-    from tarry.batch import Batch
+    from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule
+    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.decide.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.errors import (
         ConfigurationError,
         DelayNotSupported,
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
         SendError,
         Undecodable,
     )
-    from tarry.message import Message
-    from tarry.outcome import Outcome, State
-    from tarry.policy.backoff import Backoff, Exponential, Fixed, Linear, Schedule
-    from tarry.policy.failure import Failure, FailureStep
-    from tarry.policy.retry_policy import RetryPolicy
-    from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
-    from tarry.signals import BatchError, Defer, Discard, Reject, Retry
-    from tarry.sqs.producer import Queue
-    from tarry.telemetry.logs import LogOptions
+    from tarry.message.batch import Batch
+    from tarry.message.failure import Failure, FailureStep
+    from tarry.message.message import Message
+    from tarry.message.outcomes import Outcome, State
+    from tarry.message.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.observe.logs import LogOptions
+    from tarry.record.attempt_store import AttemptChange, AttemptStore, MemoryAttempts
+    from tarry.record.attempt_table import DynamoDBAttempts
+    from tarry.sqs.queue import Queue
 
 __all__ = [
     "AttemptChange",
@@ -77,10 +76,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tarry.attempts.dynamodb": ("DynamoDBAttempts",),
-    "tarry.attempts.memory": ("MemoryAttempts",),
-    "tarry.attempts.store": ("AttemptChange", "AttemptStore"),
-    "tarry.policy.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
+    "tarry.record.attempt_table": ("DynamoDBAttempts",),
+    "tarry.record.attempt_store": ("AttemptChange", "AttemptStore", "MemoryAttempts"),
+    "tarry.decide.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
     "tarry.errors": (
         "ConfigurationError",
         "DelayNotSupported",
@@ -89,15 +87,15 @@ _HOMES = {
         "SendError",
         "Undecodable",
     ),
-    "tarry.policy.failure": ("Failure", "FailureStep"),
-    "tarry.policy.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
-    "tarry.batch": ("Batch",),
-    "tarry.message": ("Message",),
-    "tarry.outcome": ("Outcome", "State"),
-    "tarry.policy.retry_policy": ("RetryPolicy",),
-    "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
-    "tarry.sqs.producer": ("Queue",),
-    "tarry.telemetry.logs": ("LogOptions",),
+    "tarry.message.failure": ("Failure", "FailureStep"),
+    "tarry.decide.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
+    "tarry.message.batch": ("Batch",),
+    "tarry.message.message": ("Message",),
+    "tarry.message.outcomes": ("Outcome", "State"),
+    "tarry.decide.retry_policy": ("RetryPolicy",),
+    "tarry.message.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
+    "tarry.sqs.queue": ("Queue",),
+    "tarry.observe.logs": ("LogOptions",),
 }
 
 

@@ -8,15 +8,17 @@ from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import world
+from tarry.decide.steps import FailureSteps
 from tarry.errors import ConfigurationError
-from tarry.execution.deadline import MINIMUM_SECONDS, too_little_time
-from tarry.execution.handlers import is_async, is_plain
-from tarry.execution.intake import records_of
-from tarry.execution.run import Run
-from tarry.execution.sequential import Sequential
-from tarry.invocation import Invocation
-from tarry.message import Message, T
-from tarry.policy.step_lists import FailureSteps
+from tarry.message.event import records_of
+from tarry.message.invocation import Invocation
+from tarry.message.message import Message, T
+from tarry.message.notices import WARNING
+from tarry.observe.logs import Log, LogOptions
+from tarry.run.deadline import MINIMUM_SECONDS, too_little_time
+from tarry.run.handlers import is_async, is_plain
+from tarry.run.run import Run
+from tarry.run.sequential import Sequential
 from tarry.settings import (
     POLICY_SETTINGS,
     acks_eagerly,
@@ -32,7 +34,6 @@ from tarry.settings import (
     with_policy,
 )
 from tarry.support.forks import exit_if_forked
-from tarry.telemetry.logs import WARNING, Log, LogOptions
 
 P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
 
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol, Unpack
 
-    from tarry.batch import Batch
-    from tarry.execution.concurrent import Concurrent
-    from tarry.execution.intake import Records
-    from tarry.execution.whole_batch import WholeBatch
-    from tarry.idempotency.setting import Idempotency
-    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.message.batch import Batch
+    from tarry.message.event import Records
+    from tarry.run.concurrent import Concurrent
+    from tarry.run.idempotency_key import Idempotency
+    from tarry.run.whole_batch import WholeBatch
     from tarry.settings import AllSettings, BatchSettings, Settings
 
     class Handler(Protocol[P]):
@@ -82,7 +83,7 @@ class Consumer(Generic[T]):
                 "handler.replace(...) makes a copy with other settings"
             )
         if not is_plain(function, _kind(takes_batch)):
-            from tarry.execution.handler_checks import refuse_mistakes
+            from tarry.run.handler_checks import refuse_mistakes
 
             refuse_mistakes(function, takes_batch)
         self._takes_batch = takes_batch
@@ -115,7 +116,7 @@ class Consumer(Generic[T]):
         """The consumer's name in the log."""
         self._idempotency: Idempotency | None = None
         if (layer := settings.get("idempotency")) is not None:
-            from tarry.idempotency.setting import idempotency_of
+            from tarry.run.idempotency_key import idempotency_of
 
             self._idempotency = idempotency_of(layer, settings.get("name"), f"{self.__module__}.{self.__qualname__}")
             # For `replace`: an @idempotent_function may have configured the layer by then.
@@ -128,7 +129,7 @@ class Consumer(Generic[T]):
         """The namespace of the metrics; None or empty if they are off."""
         self._on_outcome = outcome_hook_of(settings, is_async)
         if "AWS_LAMBDA_INITIALIZATION_TYPE" in environ:
-            from tarry.execution.loading import load
+            from tarry.run.loading import load
 
             load(world.current())
 
@@ -198,7 +199,7 @@ class Consumer(Generic[T]):
         if run.made_verdicts is not None:
             self._end(invocation, run.made_verdicts.outcomes.stop)
         if invocation.observes:
-            from tarry.observing.reports import report
+            from tarry.observe.reports import report
 
             run.deadline.settled()
             self._end(invocation, report, invocation, pending, self.log, self.name, self._metrics, self._on_outcome)
@@ -222,40 +223,40 @@ class Consumer(Generic[T]):
     def _prepare(self, invocation: Invocation) -> None:
         """Prepare an invocation for metrics, ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""
         if self._on_outcome is not None or self._metrics:
-            from tarry.observing.observer import Observer
+            from tarry.observe.outcomes import Observer
 
             keeps_failures = self._on_outcome is not None
             invocation.observer = Observer(invocation.world.clock.monotonic, keeps_failures=keeps_failures)
             invocation.observes = True
-        keys = modules.get("tarry.observing.logger_keys")
+        keys = modules.get("tarry.observe.logger_keys")
         if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
-            from tarry.observing import logger_keys as keys
+            from tarry.observe import logger_keys as keys
         if keys is not None and keys.formatters():
             invocation.logger_keys = invocation.observes = True
 
     def _runner(self, run: Run) -> Callable[[], None]:
         """Return a function that runs the handler over the batch."""
         if self.acks_eagerly:
-            from tarry.sqs.acks import Acks
+            from tarry.settle.eager_acks import Acks
 
             run.invocation.acks = Acks(run.invocation, self.log, waits=not self.is_async)
         if self.attempts is not None:
             run.count_attempts(self.attempts)
         if self._idempotency is not None:
-            from tarry.idempotency.claims import Claims
+            from tarry.run.idempotency import Claims
 
             run.claims = Claims(self._idempotency, run.invocation, self.log, run.deadline)
         if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
-            from tarry.tracing.backends import tracing_of
+            from tarry.observe.backends import tracing_of
 
             run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=self._runs_in_tasks)
         runner: Sequential | Concurrent | WholeBatch
         if self._takes_batch:
-            from tarry.execution.whole_batch import WholeBatch
+            from tarry.run.whole_batch import WholeBatch
 
             runner = WholeBatch(run)
         elif run.handling.is_async or run.handling.concurrency > 1:
-            from tarry.execution.concurrent import Concurrent
+            from tarry.run.concurrent import Concurrent
 
             runner = Concurrent(run)
         else:
@@ -270,7 +271,7 @@ class Consumer(Generic[T]):
         return self.is_async and self.concurrency > 1 and not self._takes_batch
 
     def _keeping_alive(self, seconds: float, steps: Callable[[], None], run: Run) -> Callable[[], None]:
-        from tarry.visibility.keepalive import Keepalive
+        from tarry.settle.keepalive import Keepalive
 
         keepalive = Keepalive(seconds, run.pending, run.invocation, self.log)
 
@@ -289,7 +290,7 @@ class Consumer(Generic[T]):
 
 def _kind(takes_batch: bool) -> type:
     if takes_batch:
-        from tarry.batch import Batch
+        from tarry.message.batch import Batch
 
         return Batch
     return Message
@@ -300,13 +301,13 @@ class LazyExtending:
 
     @staticmethod
     def extend(delivery: Any, seconds: Any) -> None:
-        from tarry.visibility.extending import extend
+        from tarry.settle.extending import extend
 
         extend(delivery, seconds)
 
     @staticmethod
     async def extend_async(delivery: Any, seconds: Any) -> None:
-        from tarry.visibility.extending import extend_async
+        from tarry.settle.extending import extend_async
 
         await extend_async(delivery, seconds)
 

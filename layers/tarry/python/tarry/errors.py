@@ -10,14 +10,13 @@
     ├── Undecodable           a body is not JSON, or does not match the model
     └── UnexplainedFailure    a handler reported a message as failed without an error
 
-All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
+All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `message/signals.py`.
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +52,7 @@ class LeaseLost(TarryError):
     """
 
 
-class Unsent(Value):
+class Unsent(SimpleNamespace):
     """A message of a `SendError`, with the reason."""
 
     index: int

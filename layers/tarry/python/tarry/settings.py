@@ -6,8 +6,8 @@ import math
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
 from tarry.errors import ConfigurationError
-from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
-    from tarry.attempts.store import AttemptStore
-    from tarry.message import Message
-    from tarry.outcome import Outcome
-    from tarry.payload.reader import EnvelopeName, PayloadReader
-    from tarry.policy.backoff import Backoff
-    from tarry.policy.failure import Step
-    from tarry.policy.retry_policy import RetryWhen
-    from tarry.telemetry.logs import LogOptions
+    from tarry.decide.backoff import Backoff
+    from tarry.decide.retry_policy import RetryWhen
+    from tarry.message.failure import Step
+    from tarry.message.message import Message
+    from tarry.message.outcomes import Outcome
+    from tarry.message.payloads import EnvelopeName, PayloadReader
+    from tarry.observe.logs import LogOptions
+    from tarry.record.attempt_store import AttemptStore
 
 else:
 
@@ -210,12 +210,12 @@ def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
 def payload_reader_of(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
     model, envelope = settings.get("model"), settings.get("envelope")
     if model is None and not _is_plain(function):
-        from tarry.payload.annotation import annotated_model
+        from tarry.message.annotations import annotated_model
 
         model = annotated_model(function)
     if model is None and envelope is None:
         return None
-    from tarry.payload.reader import payload_reader
+    from tarry.message.payloads import payload_reader
 
     return payload_reader(model, envelope)
 

@@ -13,10 +13,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry import world
-from tarry.envelope.attribute import timestamp
-from tarry.support.arn import QueueArn, queue_arn
-from tarry.support.value import Value
-from tarry.tooling.journal import CannotWrite, Journal, state_folder
+from tarry.failed.journal import CannotWrite, Journal, state_folder
+from tarry.record.attribute import timestamp
+from tarry.support.values import QueueArn, Value, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ class ArchiveFile:
     """An archive in a file, to which dead letters are appended. Close it at the end.
 
     Raises:
-        tarry.tooling.journal.CannotWrite: the file cannot be written, or is not an archive.
+        tarry.failed.journal.CannotWrite: the file cannot be written, or is not an archive.
     """
 
     def __init__(self, path: Path) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry import world
-from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError, TarryError
 from tarry.failed.periods import seconds_between
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.support.value import Value
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

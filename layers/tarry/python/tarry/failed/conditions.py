@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.failed.dead_letters import plain
 from tarry.failed.errors import BadFilter
-from tarry.support.value import Value
-from tarry.tooling.queues import queue_name
+from tarry.failed.queue_names import queue_name
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

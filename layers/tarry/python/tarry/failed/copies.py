@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry import world
-from tarry.delivery import Delivery
-from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump
-from tarry.envelope.fitting import fit
 from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE
 from tarry.failed.result import Result, failed, skipped
-from tarry.settlement.copies import Attributes, Copy, sendable_attributes
+from tarry.message.delivery import Delivery
+from tarry.message.failure_record import fit
+from tarry.record.attribute import ATTRIBUTE, body_sum, dump
+from tarry.settle.copies import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.topology import Topology
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
     from tarry.sqs.lookups import Lookups
-    from tarry.support.arn import QueueArn
+    from tarry.support.values import QueueArn
 
 UNDECODABLE = "its body cannot be decoded: edit or remove it"
 

@@ -8,8 +8,11 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.delay import epoch_seconds
-from tarry.envelope.attribute import (
+from tarry.failed.errors import CannotEdit
+from tarry.failed.queue_names import region_of
+from tarry.failed.received import event_record
+from tarry.message.message import attribute_value
+from tarry.record.attribute import (
     ATTRIBUTE,
     VERSION,
     Envelope,
@@ -21,18 +24,14 @@ from tarry.envelope.attribute import (
     read_envelope,
     timestamp,
 )
-from tarry.failed.errors import CannotEdit
-from tarry.message import attribute_value
 from tarry.sqs.limits import MAX_ATTRIBUTES, check_body
-from tarry.sqs.received import event_record
-from tarry.support.arn import queue_arn
-from tarry.support.value import Value, fields_of
-from tarry.tooling.queues import region_of
+from tarry.support.delays import epoch_seconds
+from tarry.support.values import Value, fields_of, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tarry.support.arn import QueueArn
+    from tarry.support.values import QueueArn
 
 BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
 """Keys of the envelope that a message sent back does not keep (SPEC F2).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarry.errors import TarryError
-from tarry.tooling.queues import existing_queues
+from tarry.failed.queue_names import existing_queues
 
 MAX_LISTED = 10
 

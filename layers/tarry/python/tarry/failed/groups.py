@@ -6,12 +6,12 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
-from tarry.envelope.attribute import FailureRecord
 from tarry.failed.periods import seconds_between, when
+from tarry.failed.queue_names import queue_name
+from tarry.record.attribute import FailureRecord
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
-from tarry.support.value import Value
-from tarry.tooling.queues import queue_name
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.consumer import Consumer
-from tarry.execution.intake import message_of
+from tarry.decide.steps import FailureSteps, RetryInPlace
 from tarry.failed.copies import UNDECODABLE, envelope_text, outgoing_delivery
 from tarry.failed.dead_letters import as_record
 from tarry.failed.errors import NowhereToGo
@@ -18,18 +17,16 @@ from tarry.failed.requests import LOG
 from tarry.failed.result import Result, failed, skipped, twice_in, unconfirmed
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.failed.sending import send_patiently
-from tarry.outcome import Outcome
-from tarry.policy.failure import Failure
-from tarry.policy.step_lists import FailureSteps
-from tarry.policy.steps import RetryInPlace
-from tarry.settlement.copies import Copy
-from tarry.settlement.copy_writer import CopyWriter
-from tarry.settlement.facts import Situation, SizeLimit
+from tarry.message.diagnosis import one_line
+from tarry.message.event import message_of
+from tarry.message.failure import Failure
+from tarry.message.outcomes import Outcome
+from tarry.message.queue_facts import QueueFacts
+from tarry.settle.copies import Copy, CopyWriter
+from tarry.settle.plans import Situation, SizeLimit
 from tarry.sqs.client import client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.sqs.queue_facts import QueueFacts
 from tarry.sqs.refusals import may_be_applied
-from tarry.telemetry.diagnosis import one_line
 from tarry.world import World, use
 
 if TYPE_CHECKING:
@@ -38,10 +35,10 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
-    from tarry.message import Message
-    from tarry.policy.failure import NextStep
-    from tarry.support.arn import QueueArn
-    from tarry.telemetry.logs import Log
+    from tarry.message.failure import NextStep
+    from tarry.message.message import Message
+    from tarry.observe.logs import Log
+    from tarry.support.values import QueueArn
 
     Handler = Callable[[Any, Any], Any]
     HandlerOf = Callable[[str], Handler]
@@ -134,7 +131,7 @@ class InProcessRun:
         self.steps = FailureSteps()
         self.log: Log = LOG
 
-    def watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
+    def watch(self, consumer: Any) -> Any:
         """Return the consumer to run instead, wherever it is called: it records a failure and does nothing else."""
         if not self.is_tarry:
             self.is_tarry, self.steps, self.log = True, consumer.steps, consumer.log
@@ -156,10 +153,9 @@ def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> 
     inside = World(here.clock, here.random, lambda: client_of(here), here.threads, run.watch)
     raised: BaseException | None = None
     answer: Any = None
-    called = run.watch(handler) if isinstance(handler, Consumer) else handler
     with use(inside), _quiet(dead_letter.delivery_id):
         try:
-            answer = called({"Records": [record]}, None)
+            answer = handler({"Records": [record]}, None)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 the dead letter stays, whatever the error
@@ -174,7 +170,7 @@ def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> 
 
 
 def _message(dead_letter: DeadLetterMessage, record: dict[str, Any], inside: World) -> Message[Any]:
-    from tarry.invocation import Invocation
+    from tarry.message.invocation import Invocation
 
     return message_of(record, dead_letter.delivery_id, Invocation(inside, None, lambda _: None, LOG), LOG)
 

@@ -14,19 +14,18 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry import world
-from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.delivery import Delivery
 from tarry.errors import ConfigurationError
 from tarry.failed.dead_letters import read_dead_letter
 from tarry.failed.handled import HandledIds
 from tarry.failed.leases import INTERVALS, Leases
 from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, PatientRequests
-from tarry.sqs.deletes import delete
+from tarry.message.delivery import Delivery
+from tarry.settle.requests import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.receipts import Unconfirmed
-from tarry.sqs.refusals import error_code, failed_entries, may_be_applied
+from tarry.sqs.refusals import Unconfirmed, error_code, failed_entries, may_be_applied
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

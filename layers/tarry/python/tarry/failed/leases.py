@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.delivery import Delivery
 from tarry.failed.requests import LOG, PatientRequests
+from tarry.message.delivery import Delivery
+from tarry.message.notices import WARNING
+from tarry.settle.visibility import VisibilityChange, change_visibility
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_stale_handle
-from tarry.telemetry.logs import WARNING
-from tarry.visibility.changes import VisibilityChange, change_visibility
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from tarry.support.arn import QueueArn
+    from tarry.support.values import QueueArn
     from tarry.world import Event, Thread, World
 
 INTERVALS = 3

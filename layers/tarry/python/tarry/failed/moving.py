@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import ConfigurationError
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.requests import lookups
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tarry.failed.queues import DeadLetterQueue, Routes
-    from tarry.support.arn import QueueArn
+    from tarry.support.values import QueueArn
 
 MAX_MOVES_PER_SECOND = 500
 

@@ -11,7 +11,7 @@ from tarry import world
 from tarry.errors import ConfigurationError, TarryError
 from tarry.failed.periods import SECONDS
 from tarry.sqs.limits import MAX_ENTRIES
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

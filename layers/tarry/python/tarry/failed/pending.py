@@ -6,10 +6,10 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from tarry.attempts.dynamodb import DynamoDBAttempts
-from tarry.envelope.attribute import timestamp
-from tarry.tooling.errors import UsageError
-from tarry.tooling.logical_ids import stack_resources
+from tarry.failed.logical_ids import stack_resources
+from tarry.failed.usage import UsageError
+from tarry.record.attempt_table import DynamoDBAttempts
+from tarry.record.attribute import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -70,7 +70,7 @@ def remove(
         archive: Where each dead letter is written before it is deleted, for example an `ArchiveFile`.
 
     Raises:
-        tarry.tooling.journal.CannotWrite: the archive cannot be written. Dead letters not in it are not deleted.
+        tarry.failed.journal.CannotWrite: the archive cannot be written. Dead letters not in it are not deleted.
         NotAllowed: the permission to delete is missing.
         botocore.exceptions.ClientError: SQS refuses another request.
     """

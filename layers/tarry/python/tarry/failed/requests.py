@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 from tarry import world
-from tarry.invocation import Invocation
-from tarry.policy.backoff import Exponential
+from tarry.decide.backoff import Exponential
+from tarry.message.invocation import Invocation
+from tarry.observe.logs import Log, LogOptions
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_refused_for_now, may_be_applied
-from tarry.telemetry.logs import Log, LogOptions
 
 TRIES = 6
 BACKOFF = Exponential(0.5, 2, maximum=8, jitter="equal")

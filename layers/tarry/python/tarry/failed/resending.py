@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope.attribute import ATTRIBUTE
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, twice_in
-from tarry.settlement.copies import as_sent
+from tarry.record.attribute import ATTRIBUTE
+from tarry.settle.copies import as_sent
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
-from tarry.sqs.receipts import doubt
-from tarry.sqs.refusals import failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied, was_repeated
+from tarry.sqs.refusals import (
+    doubt,
+    failed_entries,
+    is_refused_for_now,
+    is_worth_splitting,
+    may_be_applied,
+    was_repeated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,13 +11,13 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarry import world
-from tarry.envelope.attribute import timestamp
 from tarry.errors import ConfigurationError
 from tarry.failed.archive import ArchivedMessage, DamagedLine, read_line
+from tarry.failed.journal import CannotWrite, Journal
 from tarry.failed.requests import lookups
 from tarry.failed.resending import OutgoingMessage, result_of, send
 from tarry.failed.result import Result
-from tarry.tooling.journal import CannotWrite, Journal
+from tarry.record.attribute import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def restore(
 
     Raises:
         ConfigurationError: the file has no dead letter, or none of this queue among those of several queues.
-        tarry.tooling.journal.CannotWrite: ``PATH.restored`` cannot be written.
+        tarry.failed.journal.CannotWrite: ``PATH.restored`` cannot be written.
         OSError: the archive cannot be read.
         botocore.exceptions.ClientError: SQS refuses a request.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from tarry import world
 from tarry.failed.pacing import TooManyReturned
+from tarry.failed.queue_names import counts_of
 from tarry.failed.queues import ALL, part_of
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.tooling.queues import counts_of
 
 if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage

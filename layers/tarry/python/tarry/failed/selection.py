@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import world
-from tarry.envelope.attribute import timestamp
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.errors import AmbiguousId
 from tarry.failed.periods import is_between, moment, seconds_of
-from tarry.support.value import Value
+from tarry.record.attribute import timestamp
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from tarry.failed.copies import prepared
 from tarry.failed.removing import GONE, delete_patiently
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped, twice_in, unconfirmed
-from tarry.settlement.sending import Sent, send_copies
+from tarry.settle.requests import Sent, send_copies
 from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
-    from tarry.settlement.copies import Copy
+    from tarry.settle.copies import Copy
 
 SEND_TRIES = 3 * TRIES
 REPEATED = "this id was already retried: it is a duplicate, or was dead-lettered again"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tarry.failed.periods import when
 from tarry.failed.selection import Selection, by_ids
-from tarry.support.value import Value
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage

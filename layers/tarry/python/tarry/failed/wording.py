@@ -6,16 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.dead_letters import plain
-from tarry.tooling.queues import queue_name
-from tarry.tooling.text import printable, without_message_id
+from tarry.failed.queue_names import queue_name
+from tarry.failed.text import printable, without_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.envelope.attribute import FailureRecord
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.groups import Group
     from tarry.failed.inspection import Inspection
+    from tarry.record.attribute import FailureRecord
 
 ATTRIBUTES, EXTRA = "attributes", "extra"
 BRIEF_LENGTH = 200

@@ -15,9 +15,16 @@ from tarry.errors import Unsent
 from tarry.sqs.client import MAX_PARALLEL, result_of
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
-from tarry.sqs.receipts import doubt, note_if_open
-from tarry.sqs.refusals import Refused, failed_entries, is_refused_for_now, is_worth_splitting, may_be_applied
-from tarry.support.value import Value
+from tarry.sqs.refusals import (
+    Refused,
+    doubt,
+    failed_entries,
+    is_refused_for_now,
+    is_worth_splitting,
+    may_be_applied,
+    note_if_open,
+)
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,7 +63,7 @@ class Bulk:
     def __init__(
         self, client: Any, url: str, world: World, *, fifo: bool, trace: Mapping[str, str] | None = None
     ) -> None:
-        from tarry.policy.backoff import Exponential
+        from tarry.decide.backoff import Exponential
 
         self._client = client
         self._url = url
@@ -168,7 +175,7 @@ class Bulk:
                     self._stopped[item.group] = min(item.index, self._stopped.get(item.group, item.index))
 
     def _fail(self, index: int, given: Any, reason: Exception, packed: PackedMessage | None = None) -> None:
-        self.failed.append(Unsent(index, given, reason, packed and packed.entry))
+        self.failed.append(Unsent(index=index, message=given, reason=reason, entry=packed and packed.entry))
 
     # one request, with the tries of its entries
 

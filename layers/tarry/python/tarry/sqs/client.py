@@ -20,7 +20,7 @@ from tarry.world import CORE_SHARE, seconds_to_load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.invocation import Invocation
+    from tarry.message.invocation import Invocation
     from tarry.world import World
 
 T = TypeVar("T")

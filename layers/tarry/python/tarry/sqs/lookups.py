@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.message.notices import WARNING
+from tarry.message.queue_facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
-from tarry.sqs.queue_facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.sqs.topology import Topology
-from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tarry.observe.logs import Log
     from tarry.sqs.client import Requests
-    from tarry.support.arn import QueueArn
+    from tarry.support.values import QueueArn
 
 
 class Lookups:

@@ -6,9 +6,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
-from tarry.envelope.attribute import ATTRIBUTE, VERSION, body_sum, dump, timestamp
 from tarry.errors import DelayNotSupported
+from tarry.record.attribute import ATTRIBUTE, VERSION, body_sum, dump, timestamp
 from tarry.sqs.limits import (
     MAX_ATTRIBUTES,
     MAX_REQUEST_BYTES,
@@ -20,7 +19,8 @@ from tarry.sqs.limits import (
     message_size,
     utf8_length,
 )
-from tarry.support.value import Value
+from tarry.support.delays import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tarry.sqs.refusals import error_code, is_denied, is_of_a_key
 
 if TYPE_CHECKING:
-    from tarry.support.arn import QueueArn
-    from tarry.telemetry.logs import Log
+    from tarry.observe.logs import Log
+    from tarry.support.values import QueueArn
     from tarry.world import World
 
 POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"

@@ -1,12 +1,11 @@
-"""The errors with which SQS refuses a request, or an entry of one, and their meaning.
-
-botocore repeats a request whose answer was lost, and returns the answer to the last try alone. A client that
-`watch_tries` was called for notes in that answer whether an earlier try may have been carried out.
-"""
+"""The meaning of SQS's answers: a send confirmed, a refusal, or an error after which SQS may have it all the same."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAYBE_APPLIED = "TarryMaybeApplied"
 """The key of the note, in the metadata of an answer and in the context of the request's tries."""
@@ -185,3 +184,28 @@ def is_worth_splitting(error: Exception) -> bool:
         return False
     of_whole_request = ("Denied", "OverLimit", "Token", "Signature")
     return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in of_whole_request)
+
+
+MAYBE_SENT = "SQS may have the message all the same: sent again to a standard queue, it may arrive twice"
+
+
+class Unconfirmed(Exception):
+    """SQS's answer does not confirm that it has the message as it was sent."""
+
+
+def doubt(body: str, receipt: Mapping[str, Any]) -> Unconfirmed | None:
+    """Return why a message may not be in its queue; None if the receipt has its id and the body's MD5."""
+    import hashlib
+
+    if not receipt.get("MessageId"):
+        return Unconfirmed("SQS answered without a message id")
+    md5 = hashlib.md5(body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    if receipt.get("MD5OfMessageBody") != md5:
+        return Unconfirmed(f"SQS answered with the MD5 of another body: {receipt.get('MD5OfMessageBody')}")
+    return None
+
+
+def note_if_open(error: Exception) -> None:
+    """Add a note to the error of a send if SQS may have the message all the same."""
+    if may_be_applied(error) and MAYBE_SENT not in getattr(error, "__notes__", ()):
+        error.add_note(MAYBE_SENT)

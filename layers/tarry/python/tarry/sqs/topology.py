@@ -7,12 +7,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tarry.message.queue_facts import QueueFacts
 from tarry.sqs.client import client_of, result_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.sqs.queue_facts import QueueFacts
 from tarry.sqs.refusals import NoAnswer, is_late
-from tarry.support.arn import QueueArn, queue_arn
-from tarry.support.value import Value
+from tarry.support.values import QueueArn, Value, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,15 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tarry.simulator.sqs import Realism
-    from tarry.testing.delivered import DeliveredBatch, DeliveredMessage
-    from tarry.testing.delivering import deliver
-    from tarry.testing.faults import Fault, Faults
-    from tarry.testing.helpers import lambda_context, message, sqs_event
-    from tarry.testing.messages import QueuedMessage
-    from tarry.testing.report import Report
-    from tarry.testing.sandbox import Sandbox
-    from tarry.testing.timeline import Transition
+    from tarry.tools.simulator.sqs import Realism
+    from tarry.tools.testing.delivered import DeliveredBatch, DeliveredMessage
+    from tarry.tools.testing.delivering import deliver
+    from tarry.tools.testing.faults import Fault, Faults
+    from tarry.tools.testing.helpers import lambda_context, message, sqs_event
+    from tarry.tools.testing.messages import QueuedMessage
+    from tarry.tools.testing.report import Report
+    from tarry.tools.testing.sandbox import Sandbox
+    from tarry.tools.testing.timeline import Transition
 
 __all__ = [
     "DeliveredBatch",
@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeliveredBatch": "tarry.testing.delivered",
-    "DeliveredMessage": "tarry.testing.delivered",
-    "Fault": "tarry.testing.faults",
-    "Faults": "tarry.testing.faults",
-    "QueuedMessage": "tarry.testing.messages",
-    "Realism": "tarry.simulator.sqs",
-    "Report": "tarry.testing.report",
-    "Sandbox": "tarry.testing.sandbox",
-    "Transition": "tarry.testing.timeline",
-    "deliver": "tarry.testing.delivering",
-    "lambda_context": "tarry.testing.helpers",
-    "message": "tarry.testing.helpers",
-    "sqs_event": "tarry.testing.helpers",
+    "DeliveredBatch": "tarry.tools.testing.delivered",
+    "DeliveredMessage": "tarry.tools.testing.delivered",
+    "Fault": "tarry.tools.testing.faults",
+    "Faults": "tarry.tools.testing.faults",
+    "QueuedMessage": "tarry.tools.testing.messages",
+    "Realism": "tarry.tools.simulator.sqs",
+    "Report": "tarry.tools.testing.report",
+    "Sandbox": "tarry.tools.testing.sandbox",
+    "Transition": "tarry.tools.testing.timeline",
+    "deliver": "tarry.tools.testing.delivering",
+    "lambda_context": "tarry.tools.testing.helpers",
+    "message": "tarry.tools.testing.helpers",
+    "sqs_event": "tarry.tools.testing.helpers",
 }
 
 

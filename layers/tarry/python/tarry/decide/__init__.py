@@ -1,0 +1,1 @@
+"""From a failure to an outcome: no requests, no clock of its own."""

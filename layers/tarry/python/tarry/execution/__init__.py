@@ -1,1 +1,0 @@
-"""Running the handler over a batch, and deciding on each message."""

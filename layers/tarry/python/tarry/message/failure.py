@@ -1,0 +1,207 @@
+"""The protocol of failure steps: each returns an outcome for a failure, or passes it on to the next step.
+
+The default list is ``[RetryInPlace(), DeadLetter()]``. A step of your own is a class with one method:
+
+    class Page:
+        def handle(self, failure, next_step):
+            if failure.reason == "fatal":
+                page_somebody(failure.error)
+            return next_step(failure)
+
+A function with these parameters is a step too.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tarry.message.message import delivery_of
+from tarry.support.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tarry.message.delivery import Delivery
+    from tarry.message.diagnosis import Diagnosis
+    from tarry.message.message import Message
+    from tarry.message.notices import Notice
+    from tarry.message.outcomes import Outcome
+
+NextStep: TypeAlias = "Callable[[Failure], Outcome]"
+
+
+class Failure(Value):
+    """One failed attempt, as failure steps see it."""
+
+    message: Message[Any]
+    error: BaseException | None
+    """The exception; None if the handler called `Message.retry` without one."""
+    attempt: int
+    """The attempt that failed, from 1."""
+    queue: str
+    """The name of the queue that the message came from."""
+    reason: str
+    """``error``, ``exhausted``, ``fatal``, ``rejected``, ``undecodable`` or ``expiring``."""
+    delay: int | None
+    """The delay in seconds that the handler, or ``retry_when``, asked for."""
+    failed_at: float
+    """When the handler failed, in epoch seconds."""
+    until: float | None
+    """The moment that the handler asked for with a ``datetime``, in epoch seconds; else None."""
+    said: str | None
+    """The text of ``raise Reject("text") from error``; else None."""
+    tries: int
+    """The number of the run within this delivery, from 1 (`LocalRetry`)."""
+    was_requested: bool
+    """Whether the handler asked for this by a verdict or a signal, and not by an error."""
+    does_not_fit: bool
+    """Whether there is no space for a record beside the message, so that no copy can be sent."""
+    diagnosis: Diagnosis | None
+    """The error as text. The exception's frames are freed when the steps have decided."""
+    context: StepContext | None
+    """Arguments of tarry's own steps; set while the steps are asked."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        message: Message[Any],
+        error: BaseException | None,
+        reason: str,
+        delay: int | None = None,
+        *,
+        failed_at: float | None = None,
+        until: float | None = None,
+        said: str | None = None,
+        tries: int = 1,
+        was_requested: bool = False,
+        does_not_fit: bool = False,
+        diagnosis: Diagnosis | None = None,
+        context: StepContext | None = None,
+    ) -> None:
+        delivery = delivery_of(message)
+        if diagnosis is None and error is not None:  # made by hand, to test a step
+            from tarry.message.diagnosis import diagnose
+
+            diagnosis = diagnose(error)
+        invocation = delivery.invocation
+        self._freeze(
+            message=message,
+            error=error,
+            attempt=delivery.attempt,
+            queue=delivery.queue,
+            reason=reason,
+            delay=delay,
+            failed_at=invocation.now() if failed_at is None else failed_at,
+            until=until,
+            said=said,
+            tries=tries,
+            was_requested=was_requested,
+            does_not_fit=does_not_fit,
+            diagnosis=diagnosis,
+            context=context,
+        )
+
+    def changed(self, **fields: Any) -> Failure:
+        """Return the same failure with some fields changed."""
+        return self._changed(**fields)
+
+    @cached_property
+    def delivery(self) -> Delivery:
+        """The delivery behind the message."""
+        return delivery_of(self.message)
+
+    @property
+    def was_deferral(self) -> bool:
+        """Whether the handler deferred the message, which would expire while it waits (SPEC C10)."""
+        return self.reason == "expiring" and self.diagnosis is None and not self.was_requested
+
+    @property
+    def policy_delay(self) -> float | None:
+        """The delay in seconds that the policy sets after this attempt; None for a failure made by hand."""
+        return None if self.context is None else self.context.policy_delay(self)
+
+    @property
+    def asks_for_retry(self) -> bool:
+        """Whether the handler, or ``retry_when``, asked for another attempt (SPEC B7)."""
+        return self.reason == "error" and (self.was_requested or self.delay is not None)
+
+    def note(self, id: str) -> int | str:
+        """Return the note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
+
+        A note is a whole number from 0 to 1,000, or a text of at most 256 characters. `SendAgain` counts its copies
+        under its id.
+        """
+        envelope = self.delivery.envelope
+        if envelope is None:
+            return 0
+        return envelope.notes[id] if id in envelope.notes else envelope.steps.get(id, 0)
+
+    @property
+    def crashes(self) -> int | None:
+        """How many earlier deliveries left no trace: the process died, or Lambda did not run the function.
+
+        None without an attempt store (``attempts=``).
+        """
+        return self.delivery.crashes
+
+
+if TYPE_CHECKING:
+
+    class SetsDelays(Protocol):
+        """The consumer's policy (`tarry.decide.retry_policy`)."""
+
+        def delay_after(self, attempt: int, /, *, fifo: bool, rng: Random | None) -> tuple[float, str | None]: ...
+
+
+class StepContext:
+    """Further arguments of tarry's own steps, made anew each time the steps are asked."""
+
+    __slots__ = ("_drawn", "is_expiring", "notices", "policy", "rng", "time_left")
+
+    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
+        self.policy: SetsDelays | None = None
+        """The consumer's policy; None for a failure made by hand."""
+        self._drawn: tuple[int, float] | None = None
+        """The attempt whose delay was drawn, and the delay."""
+        self.rng = rng
+        self.time_left = time_left
+        """Returns the seconds until Lambda kills the process; an earlier step may have taken some."""
+        self.notices: list[Notice] = []
+        """Log lines that the steps ask for."""
+        self.is_expiring = False
+        """Whether the steps were asked again, because the message would expire during the wait that they asked for."""
+
+    def policy_delay(self, failure: Failure) -> float | None:
+        """Return the seconds that the policy waits after an attempt, drawn once; None without a policy."""
+        if self.policy is None:
+            return None
+        if self._drawn is None or self._drawn[0] != failure.attempt:
+            seconds, why = self.policy.delay_after(failure.attempt, fifo=failure.delivery.source.is_fifo, rng=self.rng)
+            self._drawn = failure.attempt, seconds
+            if why is not None:
+                self.notice("backoff_failed", f"{why}. The default backoff sets this delay.")
+        return self._drawn[1]
+
+    def is_policy_delay(self, outcome: Outcome) -> bool:
+        """Return whether the delay of a retry is the policy's, as drawn for this failure."""
+        return self._drawn is not None and outcome.kind == "retry" and outcome.delay == math.ceil(self._drawn[1])
+
+    def notice(self, event: str, text: str, error: BaseException | None = None) -> None:
+        """Ask for a log line, once."""
+        from tarry.message.notices import Notice
+
+        if (notice := Notice(event, text, error)) not in self.notices:
+            self.notices.append(notice)
+
+
+class FailureStep(Protocol):
+    """A failure step: an object with this method."""
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """Return an outcome, or ``next_step(failure)``. If it raises, the message stays in its queue."""
+
+
+Step: TypeAlias = "FailureStep | Callable[[Failure, NextStep], Outcome]"
+"""An element of ``on_failure``: a failure step, or a function with the parameters of `FailureStep.handle`."""

@@ -1,0 +1,176 @@
+"""Signals: exceptions that carry a verdict. Raise one at any depth below a handler.
+
+class CardDeclined(Reject):
+    pass
+
+raise Retry(60) from error       # the failure record has the error
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.support.causes import cause_of, is_a, leaves_of, text_of
+from tarry.support.delays import Delay, moment_of, whole_seconds
+
+if TYPE_CHECKING:
+    from tarry.message.message import Message
+
+
+class Signal(Exception):
+    """The base of the signals. They can be subclassed."""
+
+
+class Retry(Signal):
+    """The attempt failed; retry the message.
+
+    Args:
+        delay: Seconds, a ``timedelta`` or an aware ``datetime``; None is the delay of the backoff.
+
+    Raises:
+        ValueError: ``delay`` is not a delay.
+    """
+
+    delay: int | None = None  # for a subclass that sets its own, or does not call super().__init__
+    until: float | None = None
+    """The epoch seconds of a delay that was given as a ``datetime``."""
+
+    def __init__(self, delay: Delay | None = None) -> None:
+        super().__init__(*(() if delay is None else (delay,)))
+        delay = type(self).delay if delay is None else delay
+        self.delay = None if delay is None else whole_seconds(delay)
+        self.until = moment_of(delay)
+
+
+class Reject(Signal):
+    """Dead-letter the message now. ``reason`` goes into the failure record."""
+
+    reason: str | None = None
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(*(() if reason is None else (reason,)))
+        self.reason = type(self).reason if reason is None else reason
+
+
+class Discard(Signal):
+    """Delete the message without a dead letter. ``reason`` goes into the log."""
+
+    reason: str | None = None
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(*(() if reason is None else (reason,)))
+        self.reason = type(self).reason if reason is None else reason
+
+
+class Defer(Signal):
+    """Deliver the message again after a delay. This is neither a failure nor an attempt.
+
+    Args:
+        delay: Seconds, a ``timedelta`` or an aware ``datetime``; less than a second is a second.
+
+    Raises:
+        ValueError: ``delay`` is not a delay.
+    """
+
+    delay: int = 1
+    until: float | None = None
+    """The epoch seconds of a delay that was given as a ``datetime``."""
+
+    def __init__(self, delay: Delay) -> None:
+        super().__init__(delay)
+        self.delay = max(1, whole_seconds(delay))
+        self.until = moment_of(delay)
+
+
+class BatchError(Exception):
+    """Raised by a batch handler to name the message that failed.
+
+    The messages before it are acknowledged, and the messages after it are released. A verdict on a single message
+    holds. ``raise BatchError(index=3) from error`` records the error.
+
+    Args:
+        text: The text of the exception.
+        index: The index of the message in the batch.
+        message: The message itself.
+
+    Raises:
+        ValueError: Not exactly one of ``index`` and ``message`` is given.
+    """
+
+    def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
+        if (index is None) == (message is None):
+            raise ValueError("BatchError names one message: give either index= or message=")
+        super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
+        self.index = index
+        self.message = message
+
+
+for _public in (Retry, Reject, Discard, Defer, BatchError):
+    _public.__module__ = "tarry"  # the name that users import it by, in records and logs
+
+MAX_REASON_CHARACTERS = 1_000
+
+_MOST_CAUTIOUS_FIRST = (Retry, Defer, Reject, Discard)
+
+
+def find_signal(error: BaseException) -> Signal | None:
+    """Return the signal that ``error`` is or was raised from; None if there is none.
+
+    Explicit causes (``raise ... from signal``) are searched, and the outermost signal wins. An exception group counts
+    only if every leaf has a signal; then the most cautious one wins. An implicit ``__context__`` is not searched: it is
+    another error, which was being handled.
+    """
+    if cause_of(error) is None and not is_a(error, (Signal, BaseExceptionGroup)):
+        return None
+    found: list[Signal] = []
+    groups = set[int]()
+    todo = [error]
+    while todo:
+        link = _first_of_causes(todo.pop())
+        if link is None:
+            return None
+        if is_a(link, Signal):
+            found.append(link)
+        elif id(link) not in groups:  # several errors may share a group, and groups may form a cycle
+            groups.add(id(link))
+            todo += reversed(leaves_of(link))  # type: ignore[arg-type]  # it is a group
+    return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if is_a(signal, kind)), None)
+
+
+def reason_beside(verdict: BaseException, error: BaseException | None) -> str | None:
+    """Return the reason of a `Reject` if another error is recorded: ``raise Reject("text") from error``."""
+    return reason_of(verdict) if is_a(verdict, Reject) and verdict is not error else None
+
+
+def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:
+    """Return the first signal or group among an error and its explicit causes."""
+    seen = set[int]()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        if is_a(link, Signal) or is_a(link, BaseExceptionGroup):
+            return link
+        seen.add(id(link))
+        link = cause_of(link)
+    return None
+
+
+def delay_of(signal: Retry | Defer) -> int | None:
+    """Return the delay that a signal asks for, in whole seconds; None if the policy sets it.
+
+    Raises:
+        ValueError: The value is not a delay. A broken subclass may raise anything.
+    """
+    delay: object = signal.delay
+    return None if delay is None else whole_seconds(delay)  # type: ignore[arg-type]
+
+
+def until_of(signal: Retry | Defer) -> float | None:
+    """Return the epoch seconds of a delay given as a ``datetime``, else None. A broken subclass may raise anything."""
+    until: object = signal.until
+    return until if isinstance(until, float) else None
+
+
+def reason_of(signal: Reject | Discard) -> str | None:
+    """Return the reason of a signal as text; None if it has none. A broken subclass may raise anything."""
+    reason: object = signal.reason
+    return None if reason is None else text_of(reason, MAX_REASON_CHARACTERS) or None

@@ -1,0 +1,200 @@
+"""Metrics and ``on_outcome``: what became of the messages of a batch, reported when all of them are settled.
+
+A report changes no outcome, and does not delay the response beyond the function's deadline.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from tarry.message.message import Message
+from tarry.message.notices import WARNING
+from tarry.message.outcomes import Outcome
+from tarry.observe.outcomes import FinalOutcome
+from tarry.support.causes import name_of
+from tarry.support.delays import epoch_seconds
+from tarry.support.hooks import HookTimeout, call
+from tarry.support.values import queue_arn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tarry.message.event import Records
+    from tarry.message.invocation import Invocation
+    from tarry.observe.logs import Log
+    from tarry.observe.metrics import Ending
+    from tarry.observe.outcomes import Observer
+
+    OnOutcome = Callable[[Message[Any], Outcome], None]
+
+DONE = FinalOutcome(Outcome.ack(), None, is_copied=False, is_refused=False)
+NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)
+"""A message that is only reported as failed, because there was no time to settle it or tarry failed."""
+NEVER_RUN = frozenset({"wait", "release"})
+"""The kinds of outcome of messages that did not run."""
+
+
+def report(
+    invocation: Invocation, pending: Records, log: Log, consumer: str, metrics: str | None, on_outcome: OnOutcome | None
+) -> None:
+    """Write metrics and call ``on_outcome`` when all messages are settled, without an effect on them.
+
+    ``pending``: the messages that are reported as failed. ``metrics``: their namespace; empty if they are off.
+    """
+    observer: Any = invocation.observer
+    if observer is not None:
+        observing = Observing(invocation, observer, pending, log)
+        if metrics:
+            observing.write_metrics(metrics, consumer)
+        if on_outcome is not None:
+            observing.call(on_outcome)
+    if invocation.logger_keys:
+        from tarry.observe.logger_keys import clear
+
+        clear(invocation.records)
+
+
+class Observing:
+    """The observations of one batch, after its settlement."""
+
+    def __init__(self, invocation: Invocation, observer: Observer, pending: Records, log: Log) -> None:
+        self._invocation = invocation
+        self._observer = observer
+        self._pending = pending
+        self._log = log
+
+    def _transition(self, delivery_id: str) -> FinalOutcome:
+        """Return what became of a message."""
+        found = self._observer.transitions.get(delivery_id)
+        return found or (NOT_SETTLED if delivery_id in self._pending else DONE)
+
+    # metrics
+
+    def write_metrics(self, namespace: str, consumer: str) -> None:
+        """Write the metrics; a failure is logged once per cold start."""
+        from tarry.observe import metrics
+
+        if (refusal := metrics.refusal_of(namespace)) is not None:
+            text = f"No metrics are written: {metrics.NAMESPACE} is {namespace!r:.300}, but {refusal}."
+            return self._log.once(self._invocation.world, "metrics_off", text)
+        try:
+            for queue, values in self._values().items():
+                metrics.write(namespace, consumer, queue, values, self._invocation.now())
+        except ImportError:
+            text = (
+                f"No metrics are written: {metrics.NAMESPACE} is set, but Powertools is not installed. Add its layer "
+                "to the function, or remove the variable."
+            )
+            self._log.once(self._invocation.world, "metrics_off", text)
+        except BaseException as error:  # noqa: BLE001 a closed output; metrics never fail a message
+            text = f"No metrics were written: Powertools raised {name_of(type(error))}."
+            self._log.once(self._invocation.world, "metrics_off", text)
+        return None
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values of the metrics by queue."""
+        from tarry.observe.metrics import values_of
+
+        observer, records, runs = self._observer, self._invocation.records, self._observer.runs()
+        requests, values = len(observer.requests), {}
+        for queue, of_queue in _by_queue(records).items():
+            of_runs = [seconds for run_id, seconds in runs if run_id is None or run_id in of_queue]
+            values[queue] = values_of(*self._ends(of_queue), of_runs, requests)
+            requests = 0  # an event has one queue, unless it was made by hand
+        return values
+
+    def _ends(self, records: Mapping[str, dict[str, Any]]) -> tuple[list[float | None], list[Ending]]:
+        """Return the ages of the messages that simply succeeded in their first delivery, and the ends of the others."""
+        from tarry.observe.metrics import Ending
+
+        others = {*self._observer.transitions, *self._pending, *self._invocation.deliveries}
+        now = self._invocation.now()
+        sent: list[object] = []
+        endings: list[Ending] = []
+        for delivery_id, record in records.items():
+            known = record.get("attributes")
+            if delivery_id in others or type(known) is not dict or known.get("ApproximateReceiveCount") != "1":
+                endings.append(Ending(*self._ending(delivery_id, record, now)))
+            else:
+                sent.append(known.get("SentTimestamp"))
+        return [_age(at, now) for at in map(epoch_seconds, sent)], endings
+
+    def _ending(
+        self, delivery_id: str, record: dict[str, Any], now: float
+    ) -> tuple[Outcome, int | None, bool, bool, int | None, float | None]:
+        """Return the fields of a message's `Ending`."""
+        transition, made = self._transition(delivery_id), self._invocation.deliveries.get(delivery_id)
+        outcome, delay = transition.outcome, transition.delay
+        attributes = record.get("attributes")
+        known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
+        if made is None and known.get("ApproximateReceiveCount") != "1":
+            made = self._invocation.known_delivery(delivery_id, record)
+        if made is None or made.envelope is None or (sent_at := made.sent_at) is None:
+            sent = epoch_seconds(known.get("SentTimestamp"))
+        else:
+            sent = sent_at.timestamp()
+        return (
+            outcome,
+            delay,
+            bool(delay) and not transition.is_copied,
+            transition.is_refused,
+            None if outcome.kind in NEVER_RUN else 1 if made is None else made.attempt,
+            _age(sent, now),
+        )
+
+    # the hook
+
+    def call(self, on_outcome: OnOutcome) -> None:
+        """Call the hook for each message, in the order of the batch, while there is time."""
+        invocation, called = self._invocation, 0
+        try:
+            for delivery_id in invocation.records:
+                called += 1
+                self._call(on_outcome, delivery_id, self._transition(delivery_id))
+        except HookTimeout as error:
+            called -= not error.was_called
+            text = (
+                f"on_outcome was called for {called} of {len(invocation.records)} messages, because there was no time "
+                "left. The outcomes hold. Make it faster, or give the function a longer Timeout."
+            )
+            self._log.problem("on_outcome_stopped", text, error=error, level=WARNING)
+
+    def _call(self, on_outcome: OnOutcome, delivery_id: str, transition: FinalOutcome) -> None:
+        invocation, outcome = self._invocation, transition.outcome
+        is_kept = delivery_id in invocation.deliveries
+        delivery = invocation.delivery(delivery_id)
+        message = vars(delivery).get("message") or Message(delivery.record, delivery_id, invocation)
+        delivery.outcome, delivery.is_closed, delivery.failed_now = outcome, True, transition.failure
+        hook: Callable[..., object] = on_outcome
+        if invocation.logger_keys:
+            from tarry.observe.logger_keys import with_keys
+
+            hook = with_keys(on_outcome)
+        try:
+            call("on_outcome", copy_context().run, hook, message, outcome)
+        except HookTimeout:
+            raise
+        except BaseException as error:  # noqa: BLE001 a hook changes nothing, whatever it raises
+            if invocation.world.first_time(f"on_outcome_failed {id(on_outcome)}"):
+                text = "on_outcome raised an exception. The outcome holds. Further exceptions of it are not logged."
+                self._log.problem("on_outcome_failed", text, delivery, error=error, level=WARNING)
+        if not is_kept:
+            del invocation.deliveries[delivery_id]
+            vars(delivery).pop("message", None)  # they refer to each other
+
+
+def _age(sent: float | None, now: float) -> float | None:
+    """Return the seconds since a message was sent; None if that is unknown."""
+    return None if sent is None else now - sent if now > sent else 0.0
+
+
+def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
+    """Return the records of each queue, by its name."""
+    sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    if len(sources) == 1:
+        return {queue_arn(sources.pop()).name: records}
+    queues: dict[str, dict[str, dict[str, Any]]] = {}
+    for delivery_id, record in records.items():
+        queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record
+    return dict(queues)

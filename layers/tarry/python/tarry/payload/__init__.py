@@ -1,1 +1,0 @@
-"""`message.payload`: finding a handler's model, and validating bodies."""

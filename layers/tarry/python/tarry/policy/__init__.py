@@ -1,1 +1,0 @@
-"""From a verdict to an outcome: classification, attempts, backoff, failure steps."""

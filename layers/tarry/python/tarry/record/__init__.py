@@ -1,0 +1,1 @@
+"""The `Tarry` attribute, and the attempts that are stored."""

@@ -1,0 +1,1 @@
+"""Running handlers over a batch."""

@@ -1,0 +1,352 @@
+"""The run of a handler over one batch: the state that all three runners share.
+
+The runners are `sequential` (one message after the other), `concurrent` (several messages at once), and `whole_batch`
+(a batch handler).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tarry.message.event import Records, read_attributes, receives
+from tarry.message.message import delivery_of
+from tarry.message.verdicts import ACK
+from tarry.run.deadline import Deadline, reserve, timeout_cut
+from tarry.run.handlers import is_awaitable, is_cancelled_error
+from tarry.run.timeouts import Watch
+from tarry.support.causes import is_a
+from tarry.support.forks import exit_if_forked, watches
+from tarry.world import hook_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.decide.steps import FailureSteps
+    from tarry.message.batch import Batch
+    from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Invocation
+    from tarry.message.message import Message
+    from tarry.message.outcomes import Outcome
+    from tarry.observe.backends import TracesRuns
+    from tarry.observe.logs import Log
+    from tarry.record.attempt_store import AttemptStore
+    from tarry.run.order import Item
+    from tarry.run.verdicts import Rerun, Verdicts
+    from tarry.world import Event
+
+    class ClaimsMessages(Protocol):
+        """The idempotency of one invocation (`tarry.run.idempotency`)."""
+
+        def claim(self, message: Message[Any], /) -> bool: ...
+
+        async def claim_async(self, message: Message[Any], /) -> bool: ...
+
+        def claim_all(self, messages: Sequence[Message[Any]], /) -> list[BaseException | None]: ...
+
+        def begin_batch(self, *, in_order: bool) -> None: ...
+
+        def ran(self, seconds: float, messages: int, /) -> None: ...
+
+        def end_all(self, ends: Sequence[tuple[Any, Outcome]], /) -> None: ...
+
+    class Handling(Protocol):
+        """A consumer's settings, as far as running its handler needs them."""
+
+        function: Callable[[Any], Any]
+        is_async: bool
+        concurrency: int
+        timeout: float | None
+        policy: RetryPolicy
+        steps: FailureSteps
+        log: Log
+        isolate: bool
+        fails_without_verdict: bool
+
+
+FETCH_SHARE = 1 / 3
+"""The share of the time left for which a redelivered message waits until there is what settling it may need."""
+CANNOT_INTERRUPT = (
+    "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
+    "The handler runs to its end."
+)
+
+
+def is_acknowledged(delivery: Delivery | None) -> bool:
+    """Return whether a message is acknowledged, by a verdict or without one, after its handler has returned.
+
+    False for a message with an idempotency record, which must be completed first.
+    """
+    return delivery is None or ((delivery.verdict is None or delivery.verdict is ACK) and delivery.claim is None)
+
+
+def ends_batch(raised: BaseException) -> bool:
+    """Return whether an error ends the whole batch, as `SystemExit` does, not only its message's run (SPEC A5)."""
+    return not (is_a(raised, Exception) or is_cancelled_error(raised))
+
+
+class Run:
+    """The state of one run. A message that is done leaves ``pending``; `verdicts` has the decisions on the others."""
+
+    # Defaults of the class: most runs never set any of these.
+    may_wait = True
+    """Whether a decision may wait for the look-up of a queue: not while other handlers run."""
+    may_block = True
+    """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
+    made_verdicts: Verdicts | None = None
+    """The `verdicts` if they were made."""
+    claims: ClaimsMessages | None = None
+    """Claims messages before they run; None without ``idempotency``."""
+    _fetching: Sequence[Event] = ()
+    """For each queue that `fetch_facts` looks up, an event that is set when that has ended."""
+    _fetch_until = 0.0
+    """Until when to wait for them."""
+    tracing: Sequence[TracesRuns] = ()
+    """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
+
+    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, *, is_fifo: bool) -> None:
+        self.handling = handling
+        self.invocation = invocation
+        self.pending = pending
+        self.records = invocation.records = pending.copy()
+        """The records of the whole batch."""
+        self.is_fifo = is_fifo
+        """Whether any message is from a FIFO queue."""
+        self.monotonic = invocation.world.clock.monotonic
+        wanted = reserve(invocation.world)
+        self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, handling.timeout)
+        hook_limit.set(self.deadline)
+        self.watch = Watch(self.deadline, self.monotonic)
+        """Interrupts a handler that runs on the main thread."""
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """The decisions on messages that did not simply succeed; a clean batch does not load the class."""
+        if self.made_verdicts is None:
+            from tarry.run.verdicts import Verdicts
+
+            made = Verdicts(
+                self.handling,
+                self.invocation,
+                self.pending,
+                self.deadline,
+                may_wait=self.may_wait,
+                may_block=self.may_block,
+            )
+            if self.claims is not None and not self.is_fifo:
+                made.outcomes.end_all = self.claims.end_all
+            # Another thread of a batch handler may have made it meanwhile.
+            first: Verdicts = vars(self).setdefault("made_verdicts", made)
+            return first
+        return self.made_verdicts
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether a FIFO group may be stopped: a message of it was decided on, or has lost its lease."""
+        return self.is_fifo and (self.made_verdicts is not None or bool(self.invocation.lost_groups))
+
+    def decide(
+        self,
+        message: Message[Any],
+        raised: BaseException | None,
+        tries: int = 1,
+        *,
+        ended_at: float | None = None,
+        early: bool = True,
+    ) -> Rerun | None:
+        """Decide on a message that has run; return a `Rerun` if it runs again within this delivery.
+
+        ``ended_at`` and ``early``: see `Verdicts.on_message`.
+        """
+        verdicts, delivery = self.verdicts, delivery_of(message)
+        rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
+        self.deadline.owed = verdicts.outcomes.owed_seconds()
+        return rerun
+
+    def decide_last(self, message: Message[Any], error: BaseException) -> None:
+        """Decide on the message whose error has ended the batch; it does not run again within this delivery."""
+        if message.delivery_id in self.pending:
+            delivery = delivery_of(message)
+            rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
+            if rerun is not None:
+                self.verdicts.cancel(rerun)
+
+    def fetch_facts(self, groups: Sequence[Sequence[Item]]) -> None:
+        """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
+        if self.invocation.deadline == math.inf:
+            return  # there will be time for it
+        by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
+        deliveries = [self.invocation.delivery(*item) for item in by_queue.values()]
+        self._fetch_until = self.monotonic() + self.invocation.time_left() * FETCH_SHARE
+        self._fetching = self.verdicts.awaiting.fetch(deliveries, self.verdicts.outcomes.settlement)
+
+    def wait_for_facts(self) -> None:
+        """Wait for what `fetch_facts` fetches, before any message runs; what takes too long is fetched meanwhile."""
+        for ended in self._fetching:
+            ended.wait(max(0.0, self._fetch_until - self.monotonic()))
+        if self._fetching:  # the client is made by now, so less time must be kept for settling
+            invocation, wanted = self.invocation, reserve(self.invocation.world)
+            self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, self.handling.timeout)
+            self.watch = Watch(self.deadline, self.monotonic)
+
+    def log_failure(self, error: BaseException) -> None:
+        """Log a defect of tarry, after which the runner releases the messages that have not started."""
+        exit_if_forked(self.invocation.began_in, error)
+        text = "tarry itself failed. Messages that were not started are released."
+        self.handling.log.problem("runtime_failed", text, error=error)
+
+    def close(self) -> None:
+        """Decide on the remaining messages."""
+        if self.made_verdicts is not None:
+            self.made_verdicts.close()
+
+    def finish(self) -> None:
+        """Settle all messages that did not simply succeed; close the records of those that have ended."""
+        if self.invocation.tracking is not None:
+            self.invocation.tracking.close_started(self.pending)
+        if self.made_verdicts is not None:
+            self.made_verdicts.finish()
+        if self.invocation.tracking is not None:
+            self.invocation.tracking.finish(self.pending)
+
+    def acknowledged(self) -> list[Delivery]:
+        """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
+        done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
+        return [delivery for delivery in done if not delivery.is_done]
+
+    def renew_leases(self, one_by_one: Sequence[Sequence[Item]] = ()) -> None:
+        """On FIFO, extend leases that may be about to end, before anything runs.
+
+        ``one_by_one``: the groups to make visible one after the other.
+        """
+        if self.is_fifo:
+            from tarry.settle.renewal import renew
+
+            renew(self.records, self.invocation, self.deadline.margin, self.handling.log, one_by_one)
+
+    def count_attempts(self, store: AttemptStore) -> None:
+        """Have a store count the attempts; read its records of redelivered messages."""
+        invocation = self.invocation
+        invocation.attempt_store = store
+        if invocation.are_plain:
+            return
+        if redelivered := [item for item in self.records.items() if receives(item[1]) > 1]:
+            from tarry.settle.attempts import tracking_of
+
+            tracking_of(invocation, self.handling.log).read([invocation.delivery(*item) for item in redelivered])
+
+    def watched(self, steps: Callable[[], None]) -> None:
+        """Call ``steps``, and interrupt a handler that it runs in this thread when its time is up."""
+        deadline, watch, interruption = self.deadline, self.watch, None
+        if deadline.is_timeout_cut:
+            self.log_cut_timeout()
+        if (due := deadline.due(now := self.monotonic())) != math.inf:
+            if deadline.most_ending:
+                due = deadline.first_due(now)
+            interruption = watch.interruption = self.invocation.world.threads.interrupt(due - now, watch.fire)
+            if interruption is None and self.handling.timeout is not None:
+                self.handling.log.once(self.invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
+        watches.add(watch)
+        try:
+            steps()
+        finally:
+            watches.discard(watch)
+            if interruption is not None:
+                watch.interruption = None  # breaks a reference cycle, which only the garbage collector would free
+                interruption.cancel()
+
+    def log_cut_timeout(self) -> None:
+        """Log a ``timeout=`` that is longer than an invocation's time for messages."""
+        if self.deadline.is_timeout_cut and self.handling.timeout is not None:
+            text = timeout_cut(self.handling.timeout, reserve(self.invocation.world))
+            self.handling.log.once(self.invocation.world, "timeout_cut", text)
+
+    def validating(self) -> Callable[[Message[Any]], Any]:
+        """Return the handler of one message; with a model, it first validates the message's body.
+
+        With ``idempotency``, it then claims the message, and does not run one that was done or runs elsewhere.
+        """
+        invocation = self.invocation
+        function = self.handler() if self.claims is None else self._claiming(self.claims)
+        if invocation.payload_reader is not None:
+            function = _validating(function)
+        if self.tracing:
+            function = self.traced(function)
+        if invocation.logger_keys:
+            from tarry.observe.logger_keys import with_keys
+
+            return with_keys(function)
+        return function
+
+    def traced(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
+        """Return a handler whose runs are traced, if tracing is on."""
+        for backend in self.tracing:
+            function = backend.around(function, takes_batch=takes_batch)
+        return function
+
+    def handler(self) -> Callable[[Any], Any]:
+        """Return the handler itself; with metrics, its runs are timed."""
+        handling, observer = self.handling, self.invocation.observer
+        return handling.function if observer is None else observer.timed(handling.function, handling.is_async)
+
+    def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
+        function = self.handler()
+
+        def claiming(message: Message[Any]) -> Any:
+            self.on_claim(message, True)
+            try:
+                may_run = claims.claim(message)
+            finally:
+                self.on_claim(message, False)
+            # It may have been abandoned, and decided, while it was claimed.
+            return function(message) if may_run and not delivery_of(message).is_closed else None
+
+        async def claiming_async(message: Message[Any]) -> Any:
+            self.on_claim(message, True)
+            try:
+                may_run = await claims.claim_async(message)
+            finally:
+                self.on_claim(message, False)
+            return await function(message) if may_run and not delivery_of(message).is_closed else None
+
+        return claiming_async if self.handling.is_async else claiming
+
+    def on_claim(self, message: Message[Any], begins: bool) -> None:
+        """Note that the claim of a message begins, or has ended: the time of its handler begins then (SPEC K4)."""
+        if not begins:
+            self.deadline.resume(self.monotonic())
+        self.watch.is_claiming = begins
+
+    def waits(self, message: Message[Any]) -> bool:
+        """Return whether a message is not due yet; if so, keep it invisible until then instead of running it."""
+        made = self.invocation.deliveries.get(message.delivery_id)
+        if made is None or made.envelope is None or (seconds := made.seconds_until_due()) is None:
+            return False
+        self.verdicts.wait(delivery_of(message), seconds)
+        return True
+
+    def waits_by_attribute(self, message: Message[Any], record: dict[str, Any]) -> bool:
+        """Read the `Tarry` attribute of a message, then return `waits`."""
+        return read_attributes(message, record, self.handling.log) and self.waits(message)
+
+    def complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
+        """Apply the return value of a sync handler; an awaitable is run first."""
+        self.watch.running = None  # the handler has returned; an awaitable is interrupted as a task
+        if is_awaitable(result):
+            from tarry.run.tasks import wait_for
+
+            wait_for(result, subject, self.invocation, self.deadline)
+        else:
+            from tarry.run.verdicts import apply_result
+
+            apply_result(result, subject)
+
+
+def _validating(function: Callable[[Message[Any]], Any]) -> Callable[[Message[Any]], Any]:
+    def validated(message: Message[Any]) -> Any:
+        _ = message.payload
+        return function(message)
+
+    return validated

@@ -1,0 +1,1 @@
+"""Outcomes carried out at SQS, and the leases of messages."""

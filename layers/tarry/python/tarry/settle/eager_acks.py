@@ -1,0 +1,155 @@
+"""Acknowledged messages deleted while the batch still runs, so that a later crash does not repeat them (SPEC G3).
+
+They are deleted ten at a time, or after a second. A failed delete loses nothing: Lambda deletes the message when the
+invocation returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tarry.message.notices import WARNING
+from tarry.settle.requests import delete
+from tarry.sqs.client import Requests, result_of
+from tarry.sqs.limits import MAX_ENTRIES, tens
+from tarry.sqs.lookups import Lookups
+from tarry.sqs.refusals import NoAnswer, error_code, has_answer, is_denied, is_late
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Invocation
+    from tarry.observe.logs import Log
+    from tarry.support.values import QueueArn
+    from tarry.world import Event
+
+FLUSH_SECONDS = 1.0
+PATIENCE_SECONDS = 2.0
+"""The longest wait for a delete. After one such wait the run waits for no further delete, since SQS hangs."""
+SHARE = 0.1
+"""The share of the time left that deleting all messages at once may take."""
+
+
+class Acks:
+    """The acknowledged messages of one batch. A thread deletes them when there are ten, or after a second.
+
+    ``waits``: whether `add` waits until ten messages are deleted. It may where no other handler runs in its thread.
+    """
+
+    def __init__(self, invocation: Invocation, log: Log, *, waits: bool) -> None:
+        self.together = MAX_ENTRIES
+        """The number of messages that makes a request worth sending."""
+        self._lookups = Lookups(Requests(invocation), log)
+        self._log = log
+        self._waits = waits
+        self._invocation = invocation
+        self._threads = invocation.world.threads
+        self._lock = threading.Lock()
+        self._waiting: list[Delivery] = []
+        self._notify: list[Event] = []
+        self._some, self._enough = self._threads.event(), self._threads.event()
+        self._has_thread = False
+        self._is_over = False
+
+    def add(self, delivery: Delivery) -> None:
+        """Delete a message with the next ten, or within a second."""
+        with self._lock:
+            if self._is_over or not self._take(delivery):
+                return
+            self._waiting.append(delivery)
+            self._some.set()
+            if not self._has_thread:
+                self._start()
+            if len(self._waiting) < self.together:
+                return
+            deleted = self._threads.event()
+            self._notify.append(deleted)
+            self._enough.set()
+        if self._waits:
+            self._waits = deleted.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+
+    def delete_now(self, deliveries: Iterable[Delivery]) -> bool:
+        """Delete messages, and all that wait, in parallel requests; return whether SQS answered in time."""
+        with self._lock:
+            self._waiting += [delivery for delivery in deliveries if self._take(delivery)]
+        chunks, notify = self._requests()
+        answers = self._lookups.requests.all([partial(self._delete, chunk) for chunk in chunks], SHARE)
+        for event in notify:
+            event.set()
+        return not (self._is_over or any(isinstance(answer, NoAnswer) for answer in answers))
+
+    def close(self) -> None:
+        """Stop deleting; Lambda deletes the other messages when the invocation returns."""
+        self._is_over = True
+        self._some.set()
+        self._enough.set()
+
+    def _take(self, delivery: Delivery) -> bool:
+        """Return whether to delete a message: not twice, nor if its lease is lost (another consumer may have it)."""
+        if delivery.is_given_up or delivery.is_lost:
+            return False
+        delivery.is_given_up = True
+        return True
+
+    # in its own thread
+
+    def _start(self) -> None:
+        self._has_thread = True
+        try:
+            self._threads.start(self._work)
+        except RuntimeError:  # the process may have no more threads
+            self._is_over = True
+
+    def _work(self) -> None:
+        while not self._is_over:
+            self._some.wait()
+            self._enough.wait(FLUSH_SECONDS)
+            chunks, notify = self._requests()
+            for chunk in chunks:
+                result_of(partial(self._delete, chunk))
+            for event in notify:
+                event.set()
+
+    def _requests(self) -> tuple[list[Sequence[Delivery]], list[Event]]:
+        """Take all waiting messages, cut into requests, with the events to set when the requests have ended."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            notify, self._notify = self._notify, []
+            self._some.clear()
+            self._enough.clear()
+        by_queue: dict[QueueArn, list[Delivery]] = {}
+        for delivery in waiting:
+            by_queue.setdefault(delivery.source, []).append(delivery)
+        return [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)], notify
+
+    def _delete(self, chunk: Sequence[Delivery]) -> None:
+        if self._is_over or not (kept := delete(chunk, self._lookups)):
+            return
+        [*errors] = {id(error): error for error in kept.values()}.values()
+        if len(errors) == 1 and len(kept) == len(chunk):
+            self._failed(errors[0], len(chunk), chunk[0].source)
+            return
+        for delivery in chunk:
+            if (error := kept.get(delivery.delivery_id)) is not None:
+                self._log_failure(
+                    "The message is acknowledged, but it was not deleted. Lambda deletes it after the response.",
+                    delivery,
+                    error,
+                )
+
+    def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
+        """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
+        self._lookups.warn(error, "delete_message_batch", queue)
+        is_logged = is_denied(error_code(error)) or is_late(error)
+        if is_logged or not has_answer(error):
+            self.close()
+        if not is_logged:
+            self._log_failure(
+                f"{count} acknowledged messages were not deleted. Lambda deletes them after the response.", None, error
+            )
+
+    def _log_failure(self, text: str, delivery: Delivery | None, error: Exception) -> None:
+        self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

@@ -1,0 +1,379 @@
+"""The settlement of one invocation: which messages are settled when, within the time left.
+
+Most messages are settled after the batch has run: first sends with their deletes, then delays, then releases. A thread
+sets a short delay on a standard queue earlier, so that the message comes back in time. If many messages fail, they are
+settled while the others run.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from tarry.message.notices import WARNING
+from tarry.settle.executor import Executor
+from tarry.settle.planner import Planner
+from tarry.settle.visibility import lease_end
+from tarry.sqs.client import Requests
+from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.lookups import Lookups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tarry.decide.decision import Decision
+    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.decide.steps import FailureSteps
+    from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Invocation
+    from tarry.message.queue_facts import QueueFacts
+    from tarry.observe.logs import Log
+    from tarry.support.values import QueueArn
+    from tarry.world import Event
+
+EARLY_SECONDS = 1.0
+"""The time for which a short delay waits for others to share its request."""
+PATIENCE_SECONDS = 2.0
+"""How long the end of a batch waits for a request in progress."""
+SHARE = 0.1
+"""The share of the time left for the same wait."""
+LAST_SECONDS = 0.1
+"""Kept of the time left when the end waits for a request as long as possible."""
+
+
+class EarlyWaits:
+    """The short delays of one batch. A thread calls ``request`` with them, a second after the first was added."""
+
+    def __init__(self, invocation: Invocation, request: Callable[[Sequence[Delivery]], None], log: Log) -> None:
+        self._invocation = invocation
+        self._request = request
+        self._log = log
+        self._lock = threading.Lock()
+        self._waiting: list[Delivery] = []
+        self._under_way: list[Delivery] = []
+        self._is_over = False
+        self._has_thread = False
+        self._some: Event
+        """Set while messages wait. The events are made with the thread."""
+        self._over: Event
+        """Set when the batch has run."""
+        self._idle: Event
+        """Set while no request is in progress."""
+
+    def add(self, delivery: Delivery) -> None:
+        """Have a delay requested within a second."""
+        with self._lock:
+            is_first, starts = not self._waiting, not self._has_thread
+            self._waiting.append(delivery)
+            if starts:
+                make = self._invocation.world.threads.event
+                self._some, self._over, self._idle = make(), make(), make()
+                self._has_thread = True
+        if is_first:
+            self._some.set()
+        if starts:
+            try:
+                self._invocation.world.threads.start_unless(self._over, EARLY_SECONDS, self._work)
+            except RuntimeError:  # the process may have no more threads: the delays are set after the batch
+                self._is_over = True
+
+    def take(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Return the deliveries without a request in progress, and request nothing more for them."""
+        with self._lock:
+            under_way = {delivery.delivery_id for delivery in self._under_way}
+            free = [delivery for delivery in deliveries if delivery.delivery_id not in under_way]
+            taken = {delivery.delivery_id for delivery in free}
+            self._waiting = [delivery for delivery in self._waiting if delivery.delivery_id not in taken]
+        return free
+
+    def stop(self) -> None:
+        """Start no further request, and wait for the one in progress."""
+        with self._lock:
+            self._is_over = True
+        if not self._has_thread:
+            return
+        self._over.set()
+        self._some.set()
+        if self._under_way:
+            self._idle.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+
+    def end(self) -> None:
+        """Wait for the request in progress as long as possible: repeating it could send a second copy."""
+        if self._under_way:
+            self._idle.wait(min(max(0.0, self._invocation.time_left() - LAST_SECONDS), threading.TIMEOUT_MAX))
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._is_over:
+                    return
+                self._under_way, self._waiting = self._waiting, []
+                self._some.clear()
+                self._idle.clear()
+            try:
+                self._request(self._under_way)
+            except Exception as error:  # noqa: BLE001 a defect of tarry: the delays are set after the batch
+                self._log.problem(
+                    "runtime_failed",
+                    "tarry itself failed to set short delays early. They are set after the batch.",
+                    error=error,
+                )
+            finally:
+                self._under_way = []
+                self._idle.set()
+            self._some.wait()
+            if self._over.wait(EARLY_SECONDS):
+                return
+
+
+SLICE = 100
+"""The number of messages settled at once; if as many have failed, they are settled before the batch has run."""
+FIRST_COST_SECONDS = 0.002
+"""The assumed time to settle a message until it is measured."""
+ANSWER_SECONDS = 0.5
+"""The time kept for the response; less in a short invocation."""
+ANSWER_SHARE = 0.05
+"""The largest share of the invocation's time kept for the response."""
+
+
+class Settlement:
+    """The messages of one invocation that are not settled yet."""
+
+    def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
+        self._invocation = invocation
+        self._log = log
+        self._lookups = Lookups(Requests(invocation), log)
+        self._planner = Planner(policy, steps)
+        self._executor = Executor(invocation, self._planner, self._lookups, log)
+        self._todo: list[Delivery] = []
+        """The messages to send a copy of, or to keep invisible for a delay."""
+        self._releases: list[Delivery] = []
+        self._lock = threading.Lock()
+        self._cost = FIRST_COST_SECONDS
+        self.decision_seconds = 0.0
+        """The measured time to decide on a message."""
+        self._unsettled = self._unaffordable = 0
+        self._early = EarlyWaits(invocation, self._executor.request_early, log)
+
+    # facts of the queues
+
+    def knows(self, delivery: Delivery) -> bool:
+        """Return whether the message's queue was looked up."""
+        return self._lookups.knows(delivery.source)
+
+    def prepare(self, delivery: Delivery, then: Callable[[], None]) -> None:
+        """Start the look-up of the message's queue in another thread."""
+        self._lookups.prepare(delivery.source, then)
+
+    def fetch(self, delivery: Delivery, then: Callable[[], None]) -> bool:
+        """Start to fetch in another thread what settling a message may need: the client, its queue and its target.
+
+        Return False if everything is there, so that ``then`` is not called.
+        """
+        source, lookups = delivery.source, self._lookups
+        if (facts := lookups.known(source)) is not None:
+            target = self._planner.target_of(delivery, facts)
+            if target is None or lookups.knows_size(target):
+                return False
+        lookups.prepare(source, then, lambda facts: self._planner.target_of(delivery, facts))
+        return True
+
+    def load(self) -> None:
+        """Make the client if it is not made yet: everything that is left to do needs it."""
+        self._lookups.requests.load()
+
+    def facts(self, delivery: Delivery) -> QueueFacts:
+        """Return the facts of the message's queue; this may make a request."""
+        return self._lookups.source(delivery.source)
+
+    # messages to settle
+
+    def add(self, decision: Decision, *, early: bool, may_look_up: bool = True) -> None:
+        """Settle a message after the batch; if it may be ``early``, before the end of a short delay or of its lease.
+
+        This looks up its queue if that was not done before and, with ``may_look_up``, the target.
+        """
+        delivery = decision.delivery
+        self._executor.plan(decision, may_look_up=may_look_up)
+        if decision.outcome.kind == "release":
+            self._releases.append(delivery)
+            return
+        with self._lock:
+            self._todo.append(delivery)
+        if early and self.needed_by(delivery) is None:
+            self._settle_early(delivery)
+
+    def needed_by(self, delivery: Delivery) -> QueueArn | None:
+        """Return the queue to look up (`look_up`) before a message can be settled; None if there is none."""
+        return None if delivery.is_settled else self._executor.plan_of(delivery).needs
+
+    def look_up(self, queue: QueueArn) -> None:
+        """Look up the size limit of a queue with a request."""
+        self._executor.look_up(queue)
+
+    def go_on(self, delivery: Delivery, *, early: bool) -> None:
+        """Complete the plan of a message after the look-up that it needed."""
+        self._executor.complete(delivery)
+        if early:
+            self._settle_early(delivery)
+
+    def _settle_early(self, delivery: Delivery) -> None:
+        if self._is_short(delivery) or self._loses_its_lease(delivery):
+            self._early.add(delivery)
+
+    @property
+    def has_slice(self) -> bool:
+        """Whether enough messages have failed to settle them while the others run."""
+        return len(self._todo) >= SLICE
+
+    def send_now(self, decision: Decision) -> bool:
+        """Carry out a decision that sends a copy of a message; return whether the message is settled for good."""
+        delivery = decision.delivery
+        self._executor.plan(decision)
+        self._executor.send([delivery])
+        if not delivery.is_settled:
+            with self._lock:
+                self._todo.append(delivery)
+        return delivery.is_done
+
+    def sort(self, place: Callable[[str], int]) -> None:
+        """Put the messages to settle in the order of the batch; ``place`` returns the position of a delivery id."""
+        for deliveries in (self._todo, self._releases):
+            deliveries.sort(key=lambda delivery: place(delivery.delivery_id))
+
+    def finish(self) -> None:
+        """Settle the remaining messages, as far as there is time."""
+        self._early.stop()
+        todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
+        free = self._early.take(todo)
+        self._executor.trace([*free, *self._releases][:SLICE])  # together, in few requests
+        self._settle(free)
+        self._in_slices(self._releases, self._executor.wait_in_place)
+        if len(free) < len(todo):
+            self._early.end()
+            settled = {delivery.delivery_id for delivery in free}
+            others = [delivery for delivery in todo if delivery.delivery_id not in settled]
+            self._settle(self._early.take(others))
+        self._unsettled += sum(not delivery.is_settled for delivery in (*todo, *self._releases))
+        if self._unsettled:
+            self._log.problem("out_of_time", not_settled(self._unsettled), level=WARNING)
+
+    def _settle(self, deliveries: Sequence[Delivery]) -> None:
+        self._in_slices(
+            [delivery for delivery in deliveries if self._executor.sends_copy(delivery)], self._executor.send
+        )
+        # A message whose copy there was no time to send is not delayed either.
+        self._in_slices(
+            [delivery for delivery in deliveries if self._executor.stays(delivery)], self._executor.wait_in_place
+        )
+
+    def settle_full_requests(self) -> None:
+        """Settle the messages that fill whole requests, so that settling early costs no additional request."""
+        with self._lock:
+            ready = self._take_full_requests()
+        if not ready:
+            return
+        self._executor.give_up(ready)
+        self._timed([delivery for delivery in ready if self._executor.sends_copy(delivery)], self._executor.send)
+        self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
+
+    def _take_full_requests(self) -> list[Delivery]:
+        routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
+        for delivery in self._todo:
+            if delivery.is_settled:
+                continue
+            plan = self._executor.plan_of(delivery)
+            if plan.needs is None:
+                copy = plan.copy
+                routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
+        full = [each for of_route in routes.values() for each in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
+        ready = self._early.take(full)
+        taken = {delivery.delivery_id for delivery in ready}
+        self._todo = [each for each in self._todo if not each.is_settled and each.delivery_id not in taken]
+        return ready
+
+    def delete(self, deliveries: Sequence[Delivery]) -> None:
+        """Delete acknowledged messages: the process ends without a response, so Lambda does not delete them."""
+        self._executor.delete(deliveries)
+
+    def done(self) -> list[str]:
+        """Return the delivery ids of messages that are settled for good."""
+        deliveries = tuple(self._invocation.deliveries.values())  # a copy: a request in progress may add one
+        return [delivery.delivery_id for delivery in deliveries if delivery.is_done]
+
+    def stop(self) -> None:
+        """Start no further early request."""
+        self._early.stop()
+
+    # early
+
+    def _is_short(self, delivery: Delivery) -> bool:
+        """Return whether the delay of a message may end before the invocation, so that it is set now (SPEC C11)."""
+        if delivery.is_settled or delivery.source.is_fifo:
+            return False
+        plan, now = self._executor.plan_of(delivery), self._invocation.now()
+        decision, delay = plan.decision, plan.decision.outcome.delay
+        if not plan.sends_copy:
+            until = self._planner.waits_until(plan, now)
+        elif delay is None:
+            return False
+        else:
+            until = decision.until or decision.decided_at + delay
+        return until - now < self._invocation.time_left()
+
+    def _loses_its_lease(self, delivery: Delivery) -> bool:
+        """Return whether the lease of a message may end before the invocation, so that it is settled now (SPEC E6)."""
+        if delivery.is_settled or delivery.source.is_fifo:
+            return False
+        end = lease_end(delivery, self.facts(delivery).visibility_timeout)
+        return end is not None and end - self._invocation.now() < self._invocation.time_left()
+
+    # time
+
+    def owed_seconds(self) -> float:
+        """Return the estimated time to settle the messages that have failed so far."""
+        return len(self._todo) * self._cost
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time to settle another message; True also for the first ten without, to log them."""
+        if not self._unaffordable and self._affordable() > 0:
+            return True
+        self._unaffordable += 1
+        return self._unaffordable <= MAX_ENTRIES
+
+    def report_only(self, messages: int = 1) -> None:
+        """Count messages that there is no time to settle."""
+        self._unsettled += messages
+
+    def _affordable(self) -> int:
+        """Return the number of messages that there is time to decide on and settle."""
+        invocation = self._invocation
+        left = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
+        return SLICE if left == math.inf else int(left / (self._cost + self.decision_seconds)) if left > 0 else 0
+
+    def _in_slices(self, deliveries: Sequence[Delivery], carry_out: Callable[[Sequence[Delivery]], None]) -> None:
+        start = 0
+        while start < len(deliveries):
+            size = min(SLICE, self._affordable())
+            if size <= 0 and start:
+                return
+            self._timed(deliveries[start : start + max(MAX_ENTRIES, size)], carry_out)
+            start += max(MAX_ENTRIES, size)
+
+    def _timed(self, deliveries: Sequence[Delivery], carry_out: Callable[[Sequence[Delivery]], None]) -> None:
+        clock = self._invocation.world.clock
+        began = clock.monotonic()
+        carry_out(deliveries)
+        if len(deliveries) >= MAX_ENTRIES:
+            self._cost = max(FIRST_COST_SECONDS / 10, (clock.monotonic() - began) / len(deliveries))
+
+
+def not_settled(count: int) -> str:
+    """Return the log text for failed messages that there was no time to settle."""
+    return (
+        f"{count} messages were not settled, because there was no time left. They are only reported as failed, and "
+        "come back when the queue's visibility timeout ends. Set a smaller BatchSize, or give the function a longer "
+        "Timeout."
+    )

@@ -1,1 +1,0 @@
-"""Telemetry: log lines, and errors as text."""

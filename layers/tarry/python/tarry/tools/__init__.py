@@ -1,0 +1,1 @@
+"""Tools of developers: nothing of it is in the layer."""

@@ -1,0 +1,230 @@
+"""`tarry failed` without a verb, and `tarry failed show --group-by`: what died, how many, and since when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from tarry.failed.causes import causes
+from tarry.failed.groups import Group, GroupBy, GroupCounts, counting
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.wording import count_of, period
+from tarry.sqs.limits import MAX_ENTRIES
+from tarry.tools.cli.errors import note, refuse
+from tarry.tools.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options
+from tarry.tools.cli.failed.progress import ProgressReport
+from tarry.tools.cli.failed.rendering import print_lines, result_console
+from tarry.tools.cli.failed.reporting import write_json
+from tarry.tools.cli.failed.session import CommandSession, session
+from tarry.tools.cli.failed.targets import TargetOptions
+from tarry.tools.cli.options import (
+    AsJson,
+    Aws,
+    EndpointUrl,
+    Keepalive,
+    Local,
+    LocalPort,
+    Parameters,
+    Profile,
+    QueueName,
+    Region,
+    StackName,
+    TemplateFile,
+    pairs,
+)
+
+if TYPE_CHECKING:
+    from tarry.failed import DeadLetterQueue, Inspection, Selection
+
+SAMPLE = 1_000
+"""The dead letters of each queue that a summary looks at."""
+SHOWN_IN_SUMMARY = 5
+"""The groups of each queue that a summary shows."""
+SHOWN_CAUSES = 10
+MANY = 10_000
+"""The number of dead letters from which the cost of a scan is said before it."""
+
+
+def summary(  # noqa: PLR0913, PLR0917 the options of the command
+    context: typer.Context,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", min=1, help="Look at about N dead letters of each queue.")
+    ] = SAMPLE,
+    as_json: AsJson = False,
+    local: Local = False,
+    port: LocalPort = None,
+    aws: Aws = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+) -> None:
+    """Inspect dead letters, send them back to their queues, remove and restore them.
+
+    Without a command: what died, how many, since when, and how often, for all
+    dead-letter queues of the template or the stack.
+
+    Without --local, --aws, --stack or --endpoint-url: the queues of the `tarry local`
+    that runs the template in this directory, or else of AWS. The first line says which.
+    """
+    if context.invoked_subcommand is not None:
+        if any(_is_given(context, name) for name in context.params):
+            refuse(f"options go after the command: tarry failed {context.invoked_subcommand} [OPTIONS]")
+        return
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
+    )
+    with session(options) as run:
+        _summarize(run, keepalive, sample, as_json=as_json)
+        run.exit(0)
+
+
+def _summarize(run: CommandSession, keepalive: float, sample: int, *, as_json: bool) -> None:
+    counted: list[tuple[DeadLetterQueue, list[Group]]] = []
+    empty: list[str] = []
+    for queue in run.queues:
+        groups: list[Group] = []
+        scanned = 0
+        if queue.about:
+            groups, inspection = _counted(run, queue, "fingerprint", None, keepalive, sample)
+            scanned = inspection.scanned
+        if as_json:
+            write_json(_summary_json(queue, scanned, groups))
+        elif queue.about:
+            _print_summary(queue, scanned, groups)
+        else:
+            empty.append(queue.name)
+        counted.append((queue, groups))
+        if run.stopping():
+            break
+    if empty:
+        result_console().print(Text(f"no dead letters: {', '.join(empty)}", "dim"))
+    if not as_json:
+        _print_causes(counted)
+    _suggest(run, counted)
+
+
+def show_groups(
+    run: CommandSession, by: GroupBy, selection: Selection, keepalive: float, *, sample: int | None, as_json: bool
+) -> int:
+    """Write the groups of the selected dead letters of each queue; return how many were counted."""
+    counted: list[tuple[DeadLetterQueue, list[Group]]] = []
+    for queue in run.queues:
+        if sample is None and queue.about >= MANY:
+            requests = -(-queue.about // MAX_ENTRIES)
+            note(
+                f"{queue}: about {requests:,} requests to receive about {queue.about:,} dead letters, and as many to "
+                f"release them; for a first look: --sample {SAMPLE}"
+            )
+        groups, inspection = _counted(run, queue, by, selection, keepalive, sample)
+        if as_json:
+            for group in groups:
+                write_json(group_json(queue.name, group))
+        elif groups:
+            about = "" if inspection.scanned >= queue.about else f" (of a sample of {inspection.scanned:,})"
+            console = result_console()
+            console.print(Text(f"{queue}: {count_of(sum(each.count for each in groups))} by {by}{about}", "bold"))
+            print_lines(console, group_table(groups))
+        else:
+            note(f"{queue}: no dead letters to show")
+        counted.append((queue, groups))
+        if run.stopping():
+            break
+    if not as_json:
+        _print_causes(counted)
+    _suggest(run, counted)
+    return sum(group.count for _, groups in counted for group in groups)
+
+
+def _counted(
+    run: CommandSession,
+    queue: DeadLetterQueue,
+    by: GroupBy,
+    selection: Selection | None,
+    keepalive: float,
+    sample: int | None,
+) -> tuple[list[Group], Inspection]:
+    """Receive the dead letters of a queue into groups; return these, the largest first, and the inspection."""
+    found, progress = GroupCounts(by), ProgressReport(run.guidance)
+    with run.opened(queue, keepalive) as inspection:
+        try:
+            for _ in counting(inspection, found, selection, sample=sample):
+                progress.show(queue.name, inspection.scanned, min(queue.about, sample or queue.about))
+        finally:
+            progress.clear()
+    return found.largest_first(), inspection
+
+
+def _print_summary(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> None:
+    console = result_console()
+    console.print(Text(f"{queue}: about {count_of(max(queue.about, scanned))}", "bold"))
+    if groups:
+        console.print(Text(period(_together(groups, queue.about, scanned))))
+        if scanned < queue.about:
+            console.print(Text(f"Of a sample of {scanned:,}:", "dim"))
+        print_lines(console, Padding(group_table(groups[:SHOWN_IN_SUMMARY]), (0, 0, 0, 2)))
+    if len(groups) > SHOWN_IN_SUMMARY:
+        console.print(Text(f"and {len(groups) - SHOWN_IN_SUMMARY} more groups", "dim"))
+
+
+def _together(groups: list[Group], about: int, scanned: int) -> Group:
+    """Return all groups as one; of a sample, with the number that the queue has."""
+    firsts = [group.first for group in groups if group.first]
+    lasts = [group.last for group in groups if group.last]
+    count = sum(group.count for group in groups)
+    count = about if scanned < about else count
+    return Group(
+        groups[0].by, None, count, min(firsts, default=None), max(lasts, default=None), groups[0].example, None
+    )
+
+
+def _summary_json(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> dict[str, Any]:
+    together = _together(groups, queue.about, scanned) if groups else None
+    per_minute = together.per_minute if together else None
+    return {
+        "queue": queue.name,
+        "about": max(queue.about, scanned),
+        "scanned": scanned,
+        "first": together.first if together else None,
+        "last": together.last if together else None,
+        "per_minute": None if per_minute is None else round(per_minute, 3),
+        "groups": [group_json(queue.name, group) for group in groups],
+    }
+
+
+def _print_causes(counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
+    """Print the causes over all queues, and the total, if several queues have dead letters."""
+    if sum(bool(groups) for _, groups in counted) < 2:
+        return
+    found = causes((queue.name, groups) for queue, groups in counted)
+    by = found[0].groups[0][1].by
+    console, total = result_console(), sum(cause.count for cause in found)
+    scope = "all queues" if total >= sum(queue.about for queue, _ in counted) else "the samples of all queues"
+    console.print(Text(f"{count_of(total)} in {scope}, by {'cause' if by == 'fingerprint' else by}", "bold"))
+    print_lines(console, Padding(cause_table(found[:SHOWN_CAUSES]), (0, 0, 0, 2)))
+    if len(found) > SHOWN_CAUSES:
+        console.print(Text(f"and {len(found) - SHOWN_CAUSES} more", "dim"))
+
+
+def _suggest(run: CommandSession, counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
+    """Write the commands to type next: show one dead letter of the largest group, then retry some of the group."""
+    largest = [(queue, groups[0]) for queue, groups in counted if groups]
+    if not largest:
+        return
+    queue, group = max(largest, key=lambda each: each[1].count)
+    where = queue_options(queue.name, run.where)
+    note("To look at one, and to retry the group after the fix, ten of it first:")
+    note(f"  tarry failed show {group.example} {where}")
+    note(f"  tarry failed retry {group_options(group)} --canary 10 {where}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

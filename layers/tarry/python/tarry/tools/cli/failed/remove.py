@@ -1,0 +1,131 @@
+"""`tarry failed remove`."""
+
+from __future__ import annotations
+
+from tarry import failed
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import selection_fields
+from tarry.failed.usage import UsageError
+from tarry.failed.wording import count_of
+from tarry.tools.cli.errors import note, refusals
+from tarry.tools.cli.failed.prompts import confirms, has_terminal
+from tarry.tools.cli.failed.removing import check_can_ask, check_options, confirms_emptying, is_asked_in_full
+from tarry.tools.cli.failed.rendering import line
+from tarry.tools.cli.failed.retrying import distinct, remove_found
+from tarry.tools.cli.failed.selections import (
+    confirms_selection,
+    report_missing,
+    report_no_match,
+    report_results,
+)
+from tarry.tools.cli.failed.session import session
+from tarry.tools.cli.failed.targets import TargetOptions
+from tarry.tools.cli.options import (
+    All,
+    ArchivePath,
+    AsJson,
+    Audit,
+    Aws,
+    Concurrency,
+    Conditions,
+    EndpointUrl,
+    Force,
+    GroupFingerprint,
+    Ids,
+    Keepalive,
+    Local,
+    LocalPort,
+    NoArchive,
+    Parameters,
+    Profile,
+    QueueName,
+    Region,
+    Since,
+    StackName,
+    TemplateFile,
+    Until,
+    YesDelete,
+    pairs,
+)
+
+EXAMPLE = """\
+tarry failed remove 636e0ad2 --queue orders-dlq
+tarry failed remove --queue orders-dlq --group 51aa03b8c7d2"""
+
+
+def remove(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    everything: All = False,
+    where: Conditions = None,
+    group: GroupFingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    local: Local = False,
+    port: LocalPort = None,
+    aws: Aws = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    concurrency: Concurrency = 1,
+    archive: ArchivePath = None,
+    no_archive: NoArchive = False,
+    yes_delete: YesDelete = None,
+    audit: Audit = None,
+) -> None:
+    """Delete dead letters, after writing them to an archive.
+
+    tarry failed restore sends the dead letters of an archive back to a queue. If
+    the archive cannot be written, no dead letter is deleted.
+
+    The command asks once for all; without a terminal it needs --force. At AWS,
+    --all asks for the name of the queue, also with --force.
+
+    Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
+    (nothing was changed), 128 plus its number after a signal.
+    """
+    with refusals(aws=True):
+        selection = failed.select(ids or (), where or (), everything=everything, group=group, since=since, until=until)
+        if selection.is_empty:
+            raise UsageError("no dead letters selected: give ids, --where, --group or --all")
+        check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
+    )
+    with session(options, action="Permanently delete", force=force) as run:
+        check_can_ask(yes_delete or (), force=force)
+        run.begin_audit(audit, "failed remove", **selection_fields(selection))
+        report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
+        asks = is_shown = has_terminal() and not force
+        if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
+            if not confirms_emptying(run, yes_delete or ()):
+                run.exit(0)
+            asks = False
+        kept = None if no_archive else run.archived(archive)
+        if selection.ids:
+            with run.found(selection.ids, keepalive) as by_id, report.progress():
+                report_missing(run, report, selection.ids, by_id)
+                found = distinct(by_id)
+                for dead_letter, _ in found:
+                    note(line(dead_letter))
+                question = f"Permanently delete {count_of(len(found))}?"
+                if found and asks and not confirms(run.guidance, run.stopping, question):
+                    run.exit(0)
+                report_results(report, remove_found(run, found, concurrency, kept))
+            run.end(report)
+        if asks and not confirms_selection(run, selection, "Permanently delete"):
+            run.exit(0)
+        for each in run.queues:
+            with run.opened(each, keepalive) as inspection, report.progress():
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = failed.remove(inspection, previewed, concurrency=concurrency, archive=kept)
+                report_results(report, results, inspection)
+            if run.stopping():
+                break
+        run.end(report, report_no_match(run, selection, report.handled))

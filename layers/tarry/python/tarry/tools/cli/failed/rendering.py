@@ -1,0 +1,165 @@
+"""Dead letters as text for a terminal. Markup and control characters in messages have no effect."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from tarry.failed.periods import when
+from tarry.failed.text import printable
+from tarry.failed.wording import attempts_of, brief, facts_of, has_history, minute, origin_name, traceback_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from tarry.failed import DeadLetterMessage
+    from tarry.record.attribute import FailureRecord
+
+LINES_SHOWN = 12
+"""Lines of a traceback in a summary: the last ones, which show where the error was raised."""
+BODY_SHOWN = 2_000
+"""Characters of a body in a summary."""
+WIDTH_WITHOUT_TERMINAL = 200
+ERROR_WIDTH = 40
+"""The columns that a table keeps for the errors, if they need as many, before it shows origins and whole ids."""
+MINUTE_WIDTH = len("2026-11-21 08:21")
+COLUMN_GAP = 2
+SHORTEST_ID = 8
+
+
+def result_console() -> Console:
+    """Return a console for stdout; without a terminal it is wide, so that a pipe gets whole lines."""
+    console = Console(file=sys.stdout, highlight=False)
+    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
+        console.width = WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def print_lines(console: Console, renderable: RenderableType) -> None:
+    """Print without the spaces at the end of lines, which fill the width of a table."""
+    with console.capture() as capture:
+        console.print(renderable)
+    console.file.write("".join(f"{text.rstrip(' ')}\n" for text in capture.get().splitlines()))
+
+
+def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableType:
+    """Return a table with one row for each dead letter.
+
+    If the errors have no room in this width, the table has no origins; if that is not enough, the ids are shortened.
+    """
+    ids = [printable(each.id) for each in dead_letters]
+    origins = [printable(origin_name(each)) for each in dead_letters]
+    errors = [brief(each) for each in dead_letters]
+    needed = min(ERROR_WIDTH, max(map(len, errors)))
+    attempts = [_short_attempts(each.failure) for each in dead_letters if each.failure]
+    left = width - MINUTE_WIDTH - _widest("attempts", attempts) - COLUMN_GAP * 3
+    shows_origins = left - _widest("id", ids) - _widest("origin", origins) - COLUMN_GAP >= needed
+    if not shows_origins and left - _widest("id", ids) < needed:
+        ids = shortened_ids(ids)
+    found = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, COLUMN_GAP - 1, 0, 0))
+    found.add_column("id", no_wrap=True)
+    found.add_column("when (UTC)", no_wrap=True)
+    found.add_column("error", overflow="fold", ratio=1)
+    found.add_column("attempts", justify="right", no_wrap=True)
+    if shows_origins:
+        found.add_column("origin", no_wrap=True)
+    for dead_letter, own_id, error, origin in zip(dead_letters, ids, errors, origins, strict=True):
+        failure = dead_letter.failure
+        row = [
+            Text(own_id),
+            _text(minute(when(dead_letter))),
+            Text(error, "" if failure else "dim"),
+            _text("" if failure is None else _short_attempts(failure)),
+        ]
+        found.add_row(*row, *([Text(origin)] if shows_origins else []))
+    return found
+
+
+def _short_attempts(failure: FailureRecord) -> str:
+    """Return `attempts_of` for a narrow column."""
+    return attempts_of(failure).replace("at most ", "≤")
+
+
+def _widest(title: str, texts: Sequence[str]) -> int:
+    return max(len(title), *map(len, texts))
+
+
+def shortened_ids(ids: Sequence[str]) -> list[str]:
+    """Return the beginnings of the ids: as short as they can be without two becoming equal, but 8 characters."""
+    distinct = set(ids)
+    length = SHORTEST_ID
+    while len({each[:length] for each in distinct}) < len(distinct):
+        length += 1
+    return [each[:length] for each in ids]
+
+
+def line(dead_letter: DeadLetterMessage) -> str:
+    """Return the dead letter as one line: its id, and why it was dead-lettered."""
+    return f"{printable(dead_letter.id)}  {brief(dead_letter)}"
+
+
+def details(dead_letter: DeadLetterMessage) -> RenderableType:
+    """Return all details of a dead letter."""
+    return Group(
+        *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
+    )
+
+
+def summary(dead_letter: DeadLetterMessage) -> RenderableType:
+    """Return the details of a dead letter, with traceback and body shortened."""
+    return Group(
+        *_about(dead_letter),
+        *_history(dead_letter),
+        *_traceback(dead_letter, LINES_SHOWN),
+        *_body(dead_letter, BODY_SHOWN),
+    )
+
+
+def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    yield Text.assemble((printable(dead_letter.id), "bold"), f"  in {printable(dead_letter.queue)}")
+    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in facts_of(dead_letter):
+        grid.add_row(name, _text(value))
+    yield grid
+
+
+def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    if has_history(dead_letter):
+        yield Text("\nhistory", "dim")
+        for entry in dead_letter.history:
+            yield Text(f"  {printable(_entry(entry))}")
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    delay = entry.get("delay")
+    waited = "" if delay is None else f", retried after {delay} s"
+    return f"{entry.get('at', '')}  attempt {entry.get('attempt', '?')}  {entry.get('error', '')}{waited}"
+
+
+def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
+    if text := traceback_of(dead_letter.failure):
+        lines = text.split("\n")
+        shown = lines if most is None else lines[-most:]
+        yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback (last lines)", "dim")
+        yield Text(printable("\n".join(shown), keep="\n\t"))
+
+
+def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
+    yield Text("\nbody", "dim")
+    yield Text(printable(dead_letter.body[:most], keep="\n\t"))
+    if most is not None and (left := len(dead_letter.body) - most) > 0:
+        yield Text(f"... and {left:,} more characters", "dim")
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text))

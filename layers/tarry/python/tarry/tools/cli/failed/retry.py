@@ -1,0 +1,204 @@
+"""`tarry failed retry`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tarry import failed
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import selection_fields
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.errors import note, refusals
+from tarry.tools.cli.failed.grouping import queue_options
+from tarry.tools.cli.failed.moving import move
+from tarry.tools.cli.failed.previews import preview
+from tarry.tools.cli.failed.prompts import has_terminal
+from tarry.tools.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, retry_found
+from tarry.tools.cli.failed.selections import (
+    confirms_selection,
+    report_missing,
+    report_no_match,
+    report_results,
+)
+from tarry.tools.cli.failed.session import session
+from tarry.tools.cli.failed.settings import RetrySettings
+from tarry.tools.cli.failed.targets import TargetOptions
+from tarry.tools.cli.options import (
+    All,
+    AsJson,
+    Audit,
+    Aws,
+    CanaryCount,
+    Concurrency,
+    Conditions,
+    DryRun,
+    EndpointUrl,
+    Force,
+    GroupFingerprint,
+    Ids,
+    Keepalive,
+    Local,
+    LocalPort,
+    MaxReturn,
+    Parameters,
+    Profile,
+    QueueName,
+    Rate,
+    Region,
+    Since,
+    StackName,
+    TemplateFile,
+    Until,
+    Via,
+    Within,
+    pairs,
+)
+
+if TYPE_CHECKING:
+    from tarry.failed import Selection
+    from tarry.tools.cli.failed.reporting import ResultReport
+    from tarry.tools.cli.failed.session import CommandSession
+
+EXAMPLE = """\
+tarry failed retry --queue orders-dlq
+tarry failed retry 636e0ad2 --queue orders-dlq
+tarry failed retry --queue orders-dlq --group 9f2c61d0a4be --canary 10
+tarry failed retry --stack shop --since 2h --rate 20/s --max-return 5%"""
+
+
+def retry(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    everything: All = False,
+    where: Conditions = None,
+    group: GroupFingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    canary: CanaryCount = None,
+    within: Within = None,
+    rate: Rate = None,
+    max_return: MaxReturn = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
+    ] = None,
+    via: Annotated[
+        Via,
+        typer.Option(
+            "--via",
+            metavar="queue|local|aws",
+            help="Send each back to its queue, run its handler in this process, or let SQS move all of the queue.",
+        ),
+    ] = Via.queue,
+    edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
+    dry_run: DryRun = False,
+    force: Force = False,
+    as_json: AsJson = False,
+    local: Local = False,
+    port: LocalPort = None,
+    aws: Aws = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    concurrency: Concurrency = 1,
+    audit: Audit = None,
+) -> None:
+    """Send dead letters back to the queues they came from: send, confirm, then delete.
+
+    At a terminal, the command shows each dead letter and asks for one key: retry,
+    edit, delete, skip, quit, or all that failed in the same way. With --all,
+    --group, --where, --since or --until it asks once for all.
+
+    If the command is stopped or killed, run it again: it continues with the dead
+    letters that are left.
+
+    Exit code: 0 success, 1 some dead letters could not be retried or have come
+    back, 2 wrong usage (nothing was changed), 128 plus its number after a signal.
+    """
+    with refusals(aws=True):
+        selection = failed.select(ids or (), where or (), everything=everything, group=group, since=since, until=until)
+        settings = RetrySettings.parsed(
+            selection,
+            via,
+            canary=canary,
+            within=within,
+            rate=rate,
+            max_return=max_return,
+            concurrency=concurrency,
+            edit=edit,
+            dry_run=dry_run,
+        )
+        asks = _asks(selection, force=force or dry_run)
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
+    )
+    action = None if dry_run else "Retry"
+    with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:
+        if not dry_run:
+            run.begin_audit(audit, "failed retry", **selection_fields(selection), to=to, **settings.fields())
+        outcomes = ("retried", "failed", "skipped", *(["deleted"] if asks else []))
+        report = run.report(*outcomes, as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
+        if via is Via.aws:
+            move(run, report, to, settings, asks=has_terminal() and not force, as_json=as_json)
+        method = RetryMethod(run, to, settings)
+        if dry_run:
+            preview(run, report, method, selection, keepalive, as_json=as_json)
+        is_bulk = selection.is_filter or selection.everything
+        is_shown = is_bulk and has_terminal() and not force
+        if is_shown and not confirms_selection(run, selection, "Retry", settings.text):
+            run.exit(0)
+        if selection.ids:
+            _retry_found(run, report, method, selection, keepalive, asks=asks, edit=edit)
+        for each in run.queues:
+            with run.opened(each, keepalive) as inspection, report.progress():
+                previewed = selection.as_previewed(each, is_shown=is_shown)
+                results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, previewed)
+                try:
+                    report_results(report, results, inspection)
+                except (failed.CanaryReturned, failed.TooManyReturned) as error:
+                    report.bar.clear()
+                    command = _show_command(error, inspection.queue.name, run.where)
+                    note(f"tarry: {error}: {command}")
+                    report.came_back = str(error)
+            if run.stopping() or report.came_back:
+                break
+        run.end(report, report_no_match(run, selection, report.handled))
+
+
+def _show_command(error: failed.CanaryReturned | failed.TooManyReturned, queue: str, options: TargetOptions) -> str:
+    """Return the command that shows why messages came back."""
+    shown = error.ids[0] if isinstance(error, failed.CanaryReturned) else "--group-by error"
+    return f"tarry failed show {shown} {queue_options(queue, options)}"
+
+
+def _retry_found(
+    run: CommandSession,
+    report: ResultReport,
+    method: RetryMethod,
+    selection: Selection,
+    keepalive: float,
+    *,
+    asks: bool,
+    edit: bool,
+) -> None:
+    """Retry the dead letters with the selected ids, and end the command."""
+    with run.found(selection.ids, keepalive) as by_id, report.progress():
+        report_missing(run, report, selection.ids, by_id)
+        found = distinct(by_id)
+        results = ask_for_found(run, found, method, edit=edit) if asks else retry_found(run, found, method, edit=edit)
+        report_results(report, results)
+    run.end(report)
+
+
+def _asks(selection: Selection, *, force: bool) -> bool:
+    """Whether to ask for each dead letter: ids or none are selected, and there is a terminal."""
+    asks = has_terminal() and not force
+    if selection.is_empty and not asks:
+        raise UsageError("no dead letters selected, and no terminal to ask at: give ids, --where, --group or --all")
+    return asks and not (selection.is_filter or selection.everything)

@@ -1,0 +1,228 @@
+"""Retry dead letters through their queues or in this process: in bulk, edited, or one by one."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tarry import failed
+from tarry.failed.result import Result, skipped
+from tarry.failed.selection import FoundDeadLetter
+from tarry.failed.text import duration
+from tarry.failed.wording import count_of
+from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.topology import Topology
+from tarry.tools.cli.errors import note
+from tarry.tools.cli.failed.alike import Alike
+from tarry.tools.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
+from tarry.tools.cli.failed.rendering import line
+from tarry.tools.cli.options import Via
+from tarry.world import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tarry.failed import ArchiveFile, Inspection, Routes, Selection
+    from tarry.tools.cli.failed.handlers import Handlers
+    from tarry.tools.cli.failed.session import CommandSession
+    from tarry.tools.cli.failed.settings import RetrySettings
+
+
+class RetryMethod:
+    """The way to retry dead letters: back to their queues, or through their handlers in this process."""
+
+    def __init__(self, run: CommandSession, to: str | None, settings: RetrySettings) -> None:
+        self.settings = settings
+        self._run = run
+        self._routes = {queue.name: failed.Routes(queue, to, run.targets.known) for queue in run.queues}
+        self._handlers = self._load() if settings.via is Via.local and not settings.dry_run else None
+
+    def routes(self, inspection: Inspection) -> Routes:
+        return self._routes[inspection.queue.name]
+
+    def retry(self, inspection: Inspection, selection: Selection) -> Iterator[Result]:
+        """Retry the dead letters of a queue that a selection without ids matches."""
+        routes, settings = self.routes(inspection), self.settings
+        if self._handlers is not None:
+            return failed.run(inspection, selection, routes, self._handlers.of)
+        most = min(self.at_once, max(inspection.queue.about, 1))
+        sending = "message that it is sending" if most == 1 else f"messages that it is sending (up to {most})"
+        note(f"If this command is killed, the {sending} may be delivered twice, under the same stable id.")
+        canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, self._watching())
+        return failed.retry(
+            inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
+        )
+
+    def _watching(self) -> Callable[[float, float], None]:
+        said: list[float] = []
+
+        def watching(left: float, total: float) -> None:
+            report = self._run.results
+            if report is None:
+                return
+            if not said:
+                said.append(total)
+                report.bar.clear()
+                note(f"Watching for {duration(total)} whether they come back; then the others are retried.")
+            report.bar.show_wait("canaries", left, total)
+            if not left:
+                report.bar.clear()
+
+        return watching
+
+    @property
+    def at_once(self) -> int:
+        """How many dead letters `each` should get at once: a signal stops the command between two calls."""
+        return 1 if self._handlers is not None else MAX_ENTRIES * self.settings.concurrency
+
+    def check(self, found: FoundDeadLetter) -> None:
+        """Check that its queue and its handler are known. Raises `NowhereToGo`."""
+        if not found.dead_letter.is_undecodable:
+            target = self.routes(found.inspection).target(found.dead_letter)
+            if self._handlers is not None:
+                self._handlers.of(target.name)
+
+    def each(self, found: Sequence[FoundDeadLetter]) -> list[Result]:
+        """Retry dead letters of one queue."""
+        inspection = found[0].inspection
+        routes, dead_letters = self.routes(inspection), [each.dead_letter for each in found]
+        if self._handlers is not None:
+            handlers = self._handlers.of
+            return [failed.run_dead_letter(inspection, each, routes, handlers) for each in dead_letters]
+        return failed.retry_dead_letters(inspection, dead_letters, routes)
+
+    def _load(self) -> Handlers:
+        """Import all handlers that may be needed, before any message is sent or deleted."""
+        from tarry.tools.cli.failed.handlers import Handlers
+
+        run = self._run
+        targets = [route.to for route in self._routes.values() if route.to] or [
+            source for queue in run.queues for source in queue.sources or ()
+        ]
+        beside = run.queues[0].arn
+
+        def url_of(name: str) -> str:
+            return current().keep(Topology).url(beside.sibling(name))
+
+        return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
+
+
+def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMethod) -> Iterator[Result]:
+    """Show each dead letter of a queue once, and carry out the user's choice."""
+    failed.check_may_delete(inspection)
+    about = inspection.queue.about
+    announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
+    alike = Alike(run, inspection, method)
+    prompt = _prompt(run, inspection, method, alike)
+    # On FIFO ten at a time: SQS delivers no further message of a group that has one in flight.
+    for dead_letters in inspection.polls(MAX_ENTRIES if inspection.queue.arn.is_fifo else 1):
+        for dead_letter in dead_letters:
+            if inspection.is_stopped:
+                return
+            if dead_letter.id in inspection.handled:
+                inspection.handled.count_repeated(dead_letter)
+            elif alike.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
+                continue  # decided, or released with all others, and received again later
+            elif alike.is_skipped(dead_letter):
+                yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
+            else:
+                results = prompt.decide(dead_letter)
+                if results is None:
+                    return
+                alike.decided(dead_letter)
+                yield from results
+
+
+def announce(count: str, inspections: Sequence[Inspection]) -> None:
+    """Write how many dead letters the command will ask about."""
+    if inspections:
+        queues = ", ".join(each.queue.name for each in inspections)
+        note(f"{count} in {queues}")
+
+
+def ask_for_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
+) -> Iterator[Result]:
+    """Show each of these dead letters, and carry out the user's choice. ``edit``: open the editor first."""
+    announce(count_of(len(found)), _checked_inspections(found))
+    for dead_letter, inspection in found:
+        if run.stopping():
+            return
+        results = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
+        if results is None:
+            return
+        yield from results
+
+
+def _prompt(
+    run: CommandSession, inspection: Inspection, method: RetryMethod, alike: Alike | None = None
+) -> DeadLetterPrompt:
+    return DeadLetterPrompt(
+        run.guidance,
+        run.stopping,
+        retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
+        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter], run.archived())[0],
+        skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
+        alike=alike,
+    )
+
+
+def retry_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
+) -> Iterator[Result]:
+    """Write each of these dead letters to stderr, then retry them. ``edit``: open each body in the editor first."""
+    _checked_inspections(found)
+    for each in found:
+        method.check(each)
+    for each in found:
+        note(line(each.dead_letter))
+    for group in _groups(found, 1 if edit else method.at_once):
+        if run.should_stop():
+            return
+        if edit:
+            yield _edit_and_retry(group[0], method)
+        else:
+            yield from method.each(group)
+
+
+def remove_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int, archive: ArchiveFile | None
+) -> Iterator[Result]:
+    """Delete these dead letters, after they were written to the archive."""
+    _checked_inspections(found)
+    for group in _groups(found, MAX_ENTRIES * concurrency):
+        if run.should_stop():
+            return
+        yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group], archive)
+
+
+def _checked_inspections(found: Sequence[FoundDeadLetter]) -> list[Inspection]:
+    """Return the inspections of dead letters, after a check of the permission to delete. Raises `NotAllowed`."""
+    inspections = list(dict.fromkeys(each.inspection for each in found))
+    for inspection in inspections:
+        failed.check_may_delete(inspection)
+    return inspections
+
+
+def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:
+    """Return the dead letters that were found, each once, in the order of the ids."""
+    return list({each.dead_letter.delivery_id: each for each in found.values()}.values())
+
+
+def _groups(found: Sequence[FoundDeadLetter], size: int) -> Iterator[Sequence[FoundDeadLetter]]:
+    """Split into groups of at most this size, each of one queue."""
+    for _, of_queue in groupby(found, lambda each: each.inspection.queue.name):
+        rest = list(of_queue)
+        for start in range(0, len(rest), size):
+            yield rest[start : start + size]
+
+
+def _edit_and_retry(found: FoundDeadLetter, method: RetryMethod) -> Result:
+    dead_letter = found.dead_letter
+    try:
+        edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
+    except (NoEditor, failed.CannotEdit) as error:
+        return Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
+    if edited is dead_letter:
+        return skipped(dead_letter, "you did not change its body")
+    return method.each([FoundDeadLetter(edited, found.inspection)])[0]

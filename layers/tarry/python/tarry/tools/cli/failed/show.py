@@ -1,0 +1,188 @@
+"""`tarry failed show`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from tarry import failed
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.showing import MAX_SHOWN
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.errors import note, refusals
+from tarry.tools.cli.failed.groups import show_groups
+from tarry.tools.cli.failed.pending import show_pending
+from tarry.tools.cli.failed.rendering import details, result_console, table
+from tarry.tools.cli.failed.reporting import write_json
+from tarry.tools.cli.failed.selections import report_no_match
+from tarry.tools.cli.failed.session import CommandSession, session
+from tarry.tools.cli.failed.targets import TargetOptions
+from tarry.tools.cli.options import (
+    AsJson,
+    Aws,
+    Conditions,
+    EndpointUrl,
+    GroupedBy,
+    GroupFingerprint,
+    Ids,
+    Keepalive,
+    Local,
+    LocalPort,
+    Parameters,
+    Profile,
+    QueueName,
+    Region,
+    Since,
+    StackName,
+    TemplateFile,
+    Until,
+    pairs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarry.failed import DeadLetterMessage, Selection
+    from tarry.tools.cli.options import Grouping
+
+EXAMPLE = """\
+tarry failed show --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq --pytest > tests/test_1.py
+tarry failed show --queue orders-dlq --group-by fingerprint --since 2h
+tarry failed show --pending --stack shop"""
+
+
+def show(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    where: Conditions = None,
+    group: GroupFingerprint = None,
+    since: Since = None,
+    until: Until = None,
+    group_by: GroupedBy = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="With --group-by: look at about N of each queue.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="Show at most N dead letters of each queue.")
+    ] = MAX_SHOWN,
+    as_json: AsJson = False,
+    as_event: Annotated[bool, typer.Option("--event", help="Print the SQS event that the function would get.")] = False,
+    as_test: Annotated[
+        bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
+    ] = False,
+    is_pending: Annotated[
+        bool, typer.Option("--pending", help="Show the messages that wait for a retry, from the table of attempts=.")
+    ] = False,
+    attempts_table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
+    ] = None,
+    local: Local = False,
+    port: LocalPort = None,
+    aws: Aws = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+) -> None:
+    """Show the dead letters in a queue and why they failed; with ids, all details of each.
+
+    With --group-by, count them in groups, with the command to type next.
+
+    SQS can show a message only by delivering it: dead letters are invisible to
+    other consumers during the inspection, and released when it ends.
+
+    Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
+    """
+    options = TargetOptions(
+        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
+    )
+    with refusals(aws=True):
+        selection = failed.select(ids or (), where or (), group=group, since=since, until=until)
+        formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
+        form = _checked_form(selection, group_by, sample, [name for name, is_given in formats.items() if is_given])
+        if attempts_table and not is_pending:
+            raise UsageError("--table is the table of --pending: add --pending, or leave it out")
+        if is_pending:
+            if selection.ids or selection.is_filter or group_by or form not in {"", "--json"}:
+                raise UsageError("--pending takes only --table, --stack, --queue, --max and --json")
+            return show_pending(options, attempts_table, most, as_json=as_json)
+    with session(options, needs_handlers=as_test) as run:
+        if selection.ids:
+            run.exit(_show_found(run, selection.ids, keepalive, form))
+        if group_by is not None:
+            count = show_groups(run, group_by.value, selection, keepalive, sample=sample, as_json=as_json)
+            run.exit(report_no_match(run, selection, count))
+        shown: list[DeadLetterMessage] = []
+        for found in run.queues:
+            with run.opened(found, keepalive) as inspection:
+                dead_letters = failed.show(inspection, selection, most).dead_letters
+            shown += dead_letters
+            if not as_event:
+                _print(dead_letters, found.name, as_json=as_json)
+            if run.stopping():
+                break
+        if as_event:
+            write_json(failed.as_event(shown))
+        run.exit(report_no_match(run, selection, len(shown)))
+
+
+def _checked_form(selection: Selection, group_by: Grouping | None, sample: int | None, given: list[str]) -> str:
+    """Return the option for the form of the output, or an empty text. Raises `UsageError` for a wrong combination."""
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
+    form = given[0] if given else ""
+    if group_by is None and sample is not None:
+        raise UsageError("--sample needs --group-by: --max limits a list")
+    if group_by is not None and selection.ids:
+        raise UsageError("--group-by counts dead letters: it cannot be combined with ids")
+    if group_by is not None and form not in {"", "--json"}:
+        raise UsageError(f"--group-by counts dead letters: it cannot be combined with {form}")
+    if form == "--pytest" and not selection.ids:
+        raise UsageError("--pytest needs ids: name the dead letters that become tests")
+    return form
+
+
+def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, form: str) -> int:
+    """Show the dead letters with these ids; return the exit code."""
+    with run.found(ids, keepalive) as found:
+        dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
+    if form == "--event":
+        write_json(failed.as_event(dead_letters))
+    elif form == "--pytest":
+        from tarry.tools.local.dead_letter_tests import test_file
+
+        if dead_letters:
+            sys.stdout.write(test_file(dead_letters, run.targets.template, run.targets.template_names))
+    elif form == "--json":
+        for dead_letter in dead_letters:
+            write_json(failed.as_json(dead_letter))
+    else:
+        console = result_console()
+        for dead_letter in dead_letters:
+            console.print(details(dead_letter))
+            console.print()
+    missing = [] if run.stopping() else [each for each in ids if each not in found]
+    for each in missing:
+        note(f"tarry: dead letter {each!r} was not found in {run.queue_names}")
+    return 1 if missing else 0
+
+
+def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bool) -> None:
+    if as_json:
+        for dead_letter in dead_letters:
+            write_json(failed.as_json(dead_letter))
+    elif dead_letters:
+        console = result_console()
+        console.print(Text(queue, "bold"))
+        console.print(table(dead_letters, console.width))
+    else:
+        note(f"{queue}: no dead letters to show")

@@ -1,0 +1,274 @@
+"""Find the dead-letter queues of a template, a deployed stack, or by name, and connect to AWS."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.failed import UnknownQueue
+from tarry.failed.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
+from tarry.failed.queue_names import queue_name, redrive_of
+from tarry.failed.usage import UsageError
+from tarry.support.values import queue_arn
+from tarry.tools.cli.errors import note
+from tarry.tools.cli.failed.places import LOCAL_REGION, ignores_configured, requests_go_to
+from tarry.tools.common.places import is_aws, place_text
+from tarry.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from tarry.tools.template import Template
+
+CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The options that select the dead-letter queues and the AWS account."""
+
+    queue: str | None = None
+    template: Path | None = None
+    stack: str | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    local: bool = False
+    aws: bool = False
+    port: int | None = None
+    """The port of the `tarry local` to use."""
+    is_placed: bool = False
+    """Whether the user said where to act. Set by `at_place`."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The dead-letter queues (names or URLs), and names of queues that dead letters may be sent to."""
+
+    queues: tuple[str, ...]
+    known: frozenset[str] = frozenset()
+    template: Template | None = None
+    template_names: Mapping[str, str] = field(default_factory=dict)
+    """The queue names of the template by the names in the stack, where they differ."""
+
+
+class AwsAccess:
+    """The clients for AWS, or for an endpoint in its place."""
+
+    def __init__(self, where: TargetOptions) -> None:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import ProfileNotFound
+
+        from tarry.tools.local.aws.client import session_without_profile
+
+        region = where.region or os.environ.get("AWS_REGION") or None  # boto3 itself reads only AWS_DEFAULT_REGION
+        self._new_session = partial(boto3.session.Session, profile_name=where.profile, region_name=region)
+        self._endpoint_url = where.endpoint_url
+        self.url = requests_go_to(where)
+        """The endpoint URL that requests to SQS go to."""
+        self.is_aws = is_aws(self.url)
+        try:
+            self._session = self._new_session()
+        except ProfileNotFound:
+            if where.profile or self.is_aws:
+                raise
+            self._new_session = partial(session_without_profile, region_name=region)  # no profile is needed there
+            self._session = self._new_session()
+        self.endpoint = where.endpoint_url if self.is_aws else self.url
+        """The endpoint URL that takes the place of AWS, or that was named; otherwise None."""
+        self._config = Config(
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            read_timeout=READ_TIMEOUT_SECONDS,
+            retries={"total_max_attempts": TRIES, "mode": "standard"},
+            proxies=None if self.is_aws else {},  # a company proxy cannot reach this machine
+            ignore_configured_endpoint_urls=ignores_configured(where) or None,  # type: ignore[call-arg] # not in its stubs
+        )
+        self.region: str | None = self._session.region_name or (_configured(where)[0] if self.is_aws else LOCAL_REGION)
+        self._credentials: dict[str, str] = {}
+        if not self.is_aws and self._session.get_credentials() is None:
+            self._credentials = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # not checked
+
+    def place(self, account: str | None = None, region: str | None = None) -> str:
+        """Return where requests go, for a user: ``AWS 123456789012 eu-west-1`` or ``local 127.0.0.1:4576``."""
+        return place_text(self.url, account, region or self.region)
+
+    def client(self, service: str, tries: int | None = None) -> Any:
+        """Make a boto3 client with longer timeouts and more tries than in a function."""
+        from botocore.config import Config
+
+        from tarry.tools.common.answers import checking_answers
+
+        endpoint_url = self._endpoint_url if service == "sqs" or not self.is_aws else None  # at AWS: a VPC endpoint
+        if service == "lambda" and not self.is_aws:
+            endpoint_url = self.url  # never AWS, if only the endpoint of SQS is configured
+        client = self._session.client(
+            service,  # type: ignore[call-overload]
+            region_name=self.region,
+            endpoint_url=endpoint_url,
+            config=self._config if tries is None else self._config.merge(Config(retries={"total_max_attempts": tries})),
+            **self._credentials,
+        )
+        return checking_answers(client)
+
+    def identity(self) -> str:
+        """Return the ARN of the credentials in one short request to STS. Raises the errors of boto3."""
+        from botocore.config import Config
+
+        config = self._config.merge(Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1}))
+        return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
+
+    def renew(self) -> None:
+        """Read the credentials again for later clients."""
+        self._session = self._new_session()
+
+    def world(self) -> World:
+        """Return a world whose SQS client is for this account."""
+        return World(client_factory=lambda: self.client("sqs"))
+
+
+def in_project(where: TargetOptions) -> TargetOptions:
+    """Return the options, with the stack of the samconfig file if they name no queues.
+
+    Its region precedes that of a profile, as for `sam deploy`. With an endpoint that is not AWS, which has no stacks,
+    the options stay as they are.
+
+    Raises:
+        UsageError: the samconfig file cannot be used.
+    """
+    if where.queue or where.template or where.stack or not is_aws(requests_go_to(where)):
+        return where
+    configured, stack = _configured(where)
+    if stack is None:
+        return where
+    region = where.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or configured
+    return replace(where, stack=stack, region=region)
+
+
+def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
+    """Find the dead-letter queues that the options select.
+
+    ``needs_template``: read the template even if a queue or a stack is named, to find the handlers.
+
+    Raises:
+        UsageError: there is no template, or it has no dead-letter queue.
+        UnknownQueue: the queue does not exist.
+        tarry.tools.template.TemplateError: the template cannot be read.
+        botocore.exceptions.ClientError: AWS refuses a request.
+    """
+    if where.stack is not None:
+        queues, logical_ids = _of_stack(where.stack, account)
+        template = _read(_template(where), where, account) if needs_template else None
+        by_id = {queue.logical_id: queue.name for queue in template.queues.values()} if template else {}
+        return Targets(
+            _chosen(
+                where.queue,
+                queues,
+                {logical_id: name for name, logical_id in logical_ids.items()},
+                f"stack {where.stack}",
+            ),
+            frozenset(logical_ids),
+            template,
+            {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
+        )
+    is_logical_id = where.queue is not None and names_resource(where.template or DEFAULT_TEMPLATE, where.queue)
+    if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
+        return Targets((where.queue,))
+    path = _template(where)
+    template = _read(path, where, account)
+    known = frozenset(template.queues)
+    if where.queue is not None and where.template is None and not is_logical_id:
+        return Targets((where.queue,), known, template)
+    targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
+    names = dict.fromkeys(queue_arn(target).name for target in targets)
+    if where.queue not in names:
+        _check_names(names, path, account)
+    logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
+    return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
+
+
+def project_template(where: TargetOptions, account: AwsAccess) -> Template:
+    """Return the template that the options select, for all its queues.
+
+    Raises:
+        UsageError: there is none, or its queues are named after the stack, which it does not know.
+        tarry.tools.template.TemplateError: it cannot be read.
+    """
+    path = _template(where)
+    template = _read(path, where, account)
+    _check_names(template.queues, path, account)
+    return template
+
+
+def _check_names(names: Iterable[str], path: Path, account: AwsAccess) -> None:
+    """Check that no name is made of that of the stack. Raises `UsageError`."""
+    from tarry.tools.template.model import STACK_NAME
+
+    if account.is_aws and any(STACK_NAME in name for name in names):
+        raise UsageError(f"{path} names its queues after the stack: name the stack that you mean (--stack NAME)")
+
+
+def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], of: str) -> tuple[str, ...]:
+    """Return the named queue, or all queues if ``name`` is None."""
+    if not queues:
+        raise UsageError(f"{of} has no dead-letter queue: name one (--queue NAME)")
+    if name is None:
+        return queues
+    wanted = queue_name(logical.get(name, name))
+    for queue in queues:
+        if queue_name(queue) == wanted:
+            return (queue,)
+    raise UnknownQueue(name, tuple(queue_name(queue) for queue in queues))
+
+
+def _template(where: TargetOptions) -> Path:
+    """Return the template: the given one, or the one that is found in this directory. Raises `UsageError` for none."""
+    from tarry.tools.local.project import template_path
+
+    try:
+        return template_path(where.template, note)
+    except UsageError as error:
+        if where.queue or where.stack:
+            raise UsageError(f"the template is needed to find the handlers: {error}") from error
+        others = "or name a deployed stack (--stack NAME) or a queue (--queue NAME)"
+        raise UsageError(f"{error}; {others}") from error
+
+
+def _read(path: Path, where: TargetOptions, account: AwsAccess) -> Template:
+    """Read the template. For AWS no value is made up: it could be in the name of another queue."""
+    from tarry.tools.template import read_template
+    from tarry.tools.template.samconfig import read_samconfig
+
+    region, lenient = account.region or LOCAL_REGION, not account.is_aws
+    configured = read_samconfig(path, None, is_local=lenient).parameters
+    return read_template(path, where.parameters, region, configured=configured, lenient=lenient)
+
+
+def _configured(where: TargetOptions) -> tuple[str | None, str | None]:
+    """Return the region and the stack of the samconfig file, if there is one. Raises `UsageError` for a bad one."""
+    try:
+        from tarry.tools.template.finding import find_template
+        from tarry.tools.template.samconfig import read_samconfig
+
+        path = where.template or find_template()
+    except (UsageError, ModuleNotFoundError):  # there is no template here, or tarry is installed without its reader
+        return None, None
+    config = read_samconfig(path, None)
+    return config.region, config.stack
+
+
+def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the URLs of the dead-letter queues of a stack, and the logical ids of all its queues by name."""
+    queues = {url: logical_id for logical_id, url in stack_queues(account.client("cloudformation"), stack).items()}
+    sqs = account.client("sqs")
+    by_name = {queue_name(url): url for url in queues}
+    dead: dict[str, None] = {}
+    for url in queues:
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})
+        if (redrive := redrive_of(attributes)) is not None:
+            dead[by_name.get(redrive.target.name, redrive.target.name)] = None
+    return tuple(dead), {name: queues[url] for name, url in by_name.items()}

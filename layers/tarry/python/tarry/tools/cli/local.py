@@ -1,0 +1,376 @@
+"""`tarry local`: run the queues and functions of a template on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path  # noqa: TC003 Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from tarry.failed.usage import UsageError
+from tarry.tools.cli.errors import libraries, note, refusals, refuse
+from tarry.tools.cli.findings import warn
+from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tarry.tools.local.plan import RunPlan, RunSettings
+    from tarry.tools.local.runs.report import RunReport
+    from tarry.tools.local.session import Beside, LocalRun
+    from tarry.tools.local.show.scene import View
+
+EXAMPLE = """\
+tarry local --watch
+tarry local --watch --console
+tarry local --event events/orders.json --skip-time
+tarry local --event events/orders.json --expect committed=8,dead_lettered=2"""
+
+
+ENV = "env"
+"""The argument with which the command prints variables; the name of a function that cannot be run alone."""
+
+
+def local(  # noqa: PLR0913, PLR0917 the options of the command
+    function: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FUNCTION",
+            help="The functions to run; by default all that consume a queue. env: see above.",
+            show_default=False,
+        ),
+    ] = None,
+    event: Annotated[
+        Path | None,
+        typer.Option(
+            "--event", "-e", metavar="FILE", help="An SQS event: send its records, and stop when they have settled."
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="With --event: the queue for records of other queues; by default the only one with a function.",
+            show_default=False,
+        ),
+    ] = None,
+    template: Template = None,
+    parameter: Parameters = None,
+    config_env: ConfigEnv = None,
+    strict_parameters: Annotated[
+        bool,
+        typer.Option("--strict-parameters", help="Refuse a parameter without a value, rather than make one up."),
+    ] = False,
+    env: Env = None,
+    seed: Annotated[
+        Path | None,
+        typer.Option(
+            "--seed",
+            metavar="FILE",
+            help="AWS calls to make before the first message: JSON lines with service, operation and parameters.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="The port of SQS; by default 4576, with --event a free one.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="HOST",
+            help="Also answer requests to this host name, such as host.docker.internal; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors",
+            metavar="ORIGIN",
+            help="Let the web pages of this origin use SQS and the other services; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")
+    ] = False,
+    skip_time: Annotated[
+        bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
+    ] = False,
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="STATE=N,...", help="The expected final states; exit 1 if they differ."),
+    ] = None,
+    give_up: Annotated[
+        float | None,
+        typer.Option(
+            "--give-up",
+            metavar="SECONDS",
+            min=0,
+            help="Stop waiting after this time; by default 300 s, with --skip-time 15 days.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="FILE",
+            help="At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event.",
+            show_default=False,
+        ),
+    ] = None,
+    with_console: Annotated[
+        bool, typer.Option("--console", help="Serve tarry console too: prints its address, which works once.")
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="With --console: its port; by default a free one.",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
+    ] = False,
+) -> None:
+    """Run the queues and functions of a template on this machine, until Ctrl-C.
+
+    SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI. Each function
+    runs in processes of its own, as on Lambda. Nothing reaches AWS, unless
+    --endpoint-url names it.
+
+    tarry local env prints the variables with which AWS SDKs use a tarry local
+    that runs: eval "$(tarry local env)".
+
+    With --event, the command ends when the messages of the event have settled.
+
+    Exit code with --event: 0 all messages settled, 1 a message was lost or did
+    not settle, or the states are not as expected, 130 after Ctrl-C or SIGTERM.
+    Without --event: 0 after Ctrl-C or SIGTERM. In all cases: 2 wrong usage.
+    """
+    if function == [ENV]:
+        _print_env(port)
+        return
+    with libraries("tarry local", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
+        from tarry.tools.check.start import findings_at_start
+        from tarry.tools.local.aws.client import endpoint_of, given_region
+        from tarry.tools.local.functions.variables import read_overrides
+        from tarry.tools.local.plan import RunSettings, make_plan
+        from tarry.tools.local.project import template_path
+        from tarry.tools.local.runs.keeping import check_keep
+        from tarry.tools.local.seeding import read_seed
+        from tarry.tools.simulator.http.admission import admission_of
+
+        import_module("tarry.tools.local.runs.virtual" if skip_time else "tarry.tools.local.session")
+    if with_console:
+        with libraries("tarry local --console", "console"):
+            import jinja2  # noqa: F401
+
+    _check_together(
+        event=event,
+        functions=function,
+        queues_only=queues_only,
+        queue=queue,
+        skip_time=skip_time,
+        expect=expect,
+        give_up=give_up,
+        watch=watch,
+        endpoint_url=endpoint_url,
+        port=port,
+        admits=bool(allow_host or cors),
+        keep=keep,
+        seed=seed,
+        with_console=with_console,
+        console_port=console_port,
+    )
+    console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
+    try:
+        with refusals():
+            admission = admission_of(allow_host or (), cors or ())
+            settings = RunSettings(
+                template_path(template, note),
+                event,
+                functions=tuple(function or ()),
+                queue=queue,
+                queues_only=queues_only,
+                parameters=pairs(parameter or [], "--parameter"),
+                config_env=config_env,
+                strict_parameters=strict_parameters,
+                overrides=read_overrides(env or []),
+                region=given_region(),
+                endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
+                port=port,
+                admission=admission,
+                watch=watch,
+                give_up_seconds=give_up,
+                verbose=verbose,
+                skip_time=skip_time,
+                seed=read_seed(seed) if seed is not None else (),
+                keep=keep,
+                expected=expected_states(expect or ""),
+            )
+            if keep is not None:
+                check_keep(keep)
+            plan = make_plan(settings, note)
+            warn(findings_at_start(plan.template, plan.all_mappings))
+            beside = partial(_serve_console, port=console_port or 0) if with_console else None
+            report = _play(plan, settings, console) if skip_time else _run(plan, settings, console, beside)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if report is not None:
+        from tarry.tools.local.runs.printing import print_summary
+
+        print_summary(console, report)
+        note(report.left)
+        if report.missed:
+            refuse(report.missed, report.exit_code)
+        raise typer.Exit(report.exit_code)
+
+
+def _print_env(port: int | None) -> None:
+    """Print the command that lets AWS SDKs use a `tarry local` that runs."""
+    with libraries("tarry local", "local"):
+        from tarry.tools.local.aws.client import endpoint_of
+        from tarry.tools.local.aws.exports import exports_at
+        from tarry.tools.local.aws.isolation import HOST
+        from tarry.tools.local.instances import instance_here
+
+    with refusals():
+        url = endpoint_of(f"http://{HOST}:{port}" if port else None, {}, running=instance_here)
+        typer.echo(exports_at(str(url)))
+
+
+def _run(plan: RunPlan, settings: RunSettings, console: Console, beside: Beside | None) -> RunReport | None:
+    """Run in real time, with a live view."""
+    from tarry.tools.local.runs.report import RunReport
+    from tarry.tools.local.session import run
+    from tarry.tools.local.show.screen import PlainView, RecordingView, Screen
+
+    if settings.event is not None and not plan.samples:
+        return RunReport(expected=settings.expected)
+    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
+    if beside is not None:
+        return run(plan, settings, RecordingView(view), note, beside)
+    return run(plan, settings, view, note)
+
+
+@asynccontextmanager
+async def _serve_console(running: LocalRun, *, port: int) -> AsyncIterator[None]:
+    """Serve the console of a `tarry local` within the context, and print its address."""
+    from tarry.tools.cli.console import on_enter
+    from tarry.tools.console.beside import serving_beside
+    from tarry.tools.simulator.http.server import PortTaken
+
+    async with AsyncExitStack() as stack:
+        try:
+            served = await stack.enter_async_context(serving_beside(running, port))
+        except PortTaken as error:
+            raise UsageError(f"{error}; give the console another port (--console-port N)") from error
+
+        def print_address() -> None:
+            running.cloud.note(
+                f"Console, at an address that works once (press Enter for another):\n{served.address()}", ""
+            )
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(print_address)  # after the hints for the terminal: the last lines stay on a small screen
+        on_enter(print_address, loop)
+        yield
+
+
+def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
+    """Run in virtual time, then print the timeline."""
+    from tarry.tools.local.runs.printing import print_timeline
+    from tarry.tools.local.runs.virtual import play
+    from tarry.tools.local.stories import keep_stories
+
+    began = time.monotonic()
+    played = play(plan, settings, note)
+    print_timeline(console, played.report.messages, played.output, played.began)
+    keep_stories(plan.template.path, played.stories)
+    if played.problem:
+        refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
+    return replace(played.report, seconds=time.monotonic() - began)
+
+
+def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
+    *,
+    event: Path | None,
+    functions: list[str] | None,
+    queues_only: bool,
+    queue: str | None,
+    skip_time: bool,
+    expect: str | None,
+    give_up: float | None,
+    watch: bool,
+    endpoint_url: str | None,
+    port: int | None,
+    admits: bool,
+    keep: Path | None,
+    seed: Path | None,
+    with_console: bool,
+    console_port: int | None,
+) -> None:
+    for is_set, name in (
+        (queue, "--queue"),
+        (skip_time, "--skip-time"),
+        (expect, "--expect"),
+        (give_up is not None, "--give-up"),
+    ):
+        if is_set and event is None:
+            raise typer.BadParameter(f"{name} needs an event: add --event FILE")
+    for is_set, name in (
+        (endpoint_url, "--endpoint-url"),
+        (port is not None, "--port"),
+        (admits, "--allow-host and --cors"),
+    ):
+        if is_set and skip_time:
+            raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
+    if queues_only and (event is not None or functions):
+        raise typer.BadParameter("--queues-only runs no function: leave out --event and the names of functions")
+    if watch and event is not None:
+        raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
+    if keep is not None and endpoint_url is not None:
+        raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
+    if seed is not None and endpoint_url is not None:
+        raise typer.BadParameter("--seed cannot be combined with --endpoint-url: make the calls there yourself")
+    if console_port is not None and not with_console:
+        raise typer.BadParameter("--console-port needs --console: add it")
+    if with_console and event is not None:
+        raise typer.BadParameter("--console cannot be combined with --event, which ends when its messages have settled")
+    if with_console and endpoint_url is not None:
+        raise typer.BadParameter(
+            "--console cannot be combined with --endpoint-url: use tarry console --endpoint-url URL"
+        )
+    if keep is not None and keep == event:
+        raise typer.BadParameter("--keep would overwrite the event: name another file")

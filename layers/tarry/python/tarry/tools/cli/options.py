@@ -1,0 +1,233 @@
+"""The options of all commands, and the parsing of their values."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tarry.message.outcomes import State
+from tarry.sqs.client import MAX_PARALLEL
+
+LOCAL_HOST = "127.0.0.1"
+LOCAL_URL = f"http://{LOCAL_HOST}:4576"
+"""The SQS of `tarry local`."""
+
+Template = Annotated[
+    Path | None,
+    typer.Option(
+        "--template",
+        "-t",
+        metavar="FILE",
+        help="The SAM or CloudFormation template; by default template.yaml, .yml or .json, or what sam build or "
+        "cdk synth has made.",
+        show_default=False,
+    ),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="The value of a template parameter; repeatable."),
+]
+ConfigEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--config-env",
+        metavar="NAME",
+        help="The environment of samconfig.toml or .yaml with the parameters; by default default.",
+        show_default=False,
+    ),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template; repeatable."
+    ),
+]
+Local = Annotated[
+    bool,
+    typer.Option("--local", help=f"Use the tarry local that runs the template here, or else the one at {LOCAL_URL}."),
+]
+LocalPort = Annotated[
+    int | None,
+    typer.Option("--port", metavar="N", min=1, max=65535, help="Use the tarry local on this port.", show_default=False),
+]
+Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
+Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--stack", metavar="NAME", help="The queues of a deployed stack, also by logical id.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+
+# of `tarry failed`
+
+
+class Grouping(StrEnum):
+    """The property that the dead letters of a group have in common."""
+
+    fingerprint = "fingerprint"
+    error = "error"
+    type = "type"
+    queue = "queue"
+    reason = "reason"
+
+
+class Via(StrEnum):
+    """The ways to retry a dead letter."""
+
+    queue = "queue"
+    local = "local"
+    aws = "aws"
+
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID", help="Stable ids or SQS message ids, or the beginning of one if it is unique.", show_default=False
+    ),
+]
+QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
+TemplateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--template",
+        "-t",
+        metavar="FILE",
+        help="All dead-letter queues of a template; by default of the stack in samconfig.toml or .yaml, or else of the "
+        "template in this directory.",
+    ),
+]
+StackName = Annotated[
+    str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
+]
+Conditions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="'FIELD OP VALUE'",
+        help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
+        "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
+        "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
+    ),
+]
+GroupFingerprint = Annotated[
+    str | None,
+    typer.Option("--group", "-g", metavar="FINGERPRINT", help="Select the dead letters that failed in the same way."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME|DURATION", help="Select those dead-lettered since a time, or within a duration: 2h."
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME|DURATION", help="Select those dead-lettered before a time, or 2h ago."),
+]
+GroupedBy = Annotated[
+    Grouping | None,
+    typer.Option(
+        "--group-by",
+        metavar="|".join(Grouping),
+        help="Count the dead letters in groups, instead of listing them.",
+    ),
+]
+CanaryCount = Annotated[
+    int | None,
+    typer.Option(
+        "--canary", metavar="N", min=1, help="Retry N first, and the others only if none of these comes back."
+    ),
+]
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        metavar="DURATION",
+        help="How long to watch the canaries; by default the longest time that they took from first failure to dead "
+        "letter, plus the visibility timeout of their queue.",
+    ),
+]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="N/s", help="Retry at most N a second; also N/m and N/h.")]
+MaxReturn = Annotated[
+    str | None,
+    typer.Option("--max-return", metavar="N%", help="Stop when more than N% of the retried messages came back."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", metavar="URL", help="Use the SQS at this address.", show_default=False),
+]
+Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
+Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The AWS profile.")]
+Keepalive = Annotated[
+    float,
+    typer.Option(
+        "--keepalive",
+        metavar="SECONDS",
+        min=1,
+        max=14400,
+        help="Extend visibility timeouts of inspected dead letters, three times SECONDS or more, in their last third.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")]
+Audit = Annotated[
+    Path | None,
+    typer.Option(
+        "--audit",
+        metavar="FILE",
+        help="Append the audit line of this run to FILE; by default to ~/.local/state/tarry/audit.jsonl.",
+        show_default=False,
+    ),
+]
+ArchivePath = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        metavar="FILE",
+        help="Write dead letters to FILE before they are deleted; by default to a new file in "
+        "~/.local/state/tarry/removed.",
+        show_default=False,
+    ),
+]
+NoArchive = Annotated[
+    bool, typer.Option("--no-archive", help="Keep no copy of the dead letters: they cannot be restored.")
+]
+YesDelete = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--yes-delete",
+        metavar="QUEUE",
+        help="With --all at AWS: the name of the queue to empty, instead of typing it; repeatable.",
+    ),
+]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
+]
+
+
+# parsing
+
+
+def pairs(values: list[str], option: str) -> dict[str, str]:
+    """Parse the values of an option that takes ``NAME=VALUE``, such as ``--parameter``."""
+    for each in values:
+        if not each.partition("=")[0] or "=" not in each:
+            raise typer.BadParameter(f"{option} must be NAME=VALUE, got {each!r}")
+    return {name: value for name, _, value in (each.partition("=") for each in values)}
+
+
+def expected_states(text: str) -> dict[str, int]:
+    """Parse the value of ``--expect``: the number of messages by final state, as in ``committed=8,dead_lettered=2``."""
+    expected: dict[str, int] = {}
+    for each in filter(None, text.split(",")):
+        state, _, number = (part.strip() for part in each.partition("="))
+        if state.upper() not in State.__members__ or not number.isdecimal():
+            states = ", ".join(state.lower() for state in State)
+            raise typer.BadParameter(f"--expect must be STATE=N,..., got {each!r}; the states are {states}")
+        expected[state.upper()] = int(number)
+    return expected

@@ -1,0 +1,160 @@
+"""`tarry plan`: the timeline of a retry policy, and the queue during an outage."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tarry.tools.cli.errors import libraries, note, refusals
+from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
+
+if TYPE_CHECKING:
+    from tarry.tools.plan.load import Load, LoadResult, LoadRun
+    from tarry.tools.plan.request import PlanSubject
+
+EXAMPLE = """\
+tarry plan OrdersFunction
+tarry plan --backoff 'Exponential(30, 3, 900, jitter="equal")'
+tarry plan OrdersFunction --rate 50/s --failing 20% --outage 15m
+tarry plan OrdersFunction --svg plan.svg"""
+
+
+def plan(  # noqa: PLR0913, PLR0917 the options of the command
+    function: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FUNCTION",
+            help="The logical id or name of a function of the template, or module.attribute of a consumer; by default "
+            "the template's only function with a queue.",
+            show_default=False,
+        ),
+    ] = None,
+    backoff: Annotated[
+        str | None,
+        typer.Option(
+            "--backoff",
+            metavar="EXPRESSION",
+            help="A backoff instead of a function: Fixed, Linear, Exponential or Schedule with its arguments.",
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(
+            "--max-attempts", metavar="N", min=1, max=1000, help="With --backoff: the attempts; by default 5."
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only this queue of the function.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="RATE", help="Simulate a load, such as 50/s or 3000/h; with --outage."),
+    ] = None,
+    failing: Annotated[
+        str,
+        typer.Option("--failing", metavar="SHARE", help="The share of messages that fail during the outage."),
+    ] = "100%",
+    outage: Annotated[
+        str | None, typer.Option("--outage", metavar="TIME", help="How long they fail, such as 90s, 15m or 2h.")
+    ] = None,
+    handler_time: Annotated[
+        str, typer.Option("--handler-time", metavar="TIME", help="The time of the handler for a message.")
+    ] = "100ms",
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Write the picture to FILE, as SVG.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each queue.")] = False,
+    template: Template = None,
+    parameter: Parameters = None,
+    config_env: ConfigEnv = None,
+    env: Env = None,
+) -> None:
+    """Show when a message that fails is tried again, and where it ends.
+
+    The function's code is imported in a process of its own, and its handler does
+    not run. The times are those of the delays alone. A function without tarry is
+    shown as it is, and below that with tarry's defaults.
+
+    With --rate and --outage, the queue is simulated during an outage, with five
+    seeds: how many messages wait, when the queue is drained, what is
+    dead-lettered, and what it costs in requests and dollars. After the outage,
+    all attempts succeed.
+
+    Exit code: 0 success, 2 wrong usage, or code that cannot be imported.
+    """
+    with libraries("tarry plan", "local"):
+        import samtranslator  # noqa: F401 reading a SAM template needs it, later
+
+        from tarry.tools.plan.drawing import check_directory
+        from tarry.tools.plan.request import check_load, load_of, subjects_of
+
+    try:
+        with refusals():
+            check_directory(svg)
+            load = load_of(rate, failing, outage, handler_time)
+            subjects = subjects_of(
+                function,
+                backoff,
+                max_attempts,
+                queue,
+                template=template,
+                parameters=pairs(parameter or [], "--parameter"),
+                config_env=config_env,
+                env=env or [],
+                note=note,
+            )
+            check_load(load, subjects, has_svg=svg is not None)
+            _show(subjects, load, svg, as_json=as_json)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, as_json: bool) -> None:
+    from tarry.tools.plan.load_text import load_text
+    from tarry.tools.plan.timeline_text import timeline_text
+
+    for place, subject in enumerate(subjects):
+        if not as_json:
+            typer.echo(("\n\n" if place else "") + timeline_text(subject.timeline, subject.today))
+        result = None if load is None else _simulated(subject, load)
+        if as_json:
+            from tarry.tools.plan.document import document
+
+            typer.echo(json.dumps(document(subject, result)))
+        elif result is not None:
+            typer.echo(f"\n{load_text(result)}")
+        if not as_json:
+            sys.stdout.flush()
+            warnings = subject.warnings(result)
+            for warning in warnings:
+                note(f"\nWarning: {warning}" if warning == warnings[0] else f"Warning: {warning}")
+        if svg is not None:
+            from tarry.tools.plan.drawing import write_picture
+
+            write_picture(svg, subject, result)
+
+
+def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from tarry.tools.plan.load import LoadResult
+    from tarry.tools.plan.simulation import SEEDS, longest_recovery, simulate
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    expected = longest_recovery(load, subject.timeline)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Simulating", total=SEEDS * expected)
+
+        def run(seed: int) -> "LoadRun":
+            def follow(seconds: float) -> None:
+                progress.update(task, completed=seed * expected + min(seconds, expected))
+
+            return simulate(load, subject.timeline, subject.consuming, seed, follow)
+
+        runs = [run(seed) for seed in range(SEEDS)]
+    return LoadResult(load, subject.consuming, runs)

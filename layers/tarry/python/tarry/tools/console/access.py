@@ -1,0 +1,274 @@
+"""The console as its pages use it: the queues, the clients, the permissions, and threads for requests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from aiohttp import web
+
+from tarry.failed.journal import state_folder
+from tarry.failed.queue_names import queue_name
+from tarry.failed.text import one_line
+from tarry.message.outcomes import State
+from tarry.tools.common.audit import audit_file
+from tarry.tools.common.explaining import has_expired
+from tarry.tools.console.live import Live
+from tarry.world import World, use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tarry.tools.local.show.scene import Scene
+    from tarry.tools.story.events import Story
+    from tarry.tools.template import Template
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS = 8
+"""The most requests of pages at once. Jobs have threads of their own, so that they block no page."""
+COMPUTING = 4
+"""The most computations of pages at once: those that need no request, such as a filter of what a scan has found."""
+DEFAULT_KEEPALIVE_SECONDS = 60.0
+
+
+class Account(Protocol):
+    """The clients for AWS, or for an endpoint in its place."""
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether requests go to AWS."""
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint URL that takes the place of AWS; None for AWS."""
+
+    @property
+    def region(self) -> str | None:
+        """The region."""
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service."""
+
+    def identity(self) -> str:
+        """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
+
+    def renew(self) -> None:
+        """Read the credentials again for later clients."""
+
+
+class Problem(Exception):
+    """A page cannot do what it was asked to. The text says what is wrong and what to do.
+
+    Args:
+        text: The text, as whole sentences.
+        status: The HTTP status.
+    """
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status
+
+
+class LocalFeed(Protocol):
+    """The events of `tarry local` for its console: see `tarry.tools.console.feed`."""
+
+    def story(self, message_id: str) -> Story | None:
+        """Return the story of a message by one of its ids. Raises `UsageError` if several begin so."""
+
+    def body(self, message_id: str) -> str | None:
+        """Return the body of a message by one of its ids; None if it is unknown."""
+
+    def scene(self) -> Scene:
+        """Return the queues, functions, messages and log lines of now."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of the queues, as every page shows it."""
+
+    name: str
+    """``AWS``, ``tarry local``, or the endpoint URL of another SQS."""
+    region: str | None
+    account: str | None = None
+    """The account id; None if it is not known, or not at AWS."""
+    endpoint: str | None = None
+    """The endpoint URL; None for AWS."""
+
+
+@dataclass(frozen=True)
+class WatchedQueue:
+    """A queue with its consumers and its dead-letter queue."""
+
+    address: str | None
+    """The URL or name of the queue; None if only the dead-letter queue is known."""
+    dead_letters: str | None = None
+    """The URL or name of its dead-letter queue; None if it has none."""
+    functions: tuple[str, ...] = ()
+    """The names of the functions that consume it, if they are known."""
+
+    @property
+    def name(self) -> str | None:
+        """The name of the queue."""
+        return None if self.address is None else queue_name(self.address)
+
+    @property
+    def dead_letter_queue(self) -> str | None:
+        """The name of the dead-letter queue."""
+        return None if self.dead_letters is None else queue_name(self.dead_letters)
+
+
+class Console:
+    """The queues, the clients and the permissions of the pages. Made once, by the command.
+
+    Args:
+        account: The clients.
+        place: The place of the queues, as every page shows it.
+        queues: The queues.
+        template: The template, if there is one: for policies and handlers.
+        template_names: The queue names of the template by the names in the stack, where they differ.
+        known: Names of queues that are trusted as origins of dead letters although SQS does not list them as sources.
+        can_write: Whether pages may change something.
+        shows_bodies: Whether pages may show bodies and message attributes.
+        keepalive: The longest time to hold messages, in seconds.
+        audit_path: The audit file; None for that of the state directory.
+        state: The directory of the audit and of archives; None for tarry's state directory.
+        attempt_tables: The names of the DynamoDB tables of ``attempts=``.
+        stack: The name of the stack, for logs and tables.
+        local: The live feed, with `tarry local --console`.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        account: Account,
+        place: Place,
+        queues: Sequence[WatchedQueue],
+        *,
+        template: Template | None = None,
+        template_names: Mapping[str, str] | None = None,
+        known: frozenset[str] = frozenset(),
+        can_write: bool = False,
+        shows_bodies: bool = True,
+        keepalive: float = DEFAULT_KEEPALIVE_SECONDS,
+        audit_path: Path | None = None,
+        state: Path | None = None,
+        attempt_tables: Sequence[str] = (),
+        stack: str | None = None,
+        local: LocalFeed | None = None,
+    ) -> None:
+        self.account = account
+        self.world = World(client_factory=lambda: self.client("sqs"))
+        self.place = place
+        self.queues = list(queues)
+        self.template = template
+        self.template_names = dict(template_names or {})
+        self.known = known
+        self.can_write = can_write
+        self.shows_bodies = shows_bodies
+        self.keepalive = keepalive
+        self.audit_path = audit_file(audit_path, state)
+        self.state = state or state_folder()
+        self.attempt_tables = tuple(attempt_tables)
+        self.stack = stack
+        self.local = local
+        self.live = Live()
+        self._clients: dict[str, Any] = {}
+        self._making = threading.Lock()
+        self._slots = asyncio.Semaphore(THREADS)
+        self._own_slots = asyncio.Semaphore(COMPUTING)
+
+    @property
+    def place_options(self) -> list[str]:
+        """The options of a command that acts at the same place."""
+        if self.account.endpoint:
+            return ["--endpoint-url", self.account.endpoint]
+        return ["--aws"] if self.account.is_aws else []
+
+    @property
+    def dead_letter_queues(self) -> tuple[str, ...]:
+        """The URLs or names of all dead-letter queues, each once."""
+        found = {each.dead_letter_queue: each.dead_letters for each in self.queues if each.dead_letters}
+        return tuple(address for address in found.values() if address)
+
+    def dead_letter_queue(self, name: str) -> str | None:
+        """Return the URL or name of a dead-letter queue of this console; None for an unknown name."""
+        return next((each for each in self.dead_letter_queues if queue_name(each) == name), None)
+
+    def latest_errors(self) -> dict[str, str]:
+        """Return why the latest message came to each dead-letter queue, by its name, where `tarry local` tells it."""
+        if self.local is None:
+            return {}
+        targets, found = {each.name: each.dead_letter_queue for each in self.queues}, dict[str, str]()
+        for message in self.local.scene().messages:  # the latest first
+            if message.state == State.DEAD_LETTERED and (target := targets.get(message.queue)):
+                found.setdefault(target, one_line(message.why))
+        return found
+
+    def client(self, service: str) -> Any:
+        """Return the boto3 client of a service, made at the first call. Can be called from any thread."""
+        with self._making:  # boto3 cannot make two at once
+            if service not in self._clients:
+                self._clients[service] = self.account.client(service)
+            return self._clients[service]
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that makes requests in a thread, in the world of this console; return its result."""
+        return await self._in_slot(self._slots, function, *args, **kwargs)
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that makes no requests in a thread; return its result. An SQS that hangs does not delay it."""
+        return await self._in_slot(self._own_slots, function, *args, **kwargs)
+
+    async def _in_slot(
+        self, slots: asyncio.Semaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = self.run(function, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 raised where the result is awaited
+                _resolve(loop, answer, answer.set_exception, error)
+            else:
+                _resolve(loop, answer, answer.set_result, result)
+
+        async with slots:
+            # A daemon: a request that hangs does not keep the stopped console alive, as a thread of an executor would.
+            threading.Thread(target=work, daemon=True).start()
+            return await answer
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in the world of this console, in the calling thread."""
+        try:
+            with use(self.world):
+                return function(*args, **kwargs)
+        except Exception as error:
+            if has_expired(error):
+                with self._making:  # boto3 reads a credentials file once; a new login may have changed it
+                    self.account.renew()
+                    self._clients = {}
+            raise
+
+
+def _resolve(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], resolve: Callable[[R], None], value: R
+) -> None:
+    """Resolve a future from another thread, unless its page was left or the console has stopped."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: None if answer.done() else resolve(value))
+
+
+CONSOLE = web.AppKey("console", Console)
+
+
+def console_of(request: web.Request) -> Console:
+    """Return the console that a request belongs to."""
+    return request.app[CONSOLE]

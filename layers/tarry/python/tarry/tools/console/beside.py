@@ -1,0 +1,81 @@
+"""The console of a running `tarry local`, on the same event loop: it needs no ``--write``, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarry.failed.pending import KIND, attempts_tables
+from tarry.tools.console.access import Console
+from tarry.tools.console.feed.publishing import publish
+from tarry.tools.console.finding import place_of, queues_of_template
+from tarry.tools.console.server import serve
+from tarry.tools.local.aws.client import client_at
+from tarry.tools.local.background import in_background
+from tarry.tools.local.instances import file_of
+from tarry.tools.template.model import ACCOUNT
+from tarry.tools.template.variables import physical_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tarry.tools.console.server import Served
+    from tarry.tools.local.session import LocalRun
+    from tarry.tools.template import Template
+
+
+class LocalAccount:
+    """The clients of a running `tarry local`: its SQS, and its other services."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self.is_aws = False
+        self.endpoint = run.cloud.url
+        self.region = run.cloud.plan.template.region
+        self._others = run.cloud.backing.url
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service."""
+        return client_at(self.endpoint if service in {"sqs", "lambda"} else self._others, service)
+
+    def identity(self) -> str:
+        """Return the account of the template's ARNs: `tarry local` checks no credentials."""
+        return f"arn:aws:iam::{ACCOUNT}:root"
+
+    def renew(self) -> None:
+        """Do nothing: there are no credentials."""
+
+
+@asynccontextmanager
+async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
+    """Serve the console of a running `tarry local` within the context.
+
+    Its audit and archives are beside the stories of `tarry local`, not with those of queues at AWS.
+
+    Args:
+        run: The running `tarry local`.
+        port: The port; 0 for a free one.
+
+    Raises:
+        PortTaken: No port can be opened.
+    """
+    template, account = run.cloud.plan.template, LocalAccount(run)
+    found = await asyncio.to_thread(queues_of_template, template, account)
+    place = await asyncio.to_thread(place_of, account, None)
+    console = Console(
+        account,
+        place,
+        found.queues,
+        template=template,
+        can_write=True,
+        state=file_of(template.path, "console"),
+        attempt_tables=_attempts_tables(template),
+        local=run,
+    )
+    async with serve(console, port) as served, in_background(publish(console, run)):
+        yield served
+
+
+def _attempts_tables(template: Template) -> tuple[str, ...]:
+    backing = template.backing.items()
+    return attempts_tables({name: physical_name(name, each) for name, each in backing if each["Type"] == KIND})

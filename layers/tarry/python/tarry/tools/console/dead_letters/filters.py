@@ -1,0 +1,130 @@
+"""The filter of a list: whether a condition parses, and what can be typed next."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.failed import BadFilter, condition
+from tarry.failed.conditions import FIELDS, document
+from tarry.failed.groups import as_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tarry.failed import DeadLetterMessage
+    from tarry.tools.console.dead_letters.snapshots import Snapshot
+
+SAMPLE = 200
+"""The dead letters whose bodies and attributes are read for the names of their fields."""
+MAX_SUGGESTIONS = 12
+MAX_DEPTH = 3
+MAX_VALUE_CHARACTERS = 120
+IN_BODIES = ("body", "attributes", "extra")
+OPERATORS = {
+    "=": "is",
+    "!=": "is not",
+    "~": "matches the regular expression",
+    ">": "more, or later",
+    "<": "less, or earlier",
+    ">=": "at least",
+    "<=": "at most",
+}
+_FIELD = re.compile(r"\s*([\w.\[\]\"-]*)\Z")
+_OPERATOR = re.compile(r"\s*([\w.\[\]\"-]+)\s+\Z")
+_VALUE = re.compile(r"\s*([\w.\[\]\"-]+)\s*(=|!=)\s*(.*)\Z", re.DOTALL)
+
+
+class Suggestion(NamedTuple):
+    """A text that can take the place of what was typed."""
+
+    text: str
+    about: str
+    is_complete: bool
+    """Whether it is a condition."""
+
+
+def problem_of(text: str, *, shows_bodies: bool) -> BadFilter | None:
+    """Return why a condition cannot be used; None if it can, or if nothing was typed."""
+    if not text.strip():
+        return None
+    try:
+        parsed = condition(text)
+    except BadFilter as error:
+        return error
+    if parsed.needs_body and not shows_bodies:
+        return BadFilter(
+            text, 1, "this console shows no bodies (--no-bodies): a condition can use other fields, and no functions"
+        )
+    return None
+
+
+def suggestions(text: str, snapshot: Snapshot | None, *, shows_bodies: bool) -> list[Suggestion]:
+    """Return what can be typed next: fields, operators, or values of the dead letters, the most frequent first."""
+    if found := _VALUE.match(text):
+        return _values(found[1], found[2], found[3], snapshot, shows_bodies=shows_bodies)
+    if found := _OPERATOR.match(text):
+        return [Suggestion(f"{found[1]} {each} ", about, False) for each, about in OPERATORS.items()]
+    if (found := _FIELD.match(text)) is None:
+        return []
+    typed = found[1].lower()
+    names = dict.fromkeys(FIELDS if shows_bodies else [each for each in FIELDS if each not in IN_BODIES], "")
+    if shows_bodies and snapshot is not None and "." in typed:
+        names |= _paths(snapshot.some(SAMPLE))
+    fitting = [each for each in names if each.lower().startswith(typed)] or [each for each in names if typed in each]
+    return [Suggestion(f"{each} ", names[each], False) for each in fitting[:MAX_SUGGESTIONS]]
+
+
+def _values(
+    field: str, operator: str, typed: str, snapshot: Snapshot | None, *, shows_bodies: bool
+) -> list[Suggestion]:
+    if snapshot is None or problem_of(f"{field} = 1", shows_bodies=shows_bodies) is not None:
+        return []
+    read = condition(f"{field} = 1")
+    dead_letters: Iterable[DeadLetterMessage] = snapshot.some(SAMPLE) if read.needs_body else snapshot.parts()
+    counts = Counter(
+        text for each in dead_letters if (text := _value_of(read.field, each)) and typed.lower() in text.lower()
+    )
+    more = " or more" if read.needs_body else ""
+    return [
+        Suggestion(f"{field} {operator} {value}", f"{count:,}{more}", True)
+        for value, count in counts.most_common(MAX_SUGGESTIONS)
+        if len(value) <= MAX_VALUE_CHARACTERS
+    ]
+
+
+def _value_of(field: str, dead_letter: DeadLetterMessage) -> str | None:
+    """Return the value of a field, as a condition has it; None for a list, an object, or no value."""
+    first, *rest = field.split(".")
+    found: Any = document(dead_letter).get(first) if first in IN_BODIES else getattr(dead_letter.failure, first, None)
+    if first == "origin":
+        found = (dead_letter.origin or "").rpartition(":")[2] or None
+    for each in rest:
+        found = found.get(each.strip('"')) if isinstance(found, dict) else None
+    if found is None or isinstance(found, (dict, list)):
+        return None
+    return as_value(found) if isinstance(found, str) else json.dumps(found)
+
+
+def _paths(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, str]:
+    """Return the names of fields within bodies and attributes, and in how many of the sample each is."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for each in dead_letters:
+        total += 1
+        about = document(each)
+        for name in IN_BODIES:
+            counts.update(_names(about.get(name), name, MAX_DEPTH))
+    return {path: f"in {count:,} of {total:,}" for path, count in counts.most_common()}
+
+
+def _names(value: Any, path: str, depth: int) -> Sequence[str]:
+    if not isinstance(value, dict) or not depth:
+        return []
+    found = []
+    for name, inner in value.items():
+        text = name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
+        found += [f"{path}.{text}", *_names(inner, f"{path}.{text}", depth - 1)]
+    return found

@@ -1,0 +1,286 @@
+"""The work of the jobs, in their threads: scan, retry, edit and retry, remove. `tarry.failed` carries all of it out."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry import failed
+from tarry.failed.archive import new_archive
+from tarry.failed.journal import CannotWrite
+from tarry.failed.leases import INTERVALS
+from tarry.failed.result import Result, skipped
+from tarry.failed.selection import by_ids, not_found, selection_fields
+from tarry.failed.text import duration
+from tarry.failed.wording import count_of, lost_leases, newer
+from tarry.sqs.client import MAX_PARALLEL
+from tarry.tools.common.audit import Audit
+from tarry.world import current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tarry.failed import DeadLetterQueue, Inspection, Selection
+    from tarry.tools.console.access import Console
+    from tarry.tools.console.dead_letters.jobs import QueueJob
+    from tarry.tools.console.dead_letters.settings import RetryForm
+    from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
+
+FORGOTTEN_AT_ONCE = 200
+REMOVED_AT_ONCE = 4
+"""The requests of a removal that are sent at once, ten dead letters each."""
+CHANGED = "its body is not the one that was edited: another message has this id, or a failure step changed it"
+
+
+class JobRun(NamedTuple):
+    """The job that runs, and what it works on."""
+
+    console: Console
+    job: QueueJob
+    queue: DeadLetterQueue
+    snapshot: Snapshot | None = None
+
+
+# scans
+
+
+def scan(run: JobRun, snapshots: Snapshots) -> None:
+    """Receive all dead letters into a new snapshot."""
+    job, queue = run.job, run.queue
+    clock = current().clock
+    snapshot = snapshots.begin(queue, clock.time())
+    try:
+        with _opened(run) as inspection:
+
+            def add(dead_letters: list[failed.DeadLetterMessage]) -> list[None]:
+                for each in dead_letters:
+                    snapshot.add(each)
+                job.at(inspection.scanned, max(queue.about, inspection.scanned))
+                return []
+
+            for _ in inspection.in_threads(add, MAX_PARALLEL):
+                pass
+            job.at(inspection.scanned, phase=f"making {count_of(inspection.scanned)} visible again")
+    except BaseException:
+        snapshots.discard(snapshot)
+        raise
+    is_complete = not (job.should_stop() or inspection.is_full or inspection.is_outrun or _is_short(inspection))
+    snapshot.end(clock.time(), is_complete=is_complete)
+    snapshot.groups("fingerprint")
+    snapshots.put(snapshot)
+    job.counts["found"] = len(snapshot)
+    about = max(queue.about, len(snapshot))
+    job.note(f"{count_of(len(snapshot))} of about {about:,} in {inspection.requests:,} requests.")
+    _note_limits(job, inspection)
+    if snapshot.dropped:
+        job.note(f"The bodies of {snapshot.dropped:,} do not fit into the memory of the console; the groups have all.")
+
+
+# retries
+
+
+def dry_run(run: JobRun, selection: Selection, settings: RetryForm) -> None:
+    """Report what a retry would do to each dead letter, without changing anything."""
+    routes = failed.Routes(run.queue, settings.to, run.console.known)
+    queues: Counter[str] = Counter()
+    with _opened(run) as inspection:
+        for result in failed.preview(inspection, selection, routes):
+            run.job.add(result, lists=True)
+            if result.outcome == "retried":
+                queues[(result.note or "").removeprefix("to ")] += 1
+    _note_limits(run.job, inspection)
+    for name, count in queues.most_common():
+        run.job.note(f"{count_of(count)} would be sent to {name}.")
+    if settings.canary and queues.total():
+        first = min(settings.canary, queues.total())
+        run.job.note(f"{first:,} of these first, and the others only if none of the {first:,} comes back.")
+    _note_missing(run, run.job.counts.total() + inspection.handled.repeated)
+
+
+def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
+    """Send dead letters back to their queues."""
+    job = run.job
+    with _audited(run, "failed retry", selection, settings.fields()) as audit:
+        routes = failed.Routes(run.queue, settings.to, run.console.known)
+
+        def watching(left: float, total: float) -> None:
+            seconds = f"{duration(left)} of {duration(total)} left"
+            job.at(phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
+
+        canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, watching)
+        with _opened(run, audit) as inspection:
+            results = failed.retry(
+                inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
+            )
+            try:
+                _report(run, audit, results)
+            except (failed.CanaryReturned, failed.TooManyReturned) as error:
+                audit.came_back = str(error)
+                job.returned(f"{error}.")
+        _note_limits(job, inspection)
+    if audit.came_back:
+        return
+    _note_missing(run, job.counts.total() + inspection.handled.repeated)
+
+
+def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> None:
+    """Send a dead letter back with another body. ``before`` is the body that was edited."""
+    selection = failed.select([delivery_id])
+    with _audited(run, "failed retry", selection, {"via": "queue"}) as audit:
+        routes = failed.Routes(run.queue, None, run.console.known)
+        with _opened(run, audit) as inspection:
+            failed.check_may_delete(inspection)
+            found = by_ids(inspection, [delivery_id]).get(delivery_id)
+            if found is None:
+                results = [] if run.job.should_stop() else [Result(delivery_id, "failed", not_found(inspection))]
+            elif found.body != before:
+                results = [skipped(found, CHANGED)]
+            else:
+                edited = failed.edit(found, body, current().clock.time())
+                results = failed.retry_dead_letters(inspection, [edited], routes)
+            _report(run, audit, results)
+    if run.job.counts["retried"]:
+        run.job.note("The message was sent back with the new body.")
+
+
+# removals
+
+
+def remove(run: JobRun, selection: Selection) -> None:
+    """Delete dead letters, after they were written to an archive."""
+    archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
+    try:
+        with _audited(run, "failed remove", selection, {}) as audit:
+            audit.line["archive"] = str(archive.path)
+            with _opened(run, audit) as inspection:
+                results = failed.remove(inspection, selection, concurrency=REMOVED_AT_ONCE, archive=archive)
+                _report(run, audit, results)
+            _note_limits(run.job, inspection)
+    finally:
+        archive.close()
+        if archive.count:
+            options = ["--queue", run.queue.name, *run.console.place_options]
+            command = ["tarry", "failed", "restore", str(archive.path), *options]
+            run.job.note(f"Archive: {archive.path}. To restore them: {shlex.join(command)}")
+    _note_missing(run, run.job.counts.total())
+
+
+# shared by all
+
+
+class JobAudit(Audit):
+    """The audit line of a job."""
+
+    came_back = ""
+
+    def __init__(self, run: JobRun, command: str, asked: dict[str, Any]) -> None:
+        asked = {"from": "tarry console", "queues": [run.queue.arn.text], **asked}
+        super().__init__(run.console.audit_path, command, run.console.account, asked)
+
+
+@contextmanager
+def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, Any]) -> Iterator[JobAudit]:
+    """Open the audit before anything changes, and write its line at the end, also after an error."""
+    until = None if selection.ids or run.snapshot is None else run.snapshot.until
+    audit = JobAudit(run, command, {**selection_fields(selection), "until": until, **fields})
+    if error := audit.line.get("who_error"):
+        run.job.note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({error}).")
+    try:
+        yield audit
+    finally:
+        try:
+            audit.end(came_back=audit.came_back, stopped=run.job.should_stop())
+        except CannotWrite as error:
+            run.job.note(f"The audit line could not be written ({str(error).partition(';')[0]}): {audit.line}")
+
+
+@contextmanager
+def _opened(run: JobRun, audit: Audit | None = None) -> Iterator[Inspection]:
+    """Open the queue; report progress before each step, and what could not be released."""
+    job = run.job
+    inspection: Inspection | None = None
+
+    def stop() -> bool:
+        if inspection is not None:
+            job.at(inspection.scanned, max(run.queue.about, inspection.scanned))
+        return job.should_stop()
+
+    try:
+        longest = run.console.keepalive
+        with failed.opened(
+            run.queue,
+            keepalive=max(1.0, longest / INTERVALS),
+            longest=longest,
+            stop=stop,
+            before_change=lambda: None if audit is None else audit.begin(),
+        ) as inspection:
+            yield inspection
+    finally:
+        if inspection is not None and inspection.leases.not_released:
+            job.note(
+                f"{inspection.leases.not_released:,} dead letters could not be made visible again; they become visible "
+                "when their visibility timeout ends."
+            )
+
+
+def _report(run: JobRun, audit: Audit, results: Iterable[Result]) -> None:
+    """Count the results, and remove from the snapshot what has left the queue."""
+    gone: list[str] = []
+    try:
+        for result in results:
+            run.job.add(result)
+            audit.add(result)
+            if result.outcome in ("retried", "deleted") and result.dead_letter is not None:
+                gone.append(result.dead_letter.delivery_id)
+            if len(gone) >= FORGOTTEN_AT_ONCE:
+                _forget(run, gone)
+    finally:
+        _forget(run, gone)
+
+
+def _forget(run: JobRun, gone: list[str]) -> None:
+    if run.snapshot is not None and gone:
+        run.snapshot.forget(gone)
+    gone.clear()
+
+
+def _note_limits(job: QueueJob, inspection: Inspection) -> None:
+    """Add why not all of a queue was received."""
+    if inspection.is_full:
+        job.note("Too many messages are in flight to receive all; retry or remove some, then run it again.")
+    elif _is_short(inspection) and not job.should_stop():
+        job.note("FIFO delivers no more of a message group while its first messages are in flight.")
+    if lost := lost_leases(inspection):
+        job.note(lost)
+    if inspection.newer:
+        job.note(newer(inspection))
+    if repeated := inspection.handled.repeated:
+        job.note(f"{repeated:,} were skipped: their ids were handled before (duplicates, or dead-lettered again).")
+
+
+def _is_short(inspection: Inspection) -> bool:
+    """Whether a FIFO queue has more dead letters than were received."""
+    return inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about
+
+
+def _note_missing(run: JobRun, handled: int) -> None:
+    """Add that fewer dead letters were handled than the scan had found."""
+    job = run.job
+    missing = job.expected - handled
+    if missing <= 0:
+        return
+    if job.should_stop():
+        job.note(f"Stopped: {count_of(missing)} of the scan {'are' if missing > 1 else 'is'} left in {job.queue}.")
+        return
+    were = "were" if missing > 1 else "was"
+    which = (
+        f"{count_of(missing)} of the scan {were} not in the queue any more"
+        if handled
+        else "No dead letter matches any more"
+    )
+    job.note(
+        f"{which}: retried or removed since the scan, or in flight at another consumer. Scan again to see what "
+        "is there now."
+    )

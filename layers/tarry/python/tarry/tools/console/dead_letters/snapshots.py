@@ -1,0 +1,323 @@
+"""Snapshots: the dead letters of each queue as the last scan has found them, in bounded memory.
+
+A dead letter is kept in two parts. The first, without body, attributes, traceback and history, is always there: groups,
+lists and most conditions need no more. The second is all of it, compressed, and is dropped if there are too many.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from tarry.failed.conditions import matches
+from tarry.failed.dead_letters import dead_letter_of
+from tarry.failed.groups import GroupCounts
+from tarry.failed.periods import when
+from tarry.failed.selection import Selection
+from tarry.record.attribute import timestamp
+from tarry.tools.console.dead_letters.memory import MAX_PACKED_BYTES, Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
+    from tarry.failed.groups import GroupBy
+
+MAX_GONE = 200_000
+"""The most dead letters to remember that have left a queue."""
+KEPT_SELECTIONS = 8
+"""The selections of a snapshot whose dead letters are kept, for the pages of a list."""
+LARGE_BYTES = 32 * 1024
+NO_RECORD: Mapping[str, Any] = {"body": "", "attributes": {}, "messageAttributes": {}}
+
+
+class Matching(NamedTuple):
+    """The dead letters of a snapshot that a selection matches, the newest first."""
+
+    dead_letters: list[DeadLetterMessage]
+    """Without body and attributes."""
+    not_compared: int
+    """The number of those that a condition could not compare because their bodies were dropped."""
+
+
+class SeenSelection(Selection):
+    """A selection without dead letters that a scan has not found, so that none is chosen unseen."""
+
+    seen: frozenset[str]
+    """The delivery ids of those that it has found."""
+
+    def __init__(self, selection: Selection, seen: frozenset[str]) -> None:
+        self._freeze(**selection.__dict__, seen=seen)
+
+    def is_new(self, dead_letter: DeadLetterMessage, chosen: int) -> bool:
+        """Whether the scan has not found the dead letter."""
+        return dead_letter.delivery_id not in self.seen
+
+
+class Snapshot:
+    """The dead letters that one scan has found. All methods can be called from any thread."""
+
+    def __init__(self, queue: DeadLetterQueue, began_at: float, memory: Memory) -> None:
+        self.queue = queue
+        self.began_at = began_at
+        self.ended_at: float | None = None
+        self.is_complete = False
+        """Whether the scan has received all dead letters, as far as SQS tells."""
+        self.dropped = 0
+        """The number of dead letters whose body, attributes and traceback are not in memory."""
+        self._memory = memory
+        self.gone: dict[str, str] = {}
+        """The stable ids of those that have left the queue since the scan or an earlier one, by their delivery ids."""
+        self._parts: dict[str, DeadLetterMessage] = {}
+        self._packed: dict[str, bytes] = {}
+        self._large: set[str] = set()
+        self._texts: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._matching: dict[object, Matching] = {}
+        self._groups: dict[GroupBy, list[Group]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    # filling
+
+    def add(self, dead_letter: DeadLetterMessage) -> None:
+        """Add a dead letter, whole if there is room."""
+        record = json.dumps({**dead_letter.record, "receiptHandle": ""}, separators=(",", ":")).encode("ascii")
+        packed = zlib.compress(record, 1)
+        part = self._part(dead_letter)
+        has_room = self._memory.take(len(packed), self)
+        with self._lock:
+            self._parts[dead_letter.delivery_id] = part
+            if has_room:
+                self._packed[dead_letter.delivery_id] = packed
+                if len(record) > LARGE_BYTES:
+                    self._large.add(dead_letter.delivery_id)
+            else:
+                self.dropped += 1
+
+    def end(self, now: float, *, is_complete: bool) -> None:
+        """End the scan: sort, the newest first."""
+        with self._lock:
+            newest_first = sorted(self._parts.values(), key=lambda each: (when(each) or "", each.delivery_id))[::-1]
+            self._parts = {each.delivery_id: each for each in newest_first}
+            self.ended_at, self.is_complete = now, is_complete
+            self._texts = {}
+
+    def forget(self, delivery_ids: Iterable[str]) -> None:
+        """Remove dead letters that are no longer in the queue."""
+        with self._lock:
+            for each in delivery_ids:
+                part = self._parts.pop(each, None)
+                if part is not None and len(self.gone) < MAX_GONE:
+                    self.gone[each] = part.id
+                self._memory.give(len(self._packed.pop(each, b"")))
+            self._matching, self._groups = {}, {}
+
+    def drop(self) -> None:
+        """Drop all whole dead letters."""
+        with self._lock:
+            self._memory.give(sum(map(len, self._packed.values())))
+            self.dropped += len(self._packed)
+            self._packed = {}
+
+    def _part(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
+        """Return the part that is always kept. Texts that many have in common are kept once."""
+        failure = dead_letter.failure
+        if failure is not None:
+            names = ("reason", "type", "message", "said", "fingerprint", "function")
+            texts = {name: self._kept(getattr(failure, name)) for name in names}
+            failure = failure._changed(**texts, traceback=None, extra=None, history=())
+        return dead_letter._changed(
+            queue=self.queue.name,
+            origin=self._kept(dead_letter.origin),
+            body="",
+            attributes={},
+            failure=failure,
+            history=(),
+            record=NO_RECORD,
+            _envelope={},
+        )
+
+    def _kept(self, text: str | None) -> str | None:
+        return None if text is None else self._texts.setdefault(text, text)
+
+    # reading
+
+    @property
+    def until(self) -> str:
+        """The time after the newest dead letter: those that come later are not selected."""
+        newest = max((when(each) or "" for each in islice(self._parts.values(), 1)), default="")
+        ended = timestamp(self.ended_at or self.began_at)
+        return ended if newest < ended else timestamp(_after(newest))
+
+    @property
+    def scan(self) -> str:
+        """The name of the scan, which no other scan of the queue has."""
+        return repr(self.began_at)
+
+    def seen(self, selection: Selection) -> Selection:
+        """Return a selection without dead letters that this scan has not found; ids stay as they are."""
+        if selection.ids:
+            return selection
+        with self._lock:
+            return SeenSelection(selection, frozenset(self._parts))
+
+    def part(self, delivery_id: str) -> DeadLetterMessage | None:
+        """Return a dead letter without body and attributes."""
+        return self._parts.get(delivery_id)
+
+    def whole(self, delivery_id: str) -> DeadLetterMessage | None:
+        """Return a whole dead letter; None if it is unknown, or its body was dropped."""
+        packed = self._packed.get(delivery_id)
+        if packed is None:
+            return None
+        return dead_letter_of(json.loads(zlib.decompress(packed)), self.queue.arn, self.began_at)
+
+    def find(self, id: str) -> str | None:
+        """Return the delivery id of a dead letter with this delivery id or stable id."""
+        with self._lock:
+            if id in self._parts:
+                return id
+            return next((each.delivery_id for each in self._parts.values() if each.id == id), None)
+
+    def some(self, most: int) -> Iterator[DeadLetterMessage]:
+        """Return some whole dead letters, none of them large."""
+        with self._lock:
+            small = (each for each in self._packed if each not in self._large)
+            ids = list(islice(small, most))
+        return (whole for each in ids if (whole := self.whole(each)) is not None)
+
+    def parts(self) -> list[DeadLetterMessage]:
+        """Return all dead letters without bodies and attributes, the newest first."""
+        with self._lock:
+            return list(self._parts.values())
+
+    def matching(self, selection: Selection) -> Matching:
+        """Return the dead letters that a selection matches."""
+        with self._lock:
+            if (found := self._matching.get(_key(selection))) is not None:
+                return found
+            before, parts = self._matching, list(self._parts.values())
+        found = self._found(selection, parts)
+        with self._lock:
+            if before is self._matching:  # otherwise some were removed in the meantime
+                while len(before) >= KEPT_SELECTIONS:
+                    before.pop(next(iter(before)))
+                before[_key(selection)] = found
+        return found
+
+    def _found(self, selection: Selection, parts: list[DeadLetterMessage]) -> Matching:
+        if selection.ids:
+            wanted = set(selection.ids)
+            return Matching([each for each in parts if each.delivery_id in wanted or each.id in wanted], 0)
+        plain = selection._changed(conditions=tuple(each for each in selection.conditions if not each.needs_body))
+        others = [each for each in selection.conditions if each.needs_body]
+        found, not_compared = [], 0
+        for part in parts:
+            if not plain.matches(part):
+                continue
+            if others:
+                whole = self.whole(part.delivery_id)
+                not_compared += whole is None
+                if whole is None or not matches(whole, others):
+                    continue
+            found.append(part)
+        return Matching(found, not_compared)
+
+    def groups(self, by: GroupBy) -> list[Group]:
+        """Return the groups of all dead letters, the largest first."""
+        with self._lock:
+            if by in self._groups:
+                return self._groups[by]
+            before, parts = self._groups, list(self._parts.values())
+        counts = GroupCounts(by)
+        for each in parts:
+            counts.add(each)
+        found = counts.largest_first()
+        with self._lock:
+            if before is self._groups:
+                before[by] = found
+        return found
+
+
+def _key(selection: Selection) -> object:
+    return selection.ids, str(selection)
+
+
+def _after(moment: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(moment).timestamp() + 0.001
+
+
+class Snapshots:
+    """The last snapshot of each queue."""
+
+    def __init__(self, most: int = MAX_PACKED_BYTES) -> None:
+        self._memory = Memory(most)
+        self._by_queue: dict[str, Snapshot] = {}
+
+    def begin(self, queue: DeadLetterQueue, now: float) -> Snapshot:
+        """Return an empty snapshot for a scan. Pages show the one before until `put`."""
+        snapshot = Snapshot(queue, now, self._memory)
+        self._memory.use(snapshot)
+        return snapshot
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Show this snapshot, and drop the one before of the same queue."""
+        before = self._by_queue.pop(snapshot.queue.name, None)
+        self._by_queue[snapshot.queue.name] = snapshot
+        if before is not None:
+            snapshot.gone = before.gone
+            self._memory.leave(before)
+
+    def discard(self, snapshot: Snapshot) -> None:
+        """Drop a snapshot that is not shown."""
+        self._memory.leave(snapshot)
+
+    def of(self, queue: str) -> Snapshot | None:
+        """Return the last snapshot of a queue, by its name."""
+        return self._by_queue.get(queue)
+
+    def get(self, id: str) -> DeadLetterMessage | None:
+        """Return a whole dead letter by its delivery id or stable id, from the newest snapshot that has it."""
+        found = self._find(id)
+        return None if found is None else found[0].whole(found[1])
+
+    def part(self, id: str) -> DeadLetterMessage | None:
+        """Return a dead letter without body, attributes, traceback and history: these may have been dropped."""
+        found = self._find(id)
+        return None if found is None else found[0].part(found[1])
+
+    def has_body(self, id: str) -> bool:
+        """Whether `get` returns the dead letter."""
+        return self.get(id) is not None
+
+    def gone(self, delivery_id: str) -> str | None:
+        """Return the stable id of a dead letter that has left its queue since it was scanned; None for any other."""
+        return next((found for each in self._by_queue.values() if (found := each.gone.get(delivery_id))), None)
+
+    def ids(self) -> frozenset[str]:
+        """Return the stable ids of all dead letters."""
+        return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
+
+    def queue_of(self, id: str) -> str | None:
+        """Return the name of the queue of a dead letter."""
+        found = self._find(id)
+        return None if found is None else found[0].queue.name
+
+    def _find(self, id: str) -> tuple[Snapshot, str] | None:
+        for snapshot in reversed([*self._by_queue.values()]):
+            if (delivery_id := snapshot.find(id)) is not None:
+                return snapshot, delivery_id
+        return None
+
+
+SNAPSHOTS = web.AppKey("snapshots", Snapshots)

@@ -1,0 +1,206 @@
+"""Find the queues that a console shows: of a stack, a template, an endpoint, or by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.failed import UnknownQueue
+from tarry.failed.logical_ids import stack_queues
+from tarry.failed.queue_names import endpoint_host, queue_name, redrive_of
+from tarry.failed.usage import UsageError
+from tarry.sqs.refusals import error_code, is_denied, is_no_queue
+from tarry.support.values import queue_arn
+from tarry.tools.common.places import is_aws
+from tarry.tools.console.access import Place, WatchedQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tarry.tools.console.access import Account
+    from tarry.tools.template import Template
+
+
+class FoundQueues(NamedTuple):
+    """The queues of a console, and the account that they are in."""
+
+    queues: list[WatchedQueue]
+    account: str | None
+
+
+def queues_of_stack(stack: str, account: Account) -> FoundQueues:
+    """Find the queues of a deployed stack, with the functions that consume them.
+
+    Raises:
+        UsageError: the stack has no queue.
+        botocore.exceptions.ClientError: AWS refuses a request.
+    """
+    urls = [*stack_queues(account.client("cloudformation"), stack).values()]
+    if not urls:
+        raise UsageError(f"stack {stack} has no queue: name another stack (--stack NAME) or a queue (--queue NAME)")
+    return _watched(urls, account)
+
+
+def queues_of_endpoint(account: Account) -> FoundQueues:
+    """Find all queues at the place of AWS.
+
+    Raises:
+        UsageError: there is none.
+        botocore.exceptions.BotoCoreError: nothing answers there.
+    """
+    pages = account.client("sqs").get_paginator("list_queues").paginate()
+    urls = [url for page in pages for url in page.get("QueueUrls") or []]
+    if not urls:
+        raise UsageError(f"there is no queue at {account.endpoint}: start tarry local, or give another --endpoint-url")
+    return _watched(urls, account)
+
+
+def queues_of_template(template: Template, account: Account) -> FoundQueues:
+    """Find the queues of a template. A queue that does not exist keeps its name: the pages say that it is gone.
+
+    Raises:
+        UsageError: the template has no queue.
+        botocore.exceptions.ClientError: AWS refuses a request.
+    """
+    if not template.queues:
+        raise UsageError(f"{template.path} has no queue: name one (--queue NAME)")
+    sqs = account.client("sqs")
+    addresses = {name: _url(name, sqs) or name for name in template.queues}
+    functions = _functions_of(template)
+    targets = {
+        name: queue_arn(each.dead_letter_arn).name for name, each in template.queues.items() if each.dead_letter_arn
+    }
+    queues = [
+        WatchedQueue(addresses[name], _address(targets.get(name), addresses, sqs), functions.get(name, ()))
+        for name in template.queues
+        if name in targets or name not in targets.values()
+    ]
+    return FoundQueues(queues, _account_of(addresses.values(), sqs) if account.is_aws else None)
+
+
+def queues_by_name(names: Iterable[str], account: Account) -> FoundQueues:
+    """Find queues by name or URL. A dead-letter queue stands for the queues whose dead letters it has.
+
+    Raises:
+        UnknownQueue: a queue does not exist.
+        botocore.exceptions.ClientError: AWS refuses a request.
+    """
+    sqs = account.client("sqs")
+    urls: dict[str, None] = {}
+    for name in names:
+        url = name if "://" in name else _url(name, sqs)
+        if url is None or attributes_of(url, sqs) is None:
+            raise UnknownQueue(name, ())
+        urls |= dict.fromkeys([*_sources(url, sqs), url])
+    return _watched([*urls], account)
+
+
+def place_of(account: Account, account_id: str | None) -> Place:
+    """Return the place of the queues, as pages show it."""
+    if account.endpoint is None:
+        return Place("AWS", account.region, account_id)
+    from tarry.tools.local.aws.served import other_services
+
+    endpoint_host(account.endpoint)  # raises for an address that is not one
+    if is_aws(account.endpoint):
+        return Place("AWS", account.region, account_id, account.endpoint)
+    is_local, _ = other_services(account.endpoint)
+    address = account.endpoint.partition("://")[2].rstrip("/")
+    return Place(f"tarry local at {address}" if is_local else account.endpoint, account.region, None, account.endpoint)
+
+
+def _watched(urls: list[str], account: Account) -> FoundQueues:
+    """Pair queues with their dead-letter queues."""
+    sqs = account.client("sqs")
+    attributes = {url: attributes_of(url, sqs) for url in urls}
+    addresses = {queue_name(url): url for url in urls}
+    targets: dict[str, str] = {}
+    for url, found in attributes.items():
+        if redrive := redrive_of(found or {}):
+            targets[url] = redrive.target.name
+    dead = set(targets.values())
+    queues = [
+        WatchedQueue(url, _address(targets.get(url), addresses, sqs), _consumers(found, account))
+        for url, found in attributes.items()
+        if url in targets or queue_name(url) not in dead
+    ]
+    arns = (found["QueueArn"] for found in attributes.values() if found)
+    return FoundQueues(queues, next((queue_arn(each).account for each in arns), None) if account.is_aws else None)
+
+
+def _consumers(attributes: Mapping[str, str] | None, account: Account) -> tuple[str, ...]:
+    """Return the names of the functions that consume a queue at AWS; none if they cannot be listed."""
+    if attributes is None or not account.is_aws:
+        return ()
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        pages = (
+            account.client("lambda")
+            .get_paginator("list_event_source_mappings")
+            .paginate(EventSourceArn=attributes["QueueArn"])
+        )
+        arns = [each["FunctionArn"] for page in pages for each in page["EventSourceMappings"]]
+    except (BotoCoreError, ClientError):
+        return ()
+    return tuple(dict.fromkeys(arn.split(":")[6] for arn in arns))
+
+
+def _functions_of(template: Template) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for mapping in template.mappings:
+        function = template.functions.get(mapping.function)
+        name = function.logical_id if function else mapping.function
+        found[mapping.queue] = tuple(dict.fromkeys((*found.get(mapping.queue, ()), name)))
+    return found
+
+
+def _address(name: str | None, addresses: Mapping[str, str], sqs: Any) -> str | None:
+    """Return the URL of a dead-letter queue, or its name if it does not exist."""
+    if name is None:
+        return None
+    return addresses.get(name) or _url(name, sqs) or name
+
+
+def _url(name: str, sqs: Any) -> str | None:
+    """Return the URL of a queue; None if it does not exist."""
+    arn = queue_arn(name)
+    owner = {"QueueOwnerAWSAccountId": arn.account} if arn.account else {}
+    try:
+        return str(sqs.get_queue_url(QueueName=arn.name or name, **owner)["QueueUrl"])
+    except Exception as error:
+        if is_no_queue(error_code(error)):
+            return None
+        raise
+
+
+def attributes_of(address: str, sqs: Any) -> dict[str, str] | None:
+    """Return the attributes of a queue by its URL or name; None if it does not exist. Raises the errors of boto3."""
+    url = address if "://" in address else _url(address, sqs)
+    if url is None:
+        return None
+    try:
+        found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    except Exception as error:
+        if is_no_queue(error_code(error)):
+            return None
+        raise
+    return found
+
+
+def _sources(url: str, sqs: Any) -> list[str]:
+    """Return the URLs of the queues whose dead letters a queue has; none if they cannot be listed."""
+    try:
+        pages = sqs.get_paginator("list_dead_letter_source_queues").paginate(QueueUrl=url)
+        return [each for page in pages for each in page.get("queueUrls") or []]
+    except Exception as error:
+        if is_denied(error_code(error)):
+            return []
+        raise
+
+
+def _account_of(addresses: Iterable[str], sqs: Any) -> str | None:
+    for each in addresses:
+        found = attributes_of(each, sqs)
+        if found:
+            return queue_arn(found["QueueArn"]).account
+    return None

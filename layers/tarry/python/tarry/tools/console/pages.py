@@ -1,0 +1,221 @@
+"""Rendering: templates with escaped text, the layout of all pages, and pages about problems."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from markupsafe import Markup
+
+from tarry.failed.text import coarse, duration, minutes, printable
+from tarry.tools.common.explaining import aws_line, usage_line
+from tarry.tools.console.access import CONSOLE, Problem, console_of
+from tarry.tools.console.assets import STATIC, address, assets
+from tarry.tools.console.security import CSRF_FIELD, GATE, RefusedRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from jinja2.runtime import Context
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+BUG = "tarry failed on this page: it is a bug. The terminal of tarry console has the traceback."
+IN_PLACE_OF_PROBLEMS = {"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"}
+"""Headers with which htmx shows an answer at the top of the page."""
+_log = logging.getLogger(__name__)
+
+
+class NavigationEntry(NamedTuple):
+    """A page of the navigation, shown if a route has its name."""
+
+    route: str
+    title: str
+
+
+NAVIGATION = (
+    NavigationEntry("overview", "Overview"),
+    NavigationEntry("dead_letters", "Dead letters"),
+    NavigationEntry("pending", "Being retried"),
+    NavigationEntry("policy", "Policies"),
+    NavigationEntry("feed", "Live feed"),
+    NavigationEntry("send", "Send"),
+    NavigationEntry("audit", "Audit"),
+)
+
+
+def render(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
+    """Answer with a page, or with its block ``content`` alone to a request of htmx.
+
+    The template extends ``base``, and has the values that all pages have: ``console``, ``navigation``, ``here``.
+    """
+    console = console_of(request)
+    html = (
+        environment()
+        .get_template(template)
+        .render(
+            base="fragment.html" if is_fragment(request) else "layout.html",
+            console=console,
+            place=console.place,
+            can_write=console.can_write,
+            csrf=request.app[GATE].session_of(request).csrf,
+            navigation=navigation(request.app),
+            here=request.path,
+            **values,
+        )
+    )
+    return _response(html, status)
+
+
+def fragment(template: str, /, **values: Any) -> str:
+    """Return a template as HTML, for `Live.publish`: the same for all browsers, so without a CSRF token.
+
+    The script of the page adds the token to forms in it.
+    """
+    return environment().get_template(template).render(csrf="", **values)
+
+
+def is_fragment(request: web.Request) -> bool:
+    """Whether htmx asks for a part of a page."""
+    return "HX-Request" in request.headers and "HX-History-Restore-Request" not in request.headers
+
+
+def navigation(app: web.Application) -> list[tuple[str, str]]:
+    """Return the paths and titles of the pages that exist."""
+    named = app.router.named_resources()
+    return [(str(named[each.route].url_for()), each.title) for each in NAVIGATION if each.route in named]
+
+
+def problem(request: web.Request, text: str, status: int) -> web.Response:
+    """Answer with a page about a problem, or with its text alone to a request of htmx."""
+    response = render(request, "problem.html", status=status, text=text)
+    if is_fragment(request):
+        response.headers.update(IN_PLACE_OF_PROBLEMS)
+    return response
+
+
+def refusal(request: web.Request, text: str, status: int) -> web.Response:
+    """Answer with a page that shows nothing of the console."""
+    html = environment().get_template("refused.html").render(text=text, status=status, is_fragment=is_fragment(request))
+    response = _response(html, status)
+    if is_fragment(request):
+        response.headers.update(IN_PLACE_OF_PROBLEMS)
+    return response
+
+
+@web.middleware
+async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into pages that say what is wrong and what to do."""
+    try:
+        return await handler(request)
+    except RefusedRequest as error:
+        return refusal(request, error.text, error.status)
+    except Problem as error:
+        return problem(request, error.text, error.status)
+    except web.HTTPException as error:
+        if error.status < 400 or request.path.startswith(STATIC):
+            raise
+        text = "This page does not exist." if error.status == 404 else error.reason
+        return problem(request, text, error.status)
+    except ConnectionResetError:  # the page was left
+        raise
+    except Exception as error:  # noqa: BLE001 the page says what it can; a bug is logged
+        found = explained(error)
+        if found is None:
+            _log.exception("a page failed: %s", request.path)
+        return problem(request, found or BUG, 502 if found else 500)
+
+
+def explained(error: Exception) -> str | None:
+    """Return the text of an error of the user, of AWS or of `tarry.failed`, as a sentence; None for a bug."""
+    text = usage_line(error) or aws_line(error, str)
+    return None if text is None else text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _response(html: str, status: int) -> web.Response:
+    # A body may have a lone surrogate, which UTF-8 has not.
+    return web.Response(
+        body=html.encode("utf-8", "backslashreplace"), status=status, content_type="text/html", charset="utf-8"
+    )
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates. Text is escaped; a name that does not exist is an error."""
+    found = Environment(
+        loader=PackageLoader("tarry.tools.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters |= {
+        "visible": printable,
+        "visible_lines": visible_lines,
+        "number": number,
+        "duration": duration,
+        "coarse": coarse,
+        "moment": moment,
+        "ago": ago,
+        "minutes": minutes,
+        "plural": plural,
+        "rate": rate,
+        "clock_time": clock_time,
+    }
+    found.globals |= {"csrf_field": csrf_field, "static": address, "now": time.time}
+    return found
+
+
+@pass_context
+def csrf_field(context: Context) -> Markup:
+    """Return the hidden field that every form with POST has."""
+    return Markup('<input type="hidden" name="{}" value="{}">').format(CSRF_FIELD, context.get("csrf", ""))
+
+
+def visible_lines(text: str) -> str:
+    """Return a text with its lines and tabs; other control characters and marks of direction are escaped."""
+    return printable(text, keep="\n\t")
+
+
+def number(value: float) -> str:
+    """Return a number with separators of thousands."""
+    return f"{value:,}"
+
+
+def rate(value: float) -> str:
+    """Return a number of messages a minute, with one digit after the point below ten."""
+    return f"{value:,.1f}".removesuffix(".0") if value < 10 else f"{value:,.0f}"
+
+
+def plural(count: int, noun: str, plural_noun: str = "") -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun if count == 1 else plural_noun or noun + 's'}"
+
+
+def moment(epoch_seconds: float) -> str:
+    """Return a time in UTC, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(epoch_seconds)) + " UTC"
+
+
+def clock_time(epoch_seconds: float) -> str:
+    """Return a time of today in UTC."""
+    return time.strftime("%H:%M:%S UTC", time.gmtime(epoch_seconds))
+
+
+def ago(epoch_seconds: float) -> str:
+    """Return how long ago a time is."""
+    seconds = time.time() - epoch_seconds
+    return "just now" if seconds < 1 else f"{coarse(seconds)} ago"
+
+
+def prepare(app: web.Application) -> None:
+    """Compile the templates of the first page before it is asked for."""
+    assert CONSOLE in app
+    assets()
+    for each in ("layout.html", "fragment.html", "overview/page.html"):
+        environment().get_template(each)

@@ -1,0 +1,58 @@
+"""The messages that are being retried, from an attempt store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from tarry.failed.pending import is_due, pending, tables_of_stack, why
+from tarry.failed.usage import UsageError
+from tarry.tools.console import pages
+from tarry.tools.console.access import console_of
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from tarry.failed.pending import Record
+    from tarry.tools.console.access import Console
+
+MAX_ROWS = 500
+"""The most messages of a page: those that are tried next."""
+
+
+def routes(app: web.Application) -> None:
+    """Add the routes of these pages."""
+    app.router.add_get("/pending", _page, name="pending")
+
+
+async def _page(request: web.Request) -> web.Response:
+    console, queue = console_of(request), request.query.get("queue") or None
+    tables, found = await console.in_thread(_pending, console)
+    queues = sorted({str(record["queue"]) for record in found})
+    shown = [record for record in found if queue in (None, record["queue"])]
+    return pages.render(
+        request,
+        "pending/page.html",
+        tables=tables,
+        queues=queues,
+        chosen=queue,
+        count=len(shown),
+        rows=[_row(record) for record in shown[:MAX_ROWS]],
+        most=MAX_ROWS,
+    )
+
+
+def _row(record: Record) -> Record:
+    path = f"/message/{quote(str(record['id']), safe='', errors='replace')}"
+    return {**record, "path": path, "is_due": is_due(record), "why": why(record)}
+
+
+def _pending(console: Console) -> tuple[tuple[str, ...], list[Record]]:
+    """Return the tables, and the messages in them. Raises `UsageError` if a table does not exist."""
+    tables = console.attempt_tables
+    if not tables and console.stack is not None:
+        try:
+            tables = tables_of_stack(console.client("cloudformation"), console.stack)
+        except UsageError:  # it has none
+            tables = ()
+    return tables, pending(tables, console.client("dynamodb")) if tables else []

@@ -1,0 +1,103 @@
+"""The retry policies of a template's consumers, as ``tarry plan`` reads them from their code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from tarry.failed.usage import UsageError
+from tarry.tools.console.pages import explained
+from tarry.tools.console.pictures import inline
+from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.plan.drawing import picture_of
+from tarry.tools.plan.request import subjects_in
+from tarry.tools.plan.timeline_text import timeline_text
+from tarry.tools.template.model import TemplateError
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from tarry.tools.console.access import Console
+    from tarry.tools.template import Template
+
+AT_ONCE = 2
+"""The most functions whose code is imported at once."""
+
+
+class PlannedConsumer(NamedTuple):
+    """A function of the template with its queues, by their names."""
+
+    name: str
+    queues: tuple[str, ...]
+    path: str
+
+
+class QueuePolicy(NamedTuple):
+    """The policy of a consumer on one queue: the picture, the same as text, and warnings."""
+
+    queue: str
+    picture: Markup
+    text: str
+    warnings: list[str]
+
+
+class ReadPolicies(NamedTuple):
+    """The policies of a function, hints for the developer, and why there are none."""
+
+    policies: list[QueuePolicy]
+    notes: list[str]
+    problem: str = ""
+
+
+class PolicyReader:
+    """Reads policies in other processes: few at once, and each function once, however many pages wait for it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[ReadPolicies]] = {}
+
+    async def read(self, template: Template, function: str) -> ReadPolicies:
+        """Return the policies of a function as its code is now."""
+        task = self._tasks.get(function)
+        if task is None:
+            task = self._tasks[function] = asyncio.create_task(self._read(template, function))
+            task.add_done_callback(lambda _: self._tasks.pop(function, None))
+        return await asyncio.shield(task)  # a page that is left does not end the work that others wait for
+
+    async def _read(self, template: Template, function: str) -> ReadPolicies:
+        async with self._slots:
+            return await self._console.in_thread(policies_of, template, function)
+
+
+def consumers_of(template: Template) -> list[PlannedConsumer]:
+    """Return the functions of a template that consume a queue."""
+    found: dict[str, list[str]] = {}
+    for mapping in template.mappings:
+        if (function := template.functions.get(mapping.function)) is not None:
+            found.setdefault(function.logical_id, []).append(mapping.queue)
+    return [
+        PlannedConsumer(name, tuple(dict.fromkeys(queues)), f"/policies/{quote(name, safe='')}")
+        for name, queues in found.items()
+    ]
+
+
+def policies_of(template: Template, function: str) -> ReadPolicies:
+    """Return the policies of a function. Imports its code in another process."""
+    notes: list[str] = []
+    try:
+        subjects = subjects_in(template, function, None, Overrides(), notes.append)
+    except (UsageError, TemplateError) as error:
+        details = getattr(error, "details", "")
+        return ReadPolicies([], notes, "\n".join(filter(None, (explained(error), details))))
+    policies = [
+        QueuePolicy(
+            each.timeline.queue.name,
+            inline(picture_of(each.timeline, today=each.today)),
+            timeline_text(each.timeline, each.today),
+            each.warnings(None),
+        )
+        for each in subjects
+    ]
+    return ReadPolicies(policies, notes)

@@ -1,0 +1,194 @@
+"""The access to the console: a one-time token becomes a cookie; Host, Origin and a CSRF token are checked.
+
+The console listens on loopback only, but every page that the same browser has open can send requests there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from tarry.tools.console.access import Problem, console_of
+from tarry.tools.console.assets import STATIC, early_links
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "X-CSRF-Token"
+TOKEN_PATH = "/open"
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+FOREIGN = frozenset({"cross-site", "same-site"})
+"""The values of Sec-Fetch-Site for requests of other pages: another port is the same site, but another page."""
+MAX_SESSIONS = 100
+HTTP_PORT = 80
+"""The port that browsers leave out of Host and Origin."""
+HEADERS = {
+    # Neither inline scripts nor inline styles run, so text that is not escaped by mistake can do nothing.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send "Origin: null" with a form
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+READ_ONLY = "This console is read-only. Start it with --write."
+NO_SESSION = (
+    "This browser has no session with this console. Open the one-time address that tarry console printed in its "
+    "terminal. Press Enter there for another one."
+)
+OPENED = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>tarry console</title>
+{links}
+</head>
+<body><p><a href="/">To the overview</a></p></body>
+</html>
+"""
+USED = (
+    "This address does not work: its token is wrong, or was used before, or a newer address has replaced it. Press "
+    "Enter in the terminal of tarry console for another one."
+)
+
+
+class RefusedRequest(Exception):
+    """A request is refused before it reaches a page. The text says why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Session:
+    """A browser that has opened a one-time address."""
+
+    id: str
+    csrf: str
+
+
+class Gate:
+    """The tokens and sessions of a console."""
+
+    def __init__(self) -> None:
+        self._token: str | None = None
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self.port = 0
+        """The port that the console listens at, once it does."""
+
+    def issue(self) -> str:
+        """Return a new one-time token. An earlier one that was not used ends."""
+        self._token = secrets.token_urlsafe(32)
+        return self._token
+
+    def redeem(self, token: str) -> Session | None:
+        """Return a new session for a token; None if the token is wrong or was used."""
+        if self._token is None or not hmac.compare_digest(self._token.encode(), token.encode("utf-8", "replace")):
+            return None
+        self._token = None
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        self._sessions[session.id] = session
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie. Browsers send a cookie to all ports of a host, so the port is in its name."""
+        return f"tarry_console_{self.port}"
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The values of Host that are this console; other names could be those of a foreign page (DNS rebinding)."""
+        end = "" if self.port == HTTP_PORT else f":{self.port}"
+        return frozenset({f"127.0.0.1{end}", f"localhost{end}"})
+
+    def check_address(self, request: web.Request) -> None:
+        """Check the headers Host and Origin. Raises `RefusedRequest`."""
+        host = request.headers.get("Host", "")
+        if host not in self.hosts:
+            raise RefusedRequest(
+                403, f"The console does not answer for the host {host!r:.100}. Use http://127.0.0.1:{self.port}/."
+            )
+        origin = request.headers.get("Origin")
+        if origin is None and request.method in SAFE_METHODS:
+            # To other ports of a host, browsers send strict cookies, and with an <img> no Origin.
+            site, part = request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest", "document")
+            if site in FOREIGN and part != "document":
+                raise RefusedRequest(403, "The request comes from another page. It was refused.")
+            return
+        if origin != f"http://{host}":
+            raise RefusedRequest(
+                403, f"The request comes from another page ({origin or 'no Origin'!s:.100}). It was refused."
+            )
+
+    def session_of(self, request: web.Request) -> Session:
+        """Return the session of a request. Raises `RefusedRequest`."""
+        session = self._sessions.get(request.cookies.get(self.cookie, ""))
+        if session is None:
+            raise RefusedRequest(401, NO_SESSION)
+        return session
+
+
+GATE = web.AppKey("gate", Gate)
+
+
+async def open_session(request: web.Request) -> web.Response:
+    """Turn the one-time token of the address into a cookie.
+
+    The answer is a page that goes on to the overview, not a redirect: a browser sends no strict cookie with a redirect
+    of a link in another site's page, such as a terminal in a browser.
+    """
+    gate = request.app[GATE]
+    session = gate.redeem(request.query.get("token", ""))
+    if session is None:
+        raise RefusedRequest(401, USED)
+    response = web.Response(text=OPENED.format(links=early_links()), content_type="text/html")
+    response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
+    return response
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request through to its page only if it comes from a page of this console, in a browser with a session."""
+    gate = request.app[GATE]
+    gate.check_address(request)
+    if request.path == TOKEN_PATH and request.method == "GET":
+        return await handler(request)
+    if request.path.startswith(STATIC) and request.method in SAFE_METHODS:
+        return await handler(request)
+    session = gate.session_of(request)
+    if request.method not in SAFE_METHODS:
+        given = request.headers.get(CSRF_HEADER) or str((await request.post()).get(CSRF_FIELD, ""))
+        if not hmac.compare_digest(session.csrf.encode(), given.encode("utf-8", "replace")):
+            raise RefusedRequest(403, "The request has no valid CSRF token. Reload the page and try again.")
+    return await handler(request)
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the security headers to every response."""
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-cache" if request.path.startswith(STATIC) else "no-store")
+
+
+def needs_write(handler: Handler) -> Handler:
+    """Decorate a handler that changes something: with a read-only console it answers 403."""
+
+    @wraps(handler)
+    async def checked(request: web.Request) -> web.StreamResponse:
+        if not console_of(request).can_write:
+            raise Problem(READ_ONLY, 403)
+        return await handler(request)
+
+    return checked

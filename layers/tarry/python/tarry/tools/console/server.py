@@ -1,0 +1,94 @@
+"""The web server of the console: the routes of all pages, on loopback only."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from tarry.tools.console import assets, dead_letters, feed, message, overview, pages, pending, pictures, policy, send
+from tarry.tools.console.access import CONSOLE, console_of
+from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard, open_session
+from tarry.tools.simulator.http.server import PortTaken, is_our_fault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tarry.tools.console.access import Console
+
+HOST = "127.0.0.1"
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+"""An edited body of 1 MiB may be three times as long in a form."""
+SHUTDOWN_SECONDS = 1.0
+
+_log = logging.getLogger(f"{__name__}.aiohttp")
+_log.addFilter(is_our_fault)
+
+
+def application(console: Console, gate: Gate) -> web.Application:
+    """Return the application with all pages."""
+    app = web.Application(middlewares=[pages.problems, guard], client_max_size=MAX_REQUEST_BYTES)
+    app[CONSOLE] = console
+    app[GATE] = gate
+    app.on_response_prepare.append(add_headers)
+    app.on_startup.append(_begin)
+    app.on_shutdown.append(_end)
+    app.router.add_get(TOKEN_PATH, open_session)
+    app.router.add_get("/live", _stream)
+    for each in (assets, overview, dead_letters, message, pending, policy, feed, send, pictures):
+        each.routes(app)
+    return app
+
+
+class Served:
+    """A running console."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self.url = f"http://{HOST}:{gate.port}"
+
+    def address(self) -> str:
+        """Return a new one-time address; an earlier one that was not opened ends."""
+        return f"{self.url}{TOKEN_PATH}?token={self._gate.issue()}"
+
+
+@asynccontextmanager
+async def serve(console: Console, port: int = 0) -> AsyncIterator[Served]:
+    """Serve the console on the running event loop within the context.
+
+    Args:
+        console: The console.
+        port: The port to listen at; 0 for a free one.
+
+    Raises:
+        PortTaken: The port is in use or cannot be opened.
+    """
+    gate = Gate()
+    runner = web.AppRunner(application(console, gate), access_log=None, logger=_log, shutdown_timeout=SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, HOST, port).start()
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else error
+            raise PortTaken(f"cannot listen at port {port} of {HOST}: {why}") from None
+        gate.port = runner.addresses[0][1]
+        yield Served(gate)
+    finally:
+        await runner.cleanup()
+
+
+async def _begin(app: web.Application) -> None:
+    app[CONSOLE].live.begin()
+    pages.prepare(app)
+
+
+async def _end(app: web.Application) -> None:
+    app[CONSOLE].live.close()
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    return await console_of(request).live.stream(request)

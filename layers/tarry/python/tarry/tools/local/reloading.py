@@ -1,0 +1,238 @@
+"""Changes while `tarry local --watch` runs: of the code of functions, and of the template."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tarry.failed.usage import UsageError
+from tarry.tools.check.start import findings_at_start
+from tarry.tools.local.background import Watcher
+from tarry.tools.local.plan import make_plan
+from tarry.tools.template import TemplateError
+from tarry.tools.template.queues import with_foreign_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from tarry.tools.check.finding import Finding
+    from tarry.tools.local.cloud import LocalCloud
+    from tarry.tools.local.functions.code import FunctionCode
+    from tarry.tools.local.plan import RunPlan
+    from tarry.tools.simulator.sqs import Depth
+    from tarry.tools.template import TemplateFunction, TemplateQueue
+
+
+def watched(plan: RunPlan) -> Iterator[Path]:
+    """Yield the template, and the directories of the functions, those too that only other code invokes."""
+    yield plan.template.path
+    for function in () if plan.queues_only else plan.template.functions.values():
+        yield from _directories(function)
+
+
+def _directories(function: TemplateFunction) -> list[Path]:
+    """Return the directories that a function is imported from: its code and its layers."""
+    return [*([function.code] if function.code is not None else []), *function.layers]
+
+
+class Reloader:
+    """The changes of one cloud. Its ``watcher`` begins with the state of the files before the cloud was started."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.watcher = Watcher()
+        self.watcher.add(watched(plan))
+        self._findings = _findings(plan)
+
+    async def run(self, cloud: LocalCloud) -> None:
+        """Reload what has changed, until cancelled."""
+
+        async def changed(files: Mapping[Path, list[str]]) -> None:
+            loaded: Collection[str] = ()
+            template = cloud.plan.template.path
+
+            def changes(function: TemplateFunction) -> list[str]:
+                places = ((path, file) for path in _directories(function) for file in files.get(path, ()))
+                return [file for path, file in places if path / file != template]
+
+            if template in files:
+                loaded = await self._reload_template(cloud)
+            elif any(changes(function) for function in _not_started(cloud)):
+                loaded = await _start_again(cloud)
+            names = {name: changes(host.function) for name, host in cloud.functions.items() if name not in loaded}
+            await asyncio.gather(*(_reload_code(cloud, name, found) for name, found in names.items() if found))
+            await self._warn(cloud)
+
+        await self.watcher.run(changed)
+
+    async def _warn(self, cloud: LocalCloud) -> None:
+        """Show the warnings of the start that the changes have added."""
+        loop = asyncio.get_running_loop()
+        before, self._findings = self._findings, await loop.run_in_executor(None, _findings, cloud.plan)
+        for text, finding in self._findings.items():
+            if text not in before:
+                cloud.note("\n  ".join(filter(None, (f"Warning: {text}", finding.snippet))))
+
+    async def _reload_template(self, cloud: LocalCloud) -> Collection[str]:
+        """Run the changed template; return the names of the functions that were loaded.
+
+        If it cannot be used, or one of its functions cannot be run here, keep the former template.
+        """
+        path, notes = cloud.plan.template.path, list[str]()
+        try:
+            loop = asyncio.get_running_loop()
+            plan = await loop.run_in_executor(None, make_plan, cloud.settings, notes.append)
+            codes = await self._prepare(cloud, plan, notes)
+        except (UsageError, TemplateError) as error:
+            cloud.note(f"{path.name} has changed, but the former template stays in use: {error}", "red")
+            return ()
+        before, cloud.plan = cloud.plan, plan
+        notes += await cloud.sqs.update(with_foreign_queues(plan.template).values())
+        notes += _kept_queues(_queues_of(before), _queues_of(plan), cloud.sqs.depths())
+        summary = "; ".join(
+            [
+                *_differences("queue", _queues_of(before), _queues_of(plan)),
+                *_differences("function", {name: host.wanted for name, host in cloud.functions.items()}, codes),
+                *_differences("event", _events_of(before), _events_of(plan)),
+            ]
+        )
+        cloud.note(f"{path.name} has changed: {summary or 'its queues, functions and events are the same'}.", "cyan")
+        for text in notes:
+            cloud.note(text)
+        cloud.history.record("reloaded", queues={mapping.queue for mapping in plan.all_mappings})
+        self.watcher.add(watched(plan))
+        return await _run_plan(cloud, codes)
+
+    async def _prepare(self, cloud: LocalCloud, plan: RunPlan, notes: list[str]) -> dict[str, FunctionCode]:
+        """Check that the queues and functions of a plan can be run; create its resources.
+
+        Raises:
+            UsageError, TemplateError: they cannot. The queues and functions are as before.
+        """
+        template = plan.template
+        urls = await cloud.sqs.check(with_foreign_queues(template).values())
+        notes += await cloud.update_backing(template, urls)
+        needed = {mapping.function for mapping in plan.mappings}
+        codes: dict[str, FunctionCode] = {}
+        for name in dict.fromkeys(mapping.function for mapping in plan.all_mappings):
+            function = template.functions[name]
+            try:
+                codes[name] = cloud.code_of(function)
+            except (UsageError, TemplateError) as error:
+                if name in needed:
+                    raise
+                notes.append(f"{function.logical_id} is not run: {error}")
+        return codes
+
+
+def _not_started(cloud: LocalCloud) -> list[TemplateFunction]:
+    """Return the consumers that did not start: packages are not installed, or a variable cannot be resolved."""
+    names = dict.fromkeys(mapping.function for mapping in cloud.plan.all_mappings)
+    return [cloud.plan.template.functions[name] for name in names if name not in cloud.functions]
+
+
+async def _start_again(cloud: LocalCloud) -> Collection[str]:
+    """Start the consumers that did not start; return the names of the functions that were loaded."""
+    codes = {name: host.wanted for name, host in cloud.functions.items()}
+    for function in _not_started(cloud):
+        with suppress(UsageError, TemplateError):
+            codes[function.name] = cloud.code_of(function)
+    loaded = await _run_plan(cloud, codes)
+    cloud.history.record("reloaded", queues=cloud.consumed)
+    for name in loaded:
+        if cloud.functions[name].limit is None:
+            cloud.note(f"{name} can be imported now, and runs.", "cyan")
+    return loaded
+
+
+async def _reload_code(cloud: LocalCloud, name: str, files: list[str]) -> None:
+    host = cloud.functions[name]
+    was_broken = host.limit is not None
+    if await _load(cloud, name):
+        more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+        again = "The handler can be imported again; the" if was_broken else "The"
+        cloud.note(f"{name}: {files[0]}{more} changed. {again} new code is running.", "cyan")
+
+
+async def _load(cloud: LocalCloud, name: str, code: FunctionCode | None = None) -> bool:
+    """Load the code of a function; return whether it could be imported, and show why not."""
+    host = cloud.functions[name]
+    try:
+        await host.reload(code)
+    except UsageError as error:
+        cloud.show_broken(name, error)
+        return False
+    return True
+
+
+async def _run_plan(cloud: LocalCloud, codes: Mapping[str, FunctionCode]) -> Collection[str]:
+    """Run these functions, and the mappings of the cloud's plan; return the names of the functions that were loaded.
+
+    A mapping or function that ends still handles the messages that it has received.
+    """
+    plan = cloud.plan
+    wanted = {
+        mapping.logical_id: cloud.mapping_settings(mapping, plan)
+        for mapping in plan.all_mappings
+        if mapping.function in codes
+    }
+    for logical_id, mapping in list(cloud.mappings.items()):
+        if wanted.get(logical_id) != mapping.settings:
+            mapping.stop()
+            del cloud.mappings[logical_id]
+    for name in [name for name in cloud.functions if name not in codes]:
+        cloud.remove(name)
+    loaded = [
+        name for name, code in codes.items() if name not in cloud.functions or cloud.functions[name].wanted != code
+    ]
+    for name in loaded:
+        if name not in cloud.functions:
+            cloud.functions[name] = cloud.host(codes[name])
+    await asyncio.gather(*(_load(cloud, name, codes[name]) for name in loaded))
+    for logical_id, settings in wanted.items():
+        if logical_id not in cloud.mappings:
+            cloud.connect(logical_id, settings)
+    return loaded
+
+
+def _findings(plan: RunPlan) -> dict[str, Finding]:
+    """Return the findings by their texts."""
+    return {finding.text: finding for finding in findings_at_start(plan.template, plan.all_mappings)}
+
+
+def _queues_of(plan: RunPlan) -> dict[str, TemplateQueue]:
+    return with_foreign_queues(plan.template)
+
+
+def _events_of(plan: RunPlan) -> dict[str, Any]:
+    return {mapping.logical_id: mapping for mapping in plan.all_mappings}
+
+
+def _differences(kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[str]:
+    """Yield what was added, changed and removed, each in a few words."""
+    for verb, names in (
+        ("added", [name for name in after if name not in before]),
+        ("changed", [name for name in after if name in before and before[name] != after[name]]),
+        ("removed", [name for name in before if name not in after]),
+    ):
+        if names:
+            yield f"{kind}{'s'[: len(names) != 1]} {', '.join(names)} {verb}"
+
+
+def _kept_queues(
+    before: Mapping[str, TemplateQueue], after: Mapping[str, TemplateQueue], depths: Mapping[str, Depth]
+) -> Iterable[str]:
+    """Yield a note for each queue that the template no longer has: it stays, so that no message is lost."""
+    names = {queue.logical_id: name for name, queue in after.items() if queue.logical_id}
+    for name, queue in before.items():
+        if name in after:
+            continue
+        count = sum(depths[name][:3]) if name in depths else 0
+        messages = f"with {count:,} message{'s'[: count != 1]}" if count else "empty"
+        renamed = names.get(queue.logical_id or "")
+        if renamed:
+            text = f"Queue {name} cannot become {renamed} while tarry local runs: {renamed} is a new queue, and {name}"
+        else:
+            text = f"Queue {name} is no longer in the template. It"
+        yield f"{text} stays until tarry local ends, {messages}."

@@ -1,0 +1,167 @@
+"""The timelines and stories of the messages of a running cloud, read from its history."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
+from itertools import islice
+
+from tarry.tools.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
+from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.story.events import Story
+from tarry.tools.testing.deliveries import LEFT
+from tarry.tools.testing.history import ProjectedHistory
+from tarry.tools.testing.stories import story_of
+from tarry.tools.testing.timeline import Timeline, Transition, without_copies
+
+MOST_SETTLED = 500
+"""The number of settled messages that are kept after they have left all queues."""
+MOST_RECENT = 200
+OF_RECEIVES = ("received", "visibility_changed")
+MOST_RECEIVES = 10
+"""The number of receives and changes of its visibility that are kept of a message, up to twice as many."""
+SOURCE = "tarry local"
+"""The source of a story."""
+MOST_STEPS = 200
+"""The number of steps of one message that are kept: it may fail every few seconds for four days."""
+
+
+class Board:
+    """The timelines of all messages, read from a history event by event.
+
+    ``on_step`` is called with a timeline after each step. ``consumed`` are the queues that feed a function.
+    ``forgetful``: settled messages that are in no queue any more are forgotten after a while, and then merely counted.
+    """
+
+    def __init__(
+        self,
+        consumed: Collection[str],
+        on_step: Callable[[MessageTimeline], None] = lambda message: None,
+        *,
+        forgetful: bool,
+    ) -> None:
+        self.ended: Counter[str] = Counter()
+        """The number of messages whose last state is each of these; a retried dead letter counts once."""
+        self.number: int | None = None
+        """The place in the event file of the message that is being sent."""
+        self.numbers: dict[str, int] = {}
+        self.consumed = consumed
+        self._on_step = on_step
+        self._forgetful = forgetful
+        self._history = ProjectedHistory(self._stepped, by_deliveries=True)
+        self._recent: OrderedDict[str, Timeline] = OrderedDict()
+        self._troubled: OrderedDict[str, Timeline] = OrderedDict()
+        self._settled: OrderedDict[str, Timeline] = OrderedDict()
+        """The messages that may be forgotten, the oldest first."""
+        self._counted: dict[str, str] = {}
+
+    def take(self, event: HistoryEvent) -> None:
+        """Note the next event."""
+        self._history.take(event)
+        if not self._forgetful:
+            return
+        if event.what in OF_RECEIVES and (copy := self._history.copies.get(event.fields["delivery_id"])) is not None:
+            if len(copy.events) > 2 * MOST_RECEIVES:  # dead letters are inspected again and again, without a step
+                copy.forget_receives(MOST_RECEIVES)
+        elif event.what in LEFT:  # without a step, as with a dead letter that is removed
+            timeline = self._history.find(event.fields["delivery_id"])
+            if timeline is not None and timeline.transitions:
+                self._forget(timeline)
+
+    @property
+    def messages(self) -> list[MessageTimeline]:
+        """All messages that are not forgotten: by their places in the event file, then in the order of sending."""
+        messages = [self._shown(timeline) for timeline in self._history.timelines.values() if timeline.transitions]
+        return sorted(messages, key=lambda message: message.number or len(self.numbers) + 1)
+
+    @property
+    def is_settled(self) -> bool:
+        return all(message.is_settled or message.lost for message in self.messages)
+
+    def is_hopeless(self, until: float, stuck: Collection[str]) -> bool:
+        """Whether all unsettled messages wait beyond ``until``, or are among the ``stuck`` ones, by delivery id."""
+        waiting = (message for message in self.messages if not (message.is_settled or message.lost))
+        return all(
+            (message.due is not None and message.due > until) or message.delivery_id in stuck for message in waiting
+        )
+
+    def find(self, message_id: str) -> MessageTimeline | None:
+        """Return a message by its stable id, or by the id of one of its deliveries."""
+        timeline = self._history.find(message_id)
+        return self._shown(timeline) if timeline is not None and timeline.transitions else None
+
+    def body(self, message_id: str) -> str | None:
+        """Return the body as last sent, of a message by its stable id, or by the id of one of its deliveries."""
+        timeline = self._history.find(message_id)
+        return None if timeline is None else timeline.latest_body
+
+    def stories(self, now: float, most: int) -> list[Story]:
+        """Return the stories of the messages with the latest events, in the order of those."""
+        timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]
+        timelines.sort(key=lambda timeline: timeline.transitions[-1].at)
+        return [story_of(timeline, SOURCE, now) for timeline in timelines[-most:]]
+
+    def stories_of(self, wanted: str, now: float) -> list[Story]:
+        """Return the stories of the messages that have an id, or a delivery id, that begins with ``wanted``."""
+        ids = (each for known in (self._history.timelines, self._history.copies) for each in known)
+        found = (self._history.find(each) for each in ids if each.startswith(wanted))
+        timelines = {each.id: each for each in found if each is not None and each.transitions}
+        return [story_of(timeline, SOURCE, now) for timeline in timelines.values()]
+
+    def latest(self, most: int) -> list[MessageTimeline]:
+        """Return the messages with the latest steps, the latest first; half of them are messages in trouble."""
+        troubled = list(islice(reversed(self._troubled.values()), most // 2))
+        others = (timeline for timeline in reversed(self._recent.values()) if timeline not in troubled)
+        shown = [*troubled, *islice(others, most - len(troubled))]
+        shown.sort(key=lambda timeline: timeline.transitions[-1].at, reverse=True)
+        return [self._shown(timeline) for timeline in shown]
+
+    def _shown(self, timeline: Timeline) -> MessageTimeline:
+        return timeline_of(
+            timeline.id, [*without_copies(timeline.transitions)], self.numbers.get(timeline.id), self.consumed
+        )
+
+    def _stepped(self, timeline: Timeline) -> None:
+        last = timeline.transitions[-1]
+        if self.number is not None and len(timeline.transitions) == 1:
+            self.numbers[timeline.id] = self.number
+        self._count(timeline, last)
+        _put(self._recent, timeline)
+        if last.state in ORDINARY:
+            self._troubled.pop(timeline.id, None)
+        else:
+            _put(self._troubled, timeline)
+        if self._forgetful:
+            self._history.shorten(timeline, MOST_STEPS)
+            self._forget(timeline)
+        if timeline.id not in self.numbers or len(timeline.transitions) > 1:
+            self._on_step(self._shown(timeline))
+
+    def _count(self, timeline: Timeline, last: Transition) -> None:
+        """Count each end of a message once: tarry's log line may come after the end was concluded without it."""
+        if last.state in FINAL:
+            state = self._shown(timeline).state
+            if timeline.id in self._counted:
+                self.ended[self._counted[timeline.id]] -= 1
+            self._counted[timeline.id] = state
+            self.ended[state] += 1
+        elif (state_before := self._counted.pop(timeline.id, None)) is not None:  # retried from a dead-letter queue
+            self.ended[state_before] -= 1
+
+    def _forget(self, timeline: Timeline) -> None:
+        """Forget the oldest settled message if this one makes them too many."""
+        if timeline.transitions[-1].state not in FINAL or timeline.is_in_a_queue:
+            self._settled.pop(timeline.id, None)
+            return
+        self._settled[timeline.id] = timeline
+        self._settled.move_to_end(timeline.id)
+        if len(self._settled) > MOST_SETTLED:
+            _, oldest = self._settled.popitem(last=False)
+            self._history.forget(oldest)
+            for known in (self._recent, self._troubled, self._counted, self.numbers):
+                known.pop(oldest.id, None)
+
+
+def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
+    kept[timeline.id] = timeline
+    kept.move_to_end(timeline.id)
+    if len(kept) > MOST_RECENT:
+        kept.popitem(last=False)

@@ -1,0 +1,272 @@
+"""From the arguments of `tarry plan` to timelines: the template, the consumer's code, or a backoff alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, RetryPolicy
+from tarry.decide.steps import StepList
+from tarry.errors import ConfigurationError
+from tarry.failed.text import duration
+from tarry.failed.usage import UsageError
+from tarry.support.values import queue_arn
+from tarry.tools.plan.expression import EXAMPLE, backoff_from
+from tarry.tools.plan.load import Consuming, Load
+from tarry.tools.plan.loading import WantedPolicies, load_policies
+from tarry.tools.plan.policy import policy_of
+from tarry.tools.plan.simulation import MOST_MESSAGES, longest_recovery, scale_of
+from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.plan.units import duration_of, rate_of, share_of
+from tarry.tools.plan.warnings import load_warnings
+from tarry.tools.template.queues import with_foreign_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tarry.tools.local.functions.variables import Overrides
+    from tarry.tools.plan.load import LoadResult
+    from tarry.tools.plan.policy import PlannedPolicy
+    from tarry.tools.template import Template, TemplateFunction, TemplateQueue
+
+    Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlanSubject:
+    """A timeline, and how its queue feeds its function. ``timeout`` is the function's, if it is known."""
+
+    timeline: PolicyTimeline
+    consuming: Consuming = field(default_factory=Consuming)
+    timeout: float | None = None
+    today: PolicyTimeline | None = None
+    """The timeline of a function without tarry; ``timeline`` is then that of tarry's defaults."""
+
+    def warnings(self, result: LoadResult | None) -> list[str]:
+        """Return the warnings about the timeline, and about a load."""
+        of_load = [] if result is None else load_warnings(result, self.timeline, self.timeout)
+        return [*self.timeline.warnings, *of_load]
+
+
+def load_of(rate: str | None, failing: str, outage: str | None, handler_time: str) -> Load | None:
+    """Return the load of the options; None without one. Raises `UsageError`."""
+    if rate is None and outage is None:
+        return None
+    if rate is None or outage is None:
+        missing = "--rate 50/s" if rate is None else "--outage 15m"
+        raise UsageError(f"--rate and --outage belong together: add {missing}")
+    return Load(
+        rate_of("--rate", rate),
+        share_of("--failing", failing),
+        duration_of("--outage", outage, "15m"),
+        duration_of("--handler-time", handler_time, "200ms"),
+    )
+
+
+def check_load(load: Load | None, subjects: Sequence[PlanSubject], *, has_svg: bool) -> None:
+    """Raise `UsageError` for a load that cannot be simulated, and for one picture of several queues."""
+    if len(subjects) > 1 and (has_svg or load is not None):
+        names = ", ".join(each.timeline.queue.name for each in subjects)
+        option = "--svg" if has_svg else "--rate"
+        raise UsageError(f"{option} takes one queue, and the function has several: add --queue with one of {names}")
+    if load is None:
+        return
+    for subject in subjects:
+        queue = subject.timeline.queue
+        if queue.is_fifo:
+            raise UsageError(
+                f"--rate cannot be simulated on the FIFO queue {queue.name}: how many messages wait depends on their "
+                "groups. Leave out --rate to see the timeline."
+            )
+        if load.outage >= queue.retention:
+            raise UsageError(
+                f"--outage of {duration(load.outage)} is not shorter than the retention of {queue.name}, "
+                f"{duration(queue.retention)}: SQS deletes messages before it is over"
+            )
+        expected = load.rate * longest_recovery(load, subject.timeline)
+        if expected / scale_of(load, subject.timeline, subject.consuming) > MOST_MESSAGES:
+            raise UsageError(
+                f"the load is about {expected:,.0f} messages until the last retry of the outage, too many to simulate: "
+                "give a lower --rate, or a shorter --outage"
+            )
+
+
+def subjects_of(  # noqa: PLR0913
+    function: str | None,
+    backoff: str | None,
+    max_attempts: int | None,
+    queue: str | None,
+    *,
+    template: Path | None,
+    parameters: Mapping[str, str],
+    config_env: str | None,
+    env: Sequence[str],
+    note: Note,
+) -> list[PlanSubject]:
+    """Return a subject for each queue of the function, or one for the backoff.
+
+    Raises:
+        UsageError: The arguments contradict each other, or the function or its code cannot be used.
+        TemplateError: The template cannot be read.
+    """
+    if backoff is not None:
+        if function is not None or queue is not None:
+            raise UsageError(f"--backoff takes no {'FUNCTION' if function else '--queue'}: leave one of them out")
+        return [_of_backoff(backoff, max_attempts)]
+    if max_attempts is not None:
+        raise UsageError(f"--max-attempts needs --backoff, such as --backoff '{EXAMPLE}'")
+    from tarry.tools.local.functions.variables import read_overrides
+    from tarry.tools.local.project import read_project, template_path
+    from tarry.tools.template.finding import refuse_template
+
+    if function is not None:
+        refuse_template(function)
+    overrides = read_overrides(env)
+    if function is not None and "." in function and template is None:
+        return [_of_module(function, queue)]
+    found = read_project(template_path(template, note), parameters, None, config_env, _only_parameters(note))
+    return subjects_in(found, function, queue, overrides, note)
+
+
+def subjects_in(
+    template: Template, function: str | None, queue: str | None, overrides: Overrides, note: Note
+) -> list[PlanSubject]:
+    """Return a subject for each queue of a function of a template.
+
+    Args:
+        template: The template.
+        function: The logical id or name of the function; None for the template's only function with a queue.
+        queue: The only queue of the function; None for all.
+        overrides: Values of environment variables.
+        note: Called with hints for the developer.
+
+    Raises:
+        UsageError: The function or its code cannot be used.
+        TemplateError: A value of the template cannot be resolved.
+    """
+    return _Project(template, overrides, note).subjects(function, queue)
+
+
+def _only_parameters(note: Note) -> Note:
+    """Return a function that passes on what matters for a plan: made-up values, not what `tarry local` leaves out."""
+    return lambda text: None if text.startswith(("Not emulated", "Left out")) else note(text)
+
+
+def _of_backoff(text: str, max_attempts: int | None) -> PlanSubject:
+    backoff = backoff_from(text)
+    try:
+        policy = RetryPolicy(max_attempts or DEFAULT_MAX_ATTEMPTS, backoff)
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
+    planned = policy_of("A consumer", policy, StepList(None), fifo=False)
+    return PlanSubject(timeline_of(planned, PlannedQueue("its queue", is_known=False)))
+
+
+def _of_module(name: str, queue: str | None) -> PlanSubject:
+    queue = queue or "default"
+    planned = load_policies(WantedPolicies(name, {queue: queue.endswith(".fifo")}))[queue]
+    planned = replace(planned, name=name)
+    return PlanSubject(
+        timeline_of(planned, PlannedQueue(queue, is_fifo=queue.endswith(".fifo"), is_known=False)),
+        Consuming(per_invocation=planned.concurrency),
+    )
+
+
+class _Project:
+    def __init__(self, template: Template, overrides: Overrides, note: Note) -> None:
+        self._template = template
+        self._overrides = overrides
+        self._note = note
+        self._queues = with_foreign_queues(template)
+
+    def subjects(self, name: str | None, queue: str | None) -> list[PlanSubject]:
+        function = self._function(name)
+        mappings = [each for each in self._template.mappings if each.function == function.name]
+        mappings = [each for each in mappings if queue is None or self._is_named(each.queue, queue)]
+        if not mappings:
+            own = ", ".join(each.queue for each in self._template.mappings if each.function == function.name)
+            raise UsageError(f"{function.logical_id} has no queue {queue}; its queues are {own}")
+        planned = self._policies(function, {each.queue: self._queues[each.queue].is_fifo for each in mappings})
+        found = []
+        for mapping in mappings:
+            facts = planned_queue(self._queues[mapping.queue])
+            policy, today = replace(planned[mapping.queue], name=function.logical_id), None
+            if not policy.is_consumer:
+                today = without_tarry(f"{policy.name} without tarry", facts)
+                policy = replace(policy, name=f"{policy.name} with tarry's defaults", is_consumer=True)
+            timeline = timeline_of(
+                policy,
+                facts,
+                timeout=function.timeout_seconds,
+                may_loop=function.recursive_loop == "Allow",
+            )
+            consuming = Consuming(
+                batch_size=mapping.batch_size,
+                window=mapping.window_seconds,
+                maximum_concurrency=_lowest(mapping.maximum_concurrency, function.reserved_concurrency),
+                memory_mb=function.memory_mb,
+                per_invocation=policy.concurrency,
+            )
+            found.append(PlanSubject(timeline, consuming, function.timeout_seconds, today))
+        return found
+
+    def _function(self, name: str | None) -> TemplateFunction:
+        template = self._template
+        consumers = {
+            each.function: template.functions[each.function]
+            for each in template.mappings
+            if each.function in template.functions
+        }
+        known = ", ".join(each.logical_id for each in consumers.values())
+        if not consumers:
+            raise UsageError(f"no function of {template.path} has an SQS event: give a backoff (--backoff)")
+        if name is None:
+            if len(consumers) == 1:
+                return next(iter(consumers.values()))
+            raise UsageError(f"name a function of {template.path} with a queue: {known}; or give a backoff (--backoff)")
+        for function in template.functions.values():
+            if name in (function.name, function.logical_id):
+                if function.name not in consumers:
+                    raise UsageError(f"{function.logical_id} has no SQS event; functions with one are {known}")
+                return function
+        raise UsageError(f"{template.path} has no function {name}; functions with a queue are {known}")
+
+    def _is_named(self, name: str, given: str) -> bool:
+        return given in (name, self._queues[name].logical_id)
+
+    def _policies(self, function: TemplateFunction, queues: Mapping[str, bool]) -> dict[str, PlannedPolicy]:
+        from tarry.tools.local.functions.calling import variables
+        from tarry.tools.local.project import with_placeholders
+
+        made_up: list[str] = []
+        template = with_placeholders(self._template, [function.name], self._overrides, made_up.append)
+        function = template.functions[function.name]
+        wanted = WantedPolicies(
+            function.logical_id, queues, function, variables(function, template, self._overrides, None)
+        )
+        try:
+            return load_policies(wanted)
+        except UsageError:
+            for text in made_up:
+                self._note(text)
+            raise
+
+
+def planned_queue(queue: TemplateQueue) -> PlannedQueue:
+    """Return the facts of a queue of a template."""
+    attributes = queue.attributes
+    dead_letters = queue_arn(queue.dead_letter_arn).name if queue.dead_letter_arn else None
+    return PlannedQueue(
+        queue.name,
+        is_fifo=queue.is_fifo,
+        visibility_timeout=queue.visibility_timeout_seconds,
+        retention=int(attributes.get("MessageRetentionPeriod", PlannedQueue.retention)),
+        max_receive_count=queue.max_receive_count if dead_letters else None,
+        dead_letter_queue=dead_letters,
+        delay=int(attributes.get("DelaySeconds", 0)),
+    )
+
+
+def _lowest(*limits: int | None) -> int | None:
+    return min((each for each in limits if each is not None), default=None)

@@ -1,0 +1,322 @@
+"""A queue during an outage: a model of the queue, its event source mapping and the policy, message by message.
+
+It is lighter than the sandbox, so that millions of messages take seconds, and is tested against it. Of the sandbox it
+uses the scaling of the mapping. It leaves out the time of requests, the settling of short delays before the end of a
+batch, and the order of redelivered messages in a batch. Receive counts are those of the timeline: no process crashes,
+no batch is throttled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import replace
+from heapq import heappop, heappush
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
+from tarry.tools.plan.load import LoadRun, LoadSample
+from tarry.tools.plan.timeline import WAITS
+from tarry.tools.simulator.scaling import Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarry.tools.plan.load import Consuming, Load
+    from tarry.tools.plan.timeline import PlannedAttempt, PolicyTimeline
+
+SEEDS = 5
+MANY_MESSAGES = 100_000
+"""A run of more messages is scaled down: each simulated message stands for several."""
+MOST_MESSAGES = 300_000
+"""The most simulated messages of a run."""
+LONGEST = 3
+"""A run that is not drained ends after so many times the outage and the longest retry."""
+PER_REQUEST = 10
+"""Messages of a request to SQS."""
+MOST_SAMPLES = 480
+
+
+def longest_recovery(load: Load, timeline: PolicyTimeline) -> float:
+    """Return when the last message of the outage is tried again at the latest, if it need not wait in the queue."""
+    begun = (each for each in timeline.attempts if each.begins.earliest <= load.outage)
+    return load.outage + max(each.local_wait.latest + each.wait.latest for each in begun)
+
+
+def scale_of(load: Load, timeline: PolicyTimeline, consuming: Consuming) -> int:
+    """Return how many messages each simulated message stands for: 1, or more for a high load or a long outage."""
+    expected = load.rate * longest_recovery(load, timeline)
+    return max(1, min(ceil(expected / MANY_MESSAGES), consuming.invocations))
+
+
+def simulate(
+    load: Load,
+    timeline: PolicyTimeline,
+    consuming: Consuming,
+    seed: int,
+    progress: Callable[[float], None] = lambda seconds: None,
+) -> LoadRun:
+    """Run a load through the model until the queue is drained; ``progress`` is called with the virtual seconds."""
+    return _Model(load, timeline, consuming, seed, progress).run()
+
+
+class _LoadMessage:
+    __slots__ = ("has_failed", "is_affected", "stage")
+
+    def __init__(self, is_affected: bool) -> None:
+        self.is_affected = is_affected
+        self.has_failed = False
+        self.stage = 0
+        """The attempts before: an index of the timeline's."""
+
+
+class _Model:
+    def __init__(
+        self,
+        load: Load,
+        timeline: PolicyTimeline,
+        consuming: Consuming,
+        seed: int,
+        progress: Callable[[float], None],
+    ) -> None:
+        self._scale = scale_of(load, timeline, consuming)
+        self._load = load
+        self._rate = load.rate / self._scale
+        self._window = consuming.window * self._scale
+        self._attempts = timeline.attempts
+        self._consuming = consuming
+        self._progress = progress
+        self._random = Random(f"tarry plan {seed}")
+        self._scaling = Scaling(consuming.maximum_concurrency)
+        self._has_grown = False
+        self._ready: deque[_LoadMessage] = deque()
+        self._gathering: list[_LoadMessage] = []
+        self._window_number = 0
+        self._running = 0
+        self._running_messages = 0
+        self._in_place = 0
+        self._delayed = 0
+        self._open = 0
+        """The messages that have failed and not ended."""
+        self._has_room_event = False
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self.now = 0.0
+        self._run = LoadRun(seed, self._scale)
+        self._sample_every = max(load.outage / 120, 0.001)
+        self._next_sample = 0.0
+        expected = longest_recovery(load, timeline)
+        is_enough = load.rate < consuming.messages_per_second(load.handler_time)
+        self._horizon = expected * (LONGEST if is_enough else 1)
+
+    def run(self) -> LoadRun:
+        load, run, events = self._load, self._run, self._events
+        arrival = self._random.expovariate(self._rate)
+        self._at(load.outage, self._outage_ends)
+        while run.messages < MOST_MESSAGES and self.now <= self._horizon:
+            if events and events[0][0] <= arrival:
+                self.now, _, action, arguments = heappop(events)
+                if self.now >= self._next_sample:
+                    self._sample()
+                action(*arguments)
+            else:
+                self.now = arrival
+                if self.now >= self._next_sample:
+                    self._sample()
+                self._arrives()
+                arrival = self.now + self._random.expovariate(self._rate)
+            if self.now >= load.outage and not self._open and not self._ready:
+                run.drained_at = self.now
+                break
+        run.ended_at = self.now
+        run.samples.append(self._sample_at(self.now))
+        return run if self._scale == 1 else _multiplied(run)
+
+    def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._order += 1
+        heappush(self._events, (when, self._order, action, arguments))
+
+    def _outage_ends(self) -> None:
+        self._run.waiting_at_end = self._in_place + self._delayed
+
+    # the queue
+
+    def _arrives(self) -> None:
+        load = self._load
+        self._run.messages += 1
+        is_affected = self.now < load.outage and self._random.random() < load.failing
+        self._ready.append(_LoadMessage(is_affected))
+        self._dispatch()
+
+    def _returns(self, message: _LoadMessage, is_in_place: bool) -> None:
+        if is_in_place:
+            self._in_place -= 1
+        else:
+            self._delayed -= 1
+        self._ready.append(message)
+        self._dispatch()
+
+    def _is_received_early(self, message: _LoadMessage, due: float) -> None:
+        """Receive a copy after its longest `DelaySeconds`; the consumer lets it wait in place."""
+        self._delayed -= 1
+        self._in_place += 1
+        self._run.requests["ReceiveMessage"] += 1
+        self._run.requests["ChangeMessageVisibilityBatch"] += 1
+        self._run.invocations += 1
+        self._at(due, self._returns, message, True)
+
+    # the mapping
+
+    def _dispatch(self) -> None:
+        ready, size, window = self._ready, self._consuming.batch_size, self._window
+        while ready and (self._gathering or self._has_room()):
+            batch = self._gathering
+            is_new = not batch
+            received = min(len(ready), size - len(batch))
+            batch += [ready.popleft() for _ in range(received)]
+            self._run.requests["ReceiveMessage"] += ceil(received / PER_REQUEST)
+            if not window or len(batch) >= size:
+                self._invoke()
+            elif is_new:
+                self._at(self.now + window, self._window_ends, self._window_number)
+        self._run.peak_ready = max(self._run.peak_ready, len(ready))
+        if self._has_grown and not ready:
+            self._scaling.enough(self.now, self._running)
+            self._has_grown = self._running > 0
+
+    def _has_room(self) -> bool:
+        if self._running < max(1, self._scaling.limit(self.now) // self._scale):
+            return True
+        self._has_grown = True
+        when = self._scaling.more_wanted(self.now)
+        if when is not None and not self._has_room_event:
+            self._has_room_event = True
+            self._at(when, self._has_more_room)
+        return False
+
+    def _has_more_room(self) -> None:
+        self._has_room_event = False
+        self._dispatch()
+
+    def _window_ends(self, number: int) -> None:
+        if number == self._window_number and self._gathering:
+            self._invoke()
+            self._dispatch()
+
+    def _invoke(self) -> None:
+        """Run the gathered batch: its messages one after another, or several at once."""
+        batch, self._gathering = self._gathering, []
+        self._window_number += 1
+        load, run, at_once = self._load, self._run, self._consuming.per_invocation
+        failed: list[tuple[_LoadMessage, float]] = []
+        local_time = 0.0
+        for place, message in enumerate(batch):
+            begins = self.now + place // at_once * load.handler_time
+            if message.is_affected and begins < load.outage:
+                stage = self._stage(message)
+                failed.append((message, begins + load.handler_time))
+                again = (stage.runs - 1) * load.handler_time + self._between(stage.local_wait)
+                local_time = max(local_time, again)
+                run.runs += stage.runs - 1
+        seconds = ceil(len(batch) / at_once) * load.handler_time + local_time
+        run.runs += len(batch)
+        run.invocations += 1
+        run.busy_seconds += seconds
+        self._running += 1
+        self._running_messages += len(batch)
+        self._note_in_flight()
+        self._at(self.now + seconds, self._ended, batch, failed)
+
+    def _stage(self, message: _LoadMessage) -> PlannedAttempt:
+        return self._attempts[min(message.stage, len(self._attempts) - 1)]
+
+    def _between(self, bounds: tuple[float, float]) -> float:
+        earliest, latest = bounds
+        return latest if earliest == latest else self._random.uniform(earliest, latest)
+
+    def _ended(self, batch: list[_LoadMessage], failed: list[tuple[_LoadMessage, float]]) -> None:
+        self._running -= 1
+        self._running_messages -= len(batch)
+        if len(failed) < len(batch):
+            self._run.requests["DeleteMessageBatch"] += ceil((len(batch) - len(failed)) / PER_REQUEST)
+        still_failing = {id(message) for message, _ in failed}
+        for message in batch:
+            if message.has_failed and id(message) not in still_failing:
+                self._open -= 1
+        if failed:
+            self._settle(failed)
+        self._dispatch()
+
+    def _settle(self, failed: list[tuple[_LoadMessage, float]]) -> None:
+        run, copies, in_place = self._run, 0, 0
+        for message, failed_at in failed:
+            stage = self._stage(message)
+            if not message.has_failed:
+                message.has_failed = True
+                run.failed += 1
+                self._open += 1
+            message.stage += 1
+            copies += stage.follows in SENDS
+            if stage.follows not in WAITS:
+                run.ends[stage.follows] += 1
+                run.first_end_at = self.now if run.first_end_at is None else run.first_end_at
+                self._open -= 1
+                continue
+            due = self.now + max(0, ceil(failed_at + self._between(stage.wait) - self.now - MOMENT_SECONDS))
+            if stage.follows != "copy":
+                in_place += 1
+                self._in_place += 1
+                self._at(due, self._returns, message, True)
+            else:
+                self._delayed += 1
+                early = self.now + MAX_DELAY_SECONDS
+                if due > early:
+                    self._at(early, self._is_received_early, message, due)
+                else:
+                    self._at(due, self._returns, message, False)
+        run.requests["ChangeMessageVisibilityBatch"] += ceil(in_place / PER_REQUEST)
+        run.requests["SendMessageBatch"] += ceil(copies / PER_REQUEST)
+        run.requests["DeleteMessageBatch"] += ceil(copies / PER_REQUEST)
+        run.peak_waiting = max(run.peak_waiting, self._in_place + self._delayed)
+        self._note_in_flight()
+
+    def _note_in_flight(self) -> None:
+        in_flight = self._in_place + self._running_messages
+        self._run.peak_in_flight = max(self._run.peak_in_flight, in_flight)
+
+    # samples
+
+    def _sample(self) -> None:
+        while self._next_sample <= self.now:
+            samples = self._run.samples
+            samples.append(self._sample_at(self._next_sample))
+            self._progress(self.now)
+            if len(samples) > MOST_SAMPLES:
+                del samples[1::2]
+                self._sample_every *= 2
+            self._next_sample += self._sample_every
+
+    def _sample_at(self, at: float) -> LoadSample:
+        return LoadSample(at, self._in_place + self._delayed, len(self._ready), self._run.dead)
+
+
+def _multiplied(run: LoadRun) -> LoadRun:
+    """Return a run with the numbers of all messages, not only of those simulated."""
+    scale = run.scale
+    numbers = {name: getattr(run, name) * scale for name in COUNTED}
+    return replace(
+        run,
+        **numbers,
+        ends=Counter({name: number * scale for name, number in run.ends.items()}),
+        requests=Counter({name: number * scale for name, number in run.requests.items()}),
+        samples=[LoadSample(each.at, *(number * scale for number in each[1:])) for each in run.samples],
+    )
+
+
+COUNTED = (
+    *("messages", "failed", "runs", "waiting_at_end", "peak_waiting", "peak_ready", "peak_in_flight"),
+    *("invocations", "busy_seconds"),
+)
+SENDS = frozenset({"copy", "dead_letter", "sent_on"})
+"""The outcomes of an attempt that send a message to a queue."""

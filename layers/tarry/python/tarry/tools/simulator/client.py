@@ -1,0 +1,293 @@
+"""The SQS client of a simulation, with the interface, the errors and the retries of the boto3 client in production."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore import xform_name
+from botocore.errorfactory import ClientExceptionsFactory
+from botocore.retries.quota import RetryQuota
+from botocore.retries.standard import (
+    ExponentialBackoff,
+    RetryContext,
+    RetryPolicy,
+    RetryQuotaChecker,
+    StandardRetryConditions,
+)
+from botocore.session import Session
+
+from tarry.failed.queue_names import queue_name
+from tarry.sqs.client import TRIES
+from tarry.tools.simulator.functions import current_call
+from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.simulator.sqs.validation import check_request, service_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from random import Random
+
+    from botocore.exceptions import ClientError
+
+    from tarry.tools.simulator.sqs import Sqs
+    from tarry.world import Clock
+
+ONE_WAY_SECONDS = 0.003
+MAX_POLL_SECONDS = 0.1
+"""The longest pause between two receives of a long poll."""
+
+Parameters = dict[str, Any]
+
+
+class Transport(Protocol):
+    """The way of one try of a request to SQS and back; the place for faults.
+
+    A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
+    any `SqsError` and botocore's connection errors.
+    """
+
+    def __call__(
+        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]: ...
+
+
+class LatencyTransport:
+    """A transport without faults, whose requests and answers take ``seconds`` each."""
+
+    def __init__(self, clock: Clock, seconds: float = ONE_WAY_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def __call__(
+        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        self._clock.sleep(self._seconds)
+        try:
+            return apply()
+        finally:
+            self._clock.sleep(self._seconds)
+
+
+class Hooks:
+    """A stand-in for `client.meta.events` with the events before and after each try of a request."""
+
+    EVENTS = ("before-send", "response-received")
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[str, Callable[..., Any]]] = []
+
+    def register(self, event_name: str, handler: Callable[..., Any], *_: Any, **__: Any) -> None:
+        if event_name.startswith(self.EVENTS) and (event_name, handler) not in self._handlers:
+            self._handlers.append((event_name, handler))
+
+    def emit(self, event: str, operation: str, **fields: Any) -> None:
+        emitted = f"{event}.sqs.{operation}"
+        for event_name, handler in self._handlers:
+            if emitted == event_name or emitted.startswith(event_name + "."):
+                handler(event_name=emitted, **fields)
+
+
+class Meta:
+    """A stand-in for `client.meta`."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        self.endpoint_url = sqs.endpoint_url
+        self.region_name = sqs.region
+        self.service_model = service_model()
+        self.events = Hooks()
+
+
+class SimulatedClient:
+    """A client of the SQS model that behaves like the client of `tarry.sqs.client`: two tries with botocore's backoff.
+
+    It has the methods of the boto3 client (``send_message(QueueUrl=..., MessageBody=...)`` ...) and raises the same
+    errors. All waits are sleeps of ``clock``.
+    """
+
+    def __init__(self, sqs: Sqs, clock: Clock, transport: Transport | None = None) -> None:
+        self._sqs = sqs
+        self._clock = clock
+        self._transport = transport or LatencyTransport(clock)
+        self._retries = ClientRetries(sqs.random)
+        self._requests = 0
+        self.meta = Meta(sqs)
+        self.exceptions: Any = _exceptions()
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        operation = _operations().get(name)
+        if operation is None:
+            raise AttributeError(f"'SQS' object has no attribute '{name}'")
+
+        def method(**parameters: Any) -> dict[str, Any]:
+            return self._call(operation, parameters)
+
+        method.__name__ = name
+        setattr(self, name, method)
+        return method
+
+    def _call(self, operation: str, parameters: Parameters) -> dict[str, Any]:
+        check_request(operation, parameters)
+        request: dict[str, Any] = {}
+        tried = self._try(operation, parameters, number := 1, request)
+        while (delay := self._retries.delay(tried, request)) is not None:
+            self._clock.sleep(delay)
+            tried = self._try(operation, parameters, number := number + 1, request)
+        details = {"RetryAttempts": number - 1, "HTTPHeaders": {}}
+        metadata = {"RequestId": f"request-{self._requests}", **tried.metadata, **details}
+        if tried.exception is not None:
+            raise tried.exception
+        if tried.refusal is not None:
+            raise _client_error(tried.refusal, metadata, operation)
+        return {**tried.answer, "ResponseMetadata": metadata}
+
+    def _try(self, operation: str, parameters: Parameters, number: int, request: dict[str, Any]) -> Try:
+        tried = self._send(operation, parameters, number)
+        fields = {"context": request, "parsed_response": tried.parsed, "exception": tried.exception}
+        self.meta.events.emit("response-received", operation, **fields)
+        return tried
+
+    def _send(self, operation: str, parameters: Parameters, number: int) -> Try:
+        self._requests += 1
+        try:
+            self.meta.events.emit("before-send", operation, request=None)
+            queue = queue_name(str(parameters.get("QueueUrl", "")))
+            call = current_call()
+            source = {} if call is None else {"request_id": call.request_id}
+            self._sqs.history.record("request", operation=operation, queue=queue, number=number, **source)
+            answer = self._transport(operation, parameters, lambda: self._apply(operation, parameters))
+        except SqsError as error:
+            return Try(operation, number, refusal=error)
+        except Exception as error:  # noqa: BLE001 raised by `_call` if there is no next try, as botocore does
+            return Try(operation, number, exception=error)
+        return Try(operation, number, answer=answer)
+
+    def _apply(self, operation: str, parameters: Parameters) -> dict[str, Any]:
+        answer = self._sqs.answer(operation, parameters)
+        if operation != "ReceiveMessage" or answer:
+            return answer
+        return self._long_poll(parameters)
+
+    def _long_poll(self, parameters: Parameters) -> dict[str, Any]:
+        """Receive until there is a message or the wait time of the request is over."""
+        queue = queue_name(parameters["QueueUrl"])
+        ends_at = self._clock.time() + self._sqs.wait_seconds(parameters)
+        answer: dict[str, Any] = {}
+        while not answer and (now := self._clock.time()) < ends_at:
+            next_at = self._sqs.next_visible_at(queue) or ends_at
+            self._clock.sleep(min(max(next_at - now, 0), ends_at - now, MAX_POLL_SECONDS))
+            answer = self._sqs.answer("ReceiveMessage", parameters)
+        return answer
+
+
+@cache
+def _operations() -> dict[str, str]:
+    """Return SQS's operations, by the names of boto3's methods."""
+    return {xform_name(name): name for name in service_model().operation_names}
+
+
+@cache
+def _exceptions() -> Any:
+    return ClientExceptionsFactory().create_client_exceptions(service_model())
+
+
+def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> ClientError:
+    """Make the error that boto3 raises: the class is that of the error's name, the code that of the query protocol."""
+    described = {
+        "Message": error.message,
+        "Code": error.code,
+        "QueryErrorCode": error.name,
+        "Type": "Sender" if error.sender_fault else "Receiver",
+    }
+    response: Any = {"Error": described, "ResponseMetadata": metadata}
+    model: Any = service_model()
+    shape = model.shape_for_error_code(error.code)  # botocore uses the code here
+    if shape is not None and "message" in shape.members:
+        response["message"] = error.message
+    found: ClientError = _exceptions().from_code(error.name)(response, operation)
+    return found
+
+
+@dataclass(frozen=True)
+class Try:
+    """One try of a request with its result: an answer, an error of SQS, or an exception of the transport."""
+
+    operation: str
+    number: int
+    answer: dict[str, Any] = field(default_factory=dict)
+    refusal: SqsError | None = None
+    exception: Exception | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """The metadata of the answer; handlers of hooks may add to it."""
+
+    def __post_init__(self) -> None:
+        self.metadata["HTTPStatusCode"] = self.status
+
+    @property
+    def status(self) -> int:
+        return self.refusal.status if self.refusal is not None else 200
+
+    @property
+    def parsed(self) -> dict[str, Any] | None:
+        """The answer as botocore parses it; None if there is none."""
+        if self.exception is not None:
+            return None
+        error = {} if self.refusal is None else {"Error": {"Code": self.refusal.code}}
+        return {**self.answer, **error, "ResponseMetadata": self.metadata}
+
+
+class ClientRetries:
+    """The retry policy of one client: botocore's standard mode."""
+
+    def __init__(self, random: Random) -> None:
+        conditions = StandardRetryConditions(max_attempts=TRIES)
+        backoff = ExponentialBackoff(random=random.random)
+        self._policy = RetryPolicy(conditions, backoff)
+        self._quota = RetryQuotaChecker(RetryQuota())
+
+    def delay(self, tried: Try, request: Any) -> float | None:
+        """Return the seconds to wait before the next try; None if there is none.
+
+        ``request`` is the same dict for all tries of a request. botocore keeps its retry quota in it: a client whose
+        requests keep failing gets no more retries.
+        """
+        response = SimpleNamespace(status_code=tried.status, headers={}) if tried.exception is None else None
+        if tried.refusal is None and tried.exception is None:
+            self._quota.release_retry_quota(request, response)
+            return None
+        context = RetryContext(
+            attempt_number=tried.number,
+            operation_model=service_model().operation_model(tried.operation),
+            parsed_response=tried.parsed if tried.refusal is not None else None,
+            http_response=response,
+            caught_exception=tried.exception,
+            request_context=request,
+        )
+        if not self._policy.should_retry(context) or not self._quota.acquire_retry_quota(context):
+            return None
+        return float(self._policy.compute_retry_delay(context))
+
+
+@contextmanager
+def simulated_clients(make: Callable[[], Any], invoke: Callable[..., Any] | None = None) -> Iterator[None]:
+    """Have boto3 return SQS clients made by ``make`` within the context.
+
+    ``invoke`` answers Lambda's Invoke: a handler of botocore's event ``before-send``.
+    """
+    real = Session.create_client
+
+    def create_client(session: Session, service_name: str, *args: Any, **kwargs: Any) -> Any:
+        if service_name == "sqs":
+            return make()
+        client = real(session, service_name, *args, **kwargs)
+        if service_name == "lambda" and invoke is not None:
+            client.meta.events.register("before-send.lambda.Invoke", invoke)
+        return client
+
+    Session.create_client = create_client  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        Session.create_client = real  # type: ignore[method-assign]

@@ -1,0 +1,9 @@
+"""A model of SQS, standard and FIFO queues, whose clock is an argument."""
+
+from tarry.tools.simulator.sqs.errors import SqsError
+from tarry.tools.simulator.sqs.message import StoredMessage
+from tarry.tools.simulator.sqs.message_store import Depth
+from tarry.tools.simulator.sqs.model import Sqs
+from tarry.tools.simulator.sqs.realism import Realism
+
+__all__ = ["Depth", "Realism", "Sqs", "SqsError", "StoredMessage"]

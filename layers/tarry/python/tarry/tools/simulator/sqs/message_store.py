@@ -1,0 +1,179 @@
+"""The messages in a queue, and their changes with time: they become visible, expire, or are duplicated."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tarry.tools.simulator.sqs.order import MessageHeap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tarry.tools.simulator.sqs.message import StoredMessage
+    from tarry.tools.simulator.sqs.order import ReceiveOrder
+
+
+class Depth(NamedTuple):
+    """The number of messages in a queue by state, and when the oldest was sent."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest: float | None
+    """Epoch seconds; None for an empty queue."""
+    ever: int | None = None
+    """The number of messages that were ever put into the queue; None if it is not known."""
+
+
+class StoreChange(NamedTuple):
+    """A change of a message with time, which the queue records in the history."""
+
+    kind: Literal["expired", "reappeared"]
+    message: StoredMessage
+    at: float
+
+
+class MessageStore:
+    """The messages of a queue, by position. Each operation takes amortized logarithmic time."""
+
+    def __init__(self, order: ReceiveOrder, now: Callable[[], float]) -> None:
+        self.messages: dict[int, StoredMessage] = {}
+        self.next_position = 1
+        self._order = order
+        self._now = now
+        self._delayed = MessageHeap()  # by the time at which they become visible
+        self._in_flight = MessageHeap()  # by the time at which they become visible
+        self._duplicates = MessageHeap()  # by the time at which the duplicate becomes visible
+        self._retained = MessageHeap()  # by the time from which retention counts
+        self._by_visibility = self._in_flight, self._delayed, self._duplicates
+        self._quiet_until = math.inf
+        """No message becomes visible before then."""
+
+    # inspection
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages that were received and are not visible yet."""
+        return len(self._in_flight)
+
+    def depth(self) -> Depth:
+        delayed, in_flight, oldest = len(self._delayed), len(self._in_flight), self._retained.first()
+        ready = len(self.messages) - delayed - in_flight
+        return Depth(ready, in_flight, delayed, oldest[0] if oldest is not None else None, self.next_position - 1)
+
+    def next_visible_at(self) -> float | None:
+        """Return when the next message in flight, delayed message or duplicate becomes visible."""
+        if self._quiet_until == math.inf:
+            return None
+        first = self._next_heap()
+        return None if first is None else first[0]
+
+    def receivable(self) -> Iterator[StoredMessage]:
+        """Iterate over the messages that can be received: see `ReceiveOrder.receivable`."""
+        return self._order.receivable()
+
+    # changes
+
+    def add(self, message: StoredMessage) -> None:
+        self.messages[message.position] = message
+        self.next_position = message.position + 1
+        self._retained.put(message, message.sent_at)
+        self._order.add(message)
+        if message.visible_at > self._now():
+            self._put_invisible(message, self._delayed, message.visible_at)
+        else:
+            self._order.on_visible(message)
+
+    def set_visible_at(self, message: StoredMessage, at: float) -> bool:
+        """Set when a message becomes visible; return whether that is now, or before all others in flight."""
+        message.visible_at = at
+        if at <= self._now():
+            self._in_flight.discard(message)
+            self._order.on_visible(message)
+            return True
+        self._order.on_invisible(message)
+        self._put_invisible(message, self._in_flight, at)
+        first = self._in_flight.first()
+        return first is None or first[1] is message
+
+    def schedule_duplicate(self, message: StoredMessage, at: float) -> None:
+        """Make a message visible at that time, even if it is in flight or deleted by then."""
+        self._put_invisible(message, self._duplicates, at)
+
+    def delete(self, message: StoredMessage) -> bool:
+        """Remove a message, but keep its scheduled duplicate; return whether that lets another one be received."""
+        duplicate_at = self._duplicates.time_of(message)
+        frees_another = self.remove(message)
+        if duplicate_at is not None:
+            self._put_invisible(message, self._duplicates, duplicate_at)
+        return frees_another
+
+    def remove(self, message: StoredMessage) -> bool:
+        """Remove a message and its scheduled duplicate; return whether that lets another one be received."""
+        del self.messages[message.position]
+        self._duplicates.discard(message)
+        self._delayed.discard(message)
+        self._in_flight.discard(message)
+        self._retained.discard(message)
+        return self._order.remove(message)
+
+    def catch_up(self, retention_seconds: int) -> Iterable[StoreChange]:
+        """Apply in order what has become due; return the messages that have expired or reappeared."""
+        now, oldest = self._now(), self._retained.first()
+        if now < self._quiet_until and (oldest is None or now < oldest[0] + retention_seconds):
+            return ()
+        return self._apply_until(now, retention_seconds)
+
+    def _apply_until(self, now: float, retention_seconds: int) -> Iterator[StoreChange]:
+        while True:
+            oldest = self._retained.first()
+            visible_at = self.next_visible_at() if now >= self._quiet_until else None
+            expires_at = None if oldest is None else oldest[0] + retention_seconds
+            if oldest is not None and expires_at is not None and expires_at <= min(now, visible_at or now):
+                self.remove(oldest[1])
+                yield StoreChange("expired", oldest[1], expires_at)
+            elif visible_at is not None and visible_at <= now:
+                message = self._make_next_visible()
+                if message is not None and message.sent_at + retention_seconds > visible_at:
+                    self._restore(message, visible_at)
+                    yield StoreChange("reappeared", message, visible_at)
+            else:
+                if now >= self._quiet_until:
+                    self._quiet_until = math.inf if visible_at is None else visible_at
+                return
+
+    def _put_invisible(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
+        heap.put(message, until)
+        self._quiet_until = min(self._quiet_until, until)
+
+    def _next_heap(self) -> tuple[float, MessageHeap] | None:
+        """Return the time at which the next message becomes visible, and the heap it is in."""
+        found: tuple[float, MessageHeap] | None = None
+        for heap in self._by_visibility:
+            first = heap.first()
+            if first is not None and (found is None or first[0] < found[0]):
+                found = first[0], heap
+        return found
+
+    def _make_next_visible(self) -> StoredMessage | None:
+        """Make the next message visible; if it was deleted, return it instead."""
+        found = self._next_heap()
+        message = None if found is None else found[1].pop()
+        if message is None or found is None:
+            return None
+        if found[1] is not self._duplicates:
+            self._order.on_visible(message)
+        elif message.position not in self.messages:
+            return message
+        elif self._in_flight.discard(message):
+            message.next_is_duplicate = True
+            self._order.on_visible(message)
+        return None
+
+    def _restore(self, message: StoredMessage, at: float) -> None:
+        message.visible_at, message.next_is_duplicate, message.has_reappeared = at, True, True
+        self.messages[message.position] = message
+        self._retained.put(message, message.sent_at)
+        self._order.add(message)
+        self._order.on_visible(message)

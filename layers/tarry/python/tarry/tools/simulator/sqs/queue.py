@@ -1,0 +1,331 @@
+"""The base class of standard and FIFO queues: sends, receives, visibility timeouts, deletes and dead-lettering."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.tools.simulator.sqs import contents
+from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid
+from tarry.tools.simulator.sqs.handles import handle_of, read_handle
+from tarry.tools.simulator.sqs.message import StoredMessage
+from tarry.tools.simulator.sqs.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.tools.simulator.sqs.handles import Receipt
+    from tarry.tools.simulator.sqs.message_store import Depth
+    from tarry.tools.simulator.sqs.order import ReceiveOrder
+    from tarry.tools.simulator.sqs.queue_context import QueueContext
+    from tarry.tools.simulator.sqs.settings import QueueSettings
+
+PURGE_INTERVAL_SECONDS = 60
+
+
+class SendReceipt(NamedTuple):
+    """The result of a SendMessage. The ids are those of the first message if this one was deduplicated."""
+
+    delivery_id: str
+    sequence_number: str | None
+    md5_of_body: str
+
+
+class SimulatedQueue(ABC):
+    """A queue. Its state changes with time in `catch_up`, which receives, changes, deletes and inspections call."""
+
+    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
+        self.name = name
+        self.arn = arn
+        self.number = number
+        """The number of no other queue, not even of one created later under the same name."""
+        self.settings = settings
+        self.tags: dict[str, str] = {}
+        self.created_at = self.modified_at = context.now()
+        self._context = context
+        self._store = MessageStore(self._order(), context.now)
+        self._purged_at: float | None = None
+
+    # the differences between standard and FIFO queues
+
+    @abstractmethod
+    def _order(self) -> ReceiveOrder:
+        """Make the order in which the messages are received."""
+
+    @abstractmethod
+    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
+        """Accept a message. Raises `SqsError` if SQS would refuse it."""
+
+    @abstractmethod
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most if it asks for ``max_messages``."""
+
+    @abstractmethod
+    def _refuse_beyond_in_flight_limit(self) -> None:
+        """Raise `SqsError`; if this returns, the receive returns no messages."""
+
+    @abstractmethod
+    def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        """Return whether a handle is the message's latest. Raises `SqsError` if the handle has expired."""
+
+    def _may_change_visibility(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        """Return whether a handle changes the message's visibility. Raises `SqsError` if the handle has expired."""
+        return self._is_current(message, receipt, handle)
+
+    @abstractmethod
+    def deliver_duplicate(self, handle: str, seconds: float) -> None:
+        """Deliver a message once more after ``seconds``, even if it is deleted by then."""
+
+    @abstractmethod
+    def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
+        """Adapt a message that SQS moves to this queue as the dead-letter queue."""
+
+    @abstractmethod
+    def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
+        """Give a message that a move task moves to this queue its sequence number."""
+
+    # inspection
+
+    def catch_up(self) -> None:
+        """Apply what has become due since the last call: messages become visible, expire, or are duplicated."""
+        for change in self._store.catch_up(self.settings.retention):
+            if change.kind == "expired":
+                self._record("expired", change.message, expired_at=change.at)
+            else:
+                self._record("reappeared", change.message)
+
+    def next_visible_at(self) -> float | None:
+        """Return when the next message becomes visible if no request changes that; None if all are visible."""
+        self.catch_up()
+        return self._store.next_visible_at()
+
+    def depth(self) -> Depth:
+        self.catch_up()
+        return self._store.depth()
+
+    def messages(self) -> list[StoredMessage]:
+        """Return all messages, in the order of their arrival."""
+        self.catch_up()
+        return list(self._store.messages.values())
+
+    def first_visible(self, at: float) -> StoredMessage | None:
+        """Return the oldest message that was neither in flight nor delayed at a time that is not in the future."""
+        self.catch_up()
+        return next((message for message in self._store.messages.values() if message.visible_at <= at), None)
+
+    # sending
+
+    def _accept(self, entry: Mapping[str, Any], delay_seconds: int, **more: Any) -> StoredMessage:
+        now = self._context.now()
+        message = StoredMessage(
+            delivery_id=self._context.new_id(),
+            body=entry["MessageBody"],
+            attributes=entry.get("MessageAttributes") or {},
+            sent_at=now,
+            position=self._store.next_position,
+            visible_at=now + delay_seconds,
+            trace_header=contents.trace_header(entry) or self._context.trace_header(),
+            group=entry.get("MessageGroupId"),
+            **more,
+        )
+        self._record_sent(message, "SendMessage")
+        self._place(message)
+        return message
+
+    def _record_sent(self, message: StoredMessage, origin: str) -> None:
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "origin": origin,
+            "body": message.body,
+            "attributes": message.attributes,
+            "group": message.group,
+            "trace_header": message.trace_header,
+            "deduplication_id": message.deduplication_id,
+            "visible_at": message.visible_at,
+        }
+        self._context.history.add("sent", fields)
+
+    def _place(self, message: StoredMessage) -> None:
+        self._store.add(message)
+        self._context.changed(self)
+
+    def redrive_to(self, target: SimulatedQueue, message: StoredMessage, at: float) -> None:
+        """Send a message of this queue to another as a new message and remove it here, as a move task does ``at``."""
+        if self._store.remove(message):
+            self._context.changed(self)
+        fresh = replace(
+            message,
+            delivery_id=self._context.new_id(),
+            sent_at=at,
+            visible_at=at,
+            position=target._store.next_position,
+            dead_letter_source=None,
+            receive_count=0,
+            first_received_at=None,
+            received_at=None,
+            next_is_duplicate=False,
+            has_reappeared=False,
+        )
+        self._record("moved", message, to=target.name, new_delivery_id=fresh.delivery_id, origin="redrive")
+        target._record_sent(fresh, "redrive")
+        target._place(target._with_sequence_number(fresh))
+
+    # receiving
+
+    def receive(
+        self, max_messages: int, visibility_seconds: int | None, *, waits: bool
+    ) -> list[tuple[str, StoredMessage]]:
+        """Return up to ``max_messages`` messages with their receipt handles.
+
+        Messages that have been received too often go to the dead-letter queue instead. ``waits`` says whether the
+        request is a long poll.
+        """
+        self.catch_up()
+        room = self._context.in_flight_limit - self._store.in_flight
+        if room <= 0:
+            if not waits:
+                self._refuse_beyond_in_flight_limit()
+            return []
+        taken = self._pick(min(room, self._receive_limit(max_messages, waits=waits)))
+        seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
+        return [(self._deliver(message, seconds), message) for message in taken]
+
+    def _pick(self, max_messages: int) -> list[StoredMessage]:
+        """Return the messages to deliver, and dead-letter the messages before them that were received too often."""
+        taken: list[StoredMessage] = []
+        dead: list[StoredMessage] = []
+        redrive, target = self.settings.redrive, self._dead_letter_queue()
+        limit = redrive.max_receive_count if redrive is not None and target is not None else math.inf
+        for message in self._store.receivable() if max_messages > 0 else ():
+            (taken if message.receive_count < limit else dead).append(message)
+            if len(taken) == max_messages:
+                break
+        if target is not None:
+            for message in dead:
+                self._dead_letter(target, message)
+        return taken
+
+    def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
+        now = self._context.now()
+        is_duplicate, message.next_is_duplicate = message.next_is_duplicate, False
+        message.receive_count += 1
+        message.received_at = now
+        if message.first_received_at is None:
+            message.first_received_at = now
+        handle = handle_of(self.number, message.position, message.receive_count, message.delivery_id)
+        self._set_visible_at(message, now + visibility_seconds)
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receive_count": message.receive_count,
+            "receipt_handle": handle,
+            "visible_until": message.visible_at,
+            "group": message.group,
+        }
+        if is_duplicate:
+            fields["duplicate"] = True
+        self._context.history.add("received", fields)
+        return handle
+
+    def _set_visible_at(self, message: StoredMessage, at: float) -> None:
+        if self._store.set_visible_at(message, at):
+            self._context.changed(self)
+
+    # the dead-letter queue
+
+    def _dead_letter_queue(self) -> SimulatedQueue | None:
+        redrive = self.settings.redrive
+        return self._context.queue_of(redrive.target) if redrive is not None else None
+
+    def _dead_letter(self, target: SimulatedQueue, message: StoredMessage) -> None:
+        self._store.remove(message)
+        now = self._context.now()
+        moved = replace(
+            message,
+            position=target._store.next_position,
+            visible_at=now,
+            dead_letter_source=self.arn,
+            next_is_duplicate=False,
+        )
+        self._record("moved", message, to=target.name, receive_count=message.receive_count, origin="redrive policy")
+        target._place(target._as_dead_letter(moved))
+
+    # requests of the consumer
+
+    def change_visibility(self, handle: str, seconds: int) -> None:
+        """Make a message invisible for ``seconds`` from now; 0 makes it visible.
+
+        Raises:
+            SqsError: The handle is invalid or expired, or a limit is exceeded.
+        """
+        self.catch_up()
+        check_range(seconds, "VisibilityTimeout", 0, MAX_VISIBILITY_SECONDS)
+        receipt = read_handle(handle, self.number)
+        message = self._store.messages.get(receipt.position)
+        if message is None:
+            reason = "Message does not exist or is not available for visibility timeout change."
+            raise invalid(handle, "ReceiptHandle", reason)
+        if not self._may_change_visibility(message, receipt, handle):
+            self._record("visibility_change_ignored", message, receipt_handle=handle)
+            return
+        now = self._context.now()
+        if now + seconds - (message.received_at or now) > MAX_VISIBILITY_SECONDS:
+            limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
+            raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
+        message.next_is_duplicate = message.next_is_duplicate and message.has_reappeared
+        self._extend(message, handle, seconds)
+
+    def _extend(self, message: StoredMessage, handle: str, seconds: int) -> None:
+        self._set_visible_at(message, self._context.now() + seconds)
+        details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
+        self._record("visibility_changed", message, **details)
+
+    def delete(self, handle: str) -> None:
+        """Delete a message; do nothing if it was deleted before.
+
+        Raises:
+            SqsError: The handle is invalid or expired.
+        """
+        self.catch_up()
+        receipt = read_handle(handle, self.number)
+        message = self._store.messages.get(receipt.position)
+        if message is None or not self._is_current(message, receipt, handle):
+            details = {"receipt_handle": handle, "is_gone": message is None}
+            self._context.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
+            return
+        if self._store.delete(message):
+            self._context.changed(self)
+        fields = {
+            "queue": self.name,
+            "delivery_id": message.delivery_id,
+            "receipt_handle": handle,
+            "receive_count": receipt.receive_count,
+        }
+        self._context.history.add("deleted", fields)
+
+    def purge(self) -> None:
+        """Delete all messages.
+
+        Raises:
+            SqsError: The last purge was less than a minute ago.
+        """
+        self.catch_up()
+        now = self._context.now()
+        if self._purged_at is not None and now - self._purged_at < PURGE_INTERVAL_SECONDS:
+            text = f"Only one PurgeQueue operation on {self.name} is allowed every {PURGE_INTERVAL_SECONDS} seconds."
+            raise SqsError("AWS.SimpleQueueService.PurgeQueueInProgress", text)
+        self._purged_at = now
+        self.empty()
+
+    def empty(self) -> None:
+        """Remove all messages, and record them as purged."""
+        for message in self.messages():
+            self._store.remove(message)
+            self._record("purged", message)
+
+    def _record(self, what: str, message: StoredMessage, **fields: Any) -> None:
+        self._context.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)

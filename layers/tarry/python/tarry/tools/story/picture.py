@@ -1,0 +1,186 @@
+"""A story as SVG: a row for each queue, the states as coloured spans, the attempts, and the events as a list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tarry.failed.text import brief, coarse, one_line
+from tarry.message.outcomes import State
+from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
+from tarry.tools.story.scale import TimeScale
+from tarry.tools.story.svg import LEGEND, NORMAL, SMALL, fit, group, text_at, width_of
+from tarry.tools.story.svg import picture as whole
+from tarry.tools.story.text import since_text, state_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIDTH, MARGIN = 960, 24
+LEFT, RIGHT = 200, 912
+"""The ends of the time axis."""
+TOP, ROW, LINE = 98, 44, 20
+"""The place of the first row; the heights of a row, and of a line of the list."""
+BAR, RADIUS = 14, 9
+THINNEST_SPAN = 1.5
+MOST_EVENTS = 40
+"""The most events in the list; the rows have all."""
+SINCE, STATE, WORDS = 92, 180, 296
+"""The places of the columns of the list, after the time."""
+FINAL = ENDS | {State.RESENT}
+
+
+def picture(story: Story) -> str:
+    """Return the picture as SVG. It follows the light or dark mode of its viewer."""
+    return _Picture(story).svg()
+
+
+class _Picture:
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._rows = {queue: TOP + ROW * place + ROW // 2 for place, queue in enumerate(story.queues or [""])}
+        self._scale = TimeScale([event.at for event in story.events] + [self._ended], LEFT, RIGHT)
+        self._bottom = TOP + ROW * len(self._rows)
+
+    @property
+    def _ended(self) -> float:
+        """The end of the last span: until a waiting message is due, but not after the story was read."""
+        story = self._story
+        last = story.events[-1]
+        if last.state in ENDS or last.state is None:
+            return last.at
+        return max(last.at, story.now if last.due is None else min(last.due, story.now))
+
+    def svg(self) -> str:
+        story = self._story
+        listed = [*self._list(self._bottom + 60)]
+        legend_y = self._bottom + 60 + LINE * self._list_length + 14
+        parts = [*self._title(), *self._frame(), *self._spans(), *self._moves(), *self._marks(), *listed]
+        parts += self._legend(legend_y)
+        return whole(f"message {story.id}: {story.summary}", parts, WIDTH, legend_y + 24)
+
+    def _y(self, queue: str) -> int:
+        return self._rows.get(queue, next(iter(self._rows.values())))
+
+    def _title(self) -> Iterator[str]:
+        story = self._story
+        width = WIDTH - 2 * MARGIN
+        yield group(story.id, text_at(MARGIN, 34, fit(f"message {story.id}", width, 16), "title"))
+        yield group(story.summary, text_at(MARGIN, 56, fit(story.summary, width, NORMAL)))
+        notes = " ".join([f"From {story.source}.", *story.notes])
+        yield group(notes, text_at(MARGIN, 76, fit(notes, width, 12), "quiet"))
+
+    def _frame(self) -> Iterator[str]:
+        for queue, y in self._rows.items():
+            yield group(queue, text_at(MARGIN, y + 4, fit(queue, LEFT - MARGIN - 24, NORMAL)))
+        for x, label in self._scale.ticks(self._story.began):
+            yield f'<line class="grid" x1="{x}" y1="{TOP - 4}" x2="{x}" y2="{self._bottom}"/>'
+            yield text_at(x, self._bottom + 17, label, "quiet middle")
+
+    def _steps(self) -> list[StoryEvent]:
+        """The events that change the state."""
+        return [event for event in self._story.events if event.state is not None]
+
+    def _spans(self) -> Iterator[str]:
+        steps = self._steps()
+        for event, following in zip(steps, [*steps[1:], None], strict=True):
+            if following is None and event.state in FINAL:
+                continue
+            begin = self._scale.x(event.at)
+            end = self._scale.x(self._ended if following is None else following.at)
+            if end - begin < THINNEST_SPAN:
+                continue
+            y = self._y(event.place)
+            shape = (
+                f'<rect class="span {event.state}" x="{begin}" y="{y - BAR / 2:g}" width="{round(end - begin, 1)}"'
+                f' height="{BAR}"/>'
+            )
+            texts = []
+            if event.delay and width_of(label := coarse(event.delay), SMALL) <= end - begin - 4 * RADIUS:
+                texts = [text_at(round((begin + end) / 2, 1), y + 4, label, "small middle")]
+            yield group(self._words(event), shape, *texts)
+
+    def _moves(self) -> Iterator[str]:
+        """Draw a line from queue to queue."""
+        steps = self._steps()
+        places = [(event, event.queue, event.place) for event in steps]
+        places += [(after, before.place, after.queue) for before, after in pairwise(steps)]
+        for event, one, other in places:
+            if one and other and one != other:
+                x = self._scale.x(event.at)
+                yield f'<line class="move" x1="{x}" y1="{self._y(one)}" x2="{x}" y2="{self._y(other)}"/>'
+
+    def _marks(self) -> Iterator[str]:
+        last_x, attempt = -float(WIDTH), None
+        for event in self._steps():
+            x = self._scale.x(event.at)
+            if event.state in ENDS:
+                y = self._y(event.place)
+                shape = f'<rect class="{event.state}" x="{x + RADIUS:g}" y="{y - 6}" width="12" height="12" rx="2"/>'
+                yield group(self._words(event), shape)
+            begins = event.state is State.IN_FLIGHT or event.attempt != attempt
+            if not begins or event.attempt is None or event.state is State.READY:
+                continue
+            attempt = event.attempt
+            is_dot = x - last_x < 2 * RADIUS or event.attempt > 99
+            last_x = last_x if is_dot else x
+            y = self._y(event.queue)
+            shape = f'<circle class="attempt" cx="{x}" cy="{y}" r="{3 if is_dot else RADIUS}"/>'
+            yield group(self._words(event), shape, *([] if is_dot else [text_at(x, y + 4, str(attempt), "number")]))
+
+    @property
+    def _list_length(self) -> int:
+        return min(len(self._story.events), MOST_EVENTS + 1)
+
+    def _list(self, y: int) -> Iterator[str]:
+        events, before = self._story.events, None
+        first, left_out = (MOST_EVENTS // 2, len(events) - MOST_EVENTS) if len(events) > MOST_EVENTS else (0, 0)
+        for place, event in enumerate(events):
+            if left_out and first <= place < first + left_out:
+                if place == first:
+                    yield text_at(MARGIN, y, f"{left_out:,} events are left out here", "quiet")
+                    y += LINE
+                before = event
+                continue
+            yield from self._line(event, before, y)
+            before, y = event, y + LINE
+
+    def _line(self, event: StoryEvent, before: StoryEvent | None, y: int) -> Iterator[str]:
+        colour = event.state if event.state in ENDS else ""
+        why = brief(event.why) if event.error else one_line(event.why)
+        words = ": ".join(filter(None, (event.words(before), why)))
+        texts = [
+            text_at(MARGIN, y, stamp(event.at), "quiet"),
+            text_at(SINCE, y, since_text(event, self._story), "quiet"),
+            text_at(STATE, y, state_text(event), f"state small {colour}".strip()),
+            text_at(WORDS, y, fit(words, WIDTH - MARGIN - WORDS, 12), "quiet" if not event.is_seen else "words"),
+        ]
+        yield group(self._words(event), *texts)
+
+    def _legend(self, y: int) -> Iterator[str]:
+        states = {event.state for event in self._steps()}
+        x = float(MARGIN)
+        entries = [
+            (f'<rect class="span {state}" x="{{0}}" y="{y - 6}" width="20" height="12"/>', 20, text)
+            for state, text in LEGEND.items()
+            if state in states
+        ]
+        if any(event.attempt for event in self._steps()):
+            entries.insert(0, (f'<circle class="attempt" cx="{{1}}" cy="{y}" r="7"/>', 14, "attempt"))
+        for shape, width, text in entries:
+            yield shape.format(round(x, 1), round(x + width / 2, 1))
+            yield text_at(round(x + width + 6, 1), y + 4, text, "quiet")
+            x += width + 6 + width_of(text, 12) + 16
+        day = datetime.fromtimestamp(self._story.began, UTC).date()
+        yield text_at(WIDTH - MARGIN, y + 4, f"times in UTC, from {day}", "quiet end")
+
+    def _words(self, event: StoryEvent) -> str:
+        """An event in words, to be read while the pointer is over it."""
+        ids = ", ".join(
+            f"{name} {value}"
+            for name, value in (("delivery", event.delivery_id), ("request", event.request_id), ("in", event.function))
+            if value
+        )
+        first = f"{stamp(event.at)} UTC  {state_text(event)}  {event.words(None)}".rstrip()
+        return "\n".join(filter(None, (first, brief(event.why), ids)))

@@ -1,0 +1,122 @@
+"""The common parts of pictures: colours for light and dark mode, the style sheet, texts that fit."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+from unicodedata import east_asian_width
+from xml.sax.saxutils import escape
+
+from tarry.failed.text import printable
+from tarry.message.outcomes import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
+"""The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""
+NARROW_CHARACTERS = frozenset(".,:;|!'()[]ijlt /")
+WIDE_CHARACTERS = frozenset("mw%@_&=<>+{}")
+
+LIGHT = {
+    "text": "#1f2328", "quiet": "#59636e", "paper": "#ffffff", "line": "#d1d9e0", "fault": "#cf222e",
+    "number": "#ffffff", "attempt": "#0969da", "READY": "#d0d7de", "IN_FLIGHT": "#80ccff", "WAITING_RETRY": "#eac54f",
+    "DEFERRED": "#d8b9ff", "RESENT": "#7ddfd0", "COMMITTED": "#1a7f37", "DEAD_LETTERED": "#cf222e",
+    "DISCARDED": "#a03b7f",
+}  # fmt: skip
+DARK = {
+    "text": "#f0f6fc", "quiet": "#9198a1", "paper": "#0d1117", "line": "#3d444d", "fault": "#ff7b72",
+    "number": "#ffffff", "attempt": "#1f6feb", "READY": "#3d444d", "IN_FLIGHT": "#0d419d", "WAITING_RETRY": "#845306",
+    "DEFERRED": "#6e40c9", "RESENT": "#1b6a5e", "COMMITTED": "#3fb950", "DEAD_LETTERED": "#f85149",
+    "DISCARDED": "#db61a2",
+}  # fmt: skip
+FONT = 'ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif'
+SMALL, NORMAL = 11, 13
+SHAPES = f"""
+  text {{ font: {NORMAL}px {FONT} }}
+  .title {{ font-size: 16px; font-weight: 600 }}
+  .quiet, .alarm {{ font-size: 12px }}
+  .number {{ font-size: {SMALL}px; font-weight: 600; text-anchor: middle }}
+  .small {{ font-size: {SMALL}px }}
+  .state {{ font-weight: 600 }}
+  .middle {{ text-anchor: middle }}
+  .end {{ text-anchor: end }}
+  .words {{ font-size: 12px }}
+  .grid {{ stroke-dasharray: 2 4 }}"""
+
+
+LEGEND = {
+    State.READY: "ready",
+    State.IN_FLIGHT: "in flight",
+    State.WAITING_RETRY: "waiting for a retry",
+    State.DEFERRED: "deferred",
+    State.RESENT: "sent again",
+    State.DEAD_LETTERED: "in the dead-letter queue",
+}
+"""The states whose colour is explained. The colours of the others are beside their names, at the end of each row."""
+
+
+def style() -> str:
+    """Return the style sheet, for light and dark mode."""
+    dark = "\n".join(f"  {line}" for line in _colours(DARK).splitlines())
+    return f"{SHAPES}\n{_colours(LIGHT)}\n  @media (prefers-color-scheme: dark) {{\n{dark}\n  }}"
+
+
+def _colours(colours: dict[str, str]) -> str:
+    rules = [
+        f"text {{ fill: {colours['text']} }}",
+        f".quiet {{ fill: {colours['quiet']} }}",
+        f".alarm {{ fill: {colours['fault']} }}",
+        f".number {{ fill: {colours['number']} }}",
+        f".paper {{ fill: {colours['paper']}; stroke: {colours['line']} }}",
+        f".grid {{ stroke: {colours['line']} }}",
+        f".move {{ stroke: {colours['quiet']} }}",
+        f".attempt {{ fill: {colours['attempt']}; stroke: {colours['paper']} }}",
+        f".fault {{ fill: {colours['fault']} }}",
+        f".broken {{ fill: none; stroke: {colours['fault']}; stroke-width: 2 }}",
+        *(f".{state} {{ fill: {colours[state]} }}" for state in State),
+        ".span.DEAD_LETTERED, .span.COMMITTED, .span.DISCARDED { fill-opacity: 0.3 }",
+    ]
+    return "\n".join(f"  {rule}" for rule in rules)
+
+
+def picture(title: str, parts: Iterable[str], width: int, height: int) -> str:
+    """Return a whole picture: its parts on paper, with the style sheet."""
+    body = "\n".join(f"  {part}" for part in parts)
+    paper = f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="10"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' role="img">\n<title>{escape(printable(title))}</title>\n<style>{style()}\n</style>\n  {paper}\n'
+        f"{body}\n</svg>\n"
+    )
+
+
+def fit(text: str, space: float, size: float) -> str:
+    """Return the beginning of a text that fits into ``space`` pixels, as far as that can be estimated."""
+    text = printable(text)
+    if width_of(text, size) <= space:
+        return text
+    widths = accumulate(width_of(each, size) for each in text)
+    return text[: sum(width <= space - size for width in widths)].rstrip() + "…"
+
+
+def width_of(text: str, size: float) -> float:
+    return size * sum(map(_width_of_character, text))
+
+
+def _width_of_character(character: str) -> float:
+    if character in NARROW_CHARACTERS:
+        return NARROW
+    if east_asian_width(character) in "WF":
+        return WIDE
+    return CAPITAL if character.isupper() or character in WIDE_CHARACTERS else ORDINARY
+
+
+def group(title: str, *parts: str) -> str:
+    lines = "\n".join(printable(line) for line in title.split("\n"))
+    return f"<g><title>{escape(lines)}</title>{''.join(parts)}</g>"
+
+
+def text_at(x: float, y: float, text: str, kind: str = "") -> str:
+    classes = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{classes}>{escape(printable(text))}</text>'

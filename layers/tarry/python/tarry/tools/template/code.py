@@ -1,0 +1,294 @@
+"""The code and layers of functions: directories, zip files, inline code, assets of the CDK, and builds of SAM."""
+
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tarry.tools.template.document import properties_of
+from tarry.tools.template.finding import BUILD, is_built, project_of
+from tarry.tools.template.foreign import why_foreign
+from tarry.tools.template.intrinsics import Intrinsics, intrinsic_of
+from tarry.tools.template.model import TemplateError, TemplateFunction, TemplateLayer
+from tarry.tools.template.runtimes import has_handler, is_node, not_run_here
+from tarry.tools.template.unpacking import inline_code, unpacked
+
+ASSET = "aws:asset:path"
+"""The metadata of a resource of the CDK with the path of its code, relative to the template."""
+ASSET_OF_CDK_1 = re.compile(r"AssetParameters([0-9a-f]{64})S3VersionKey")
+"""The parameter with the key of an asset of version 1 of the CDK; it contains the hash that names the directory."""
+LAYERS = {"AWS::Serverless::LayerVersion": "ContentUri", "AWS::Lambda::LayerVersion": "Content"}
+ARCHIVES = (".zip", ".jar")
+REQUIREMENTS = "requirements.txt"
+PACKAGE = "package.json"
+CODE = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx"})
+REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
+
+
+class FoundCode(NamedTuple):
+    """The directory of a function's code, None if it is not on this machine.
+
+    ``build_reason`` is why this is the build rather than the source; empty for the source. ``foreign_build`` is why the
+    build is left out, although the source lacks packages. ``lacking`` is which packages it lacks without a build.
+    """
+
+    directory: Path | None
+    build_reason: str = ""
+    foreign_build: str = ""
+    lacking: str = ""
+
+
+class CodeFinder:
+    """The code and the layers of the functions of a template."""
+
+    def __init__(
+        self, path: Path, document: Mapping[str, Any], scope: Intrinsics, leave_out: Callable[[str], None]
+    ) -> None:
+        self._leave_out = leave_out
+        self._directory = path.parent
+        self._build = None if is_built(path) else project_of(path) / BUILD
+        self.resources: Mapping[str, Any] = document["Resources"]
+        """The resources as written."""
+        self._shared = _dict(_dict(document.get("Globals")).get("Function"))
+        self._scope = scope
+        self._is_sam = "Transform" in document
+        self._parameters = _dict(document.get("Parameters"))
+        self._why_foreign = cache(why_foreign)  # functions share layers
+
+    def code(self, logical_id: str, handler: str | None, runtime: str | None) -> FoundCode:
+        """Return the code of a function. If the source cannot run by itself, that is its build.
+
+        Raises:
+            TemplateError: the code is in a file that cannot be unpacked.
+        """
+        resource = self.resources.get(logical_id)
+        if not isinstance(resource, dict):
+            return FoundCode(None)
+        properties = _dict(resource.get("Properties"))
+        if resource["Type"] == "AWS::Lambda::Function":
+            code = properties.get("Code")
+            text = code.get("ZipFile") if isinstance(code, dict) else None
+        else:
+            code = properties.get("CodeUri", self._shared.get("CodeUri", "."))  # the default of SAM CLI
+            text = properties.get("InlineCode")
+        if properties.get("PackageType") == "Image" or "ImageUri" in {*properties, *_dict(code)}:
+            return FoundCode(None)
+        if text is not None:
+            text = self._text(text, logical_id)
+            return FoundCode(None if text is None else inline_code(text, runtime or ""))
+        source = self._path(resource, code, logical_id)
+        build = self._built(logical_id)
+        reason = _why_not(source, handler, runtime)
+        if build is None or not has_handler(build, handler, runtime):
+            is_lacking = reason and source is not None and has_handler(source, handler, runtime)
+            install = (
+                "npm ci" if is_node(runtime) else "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
+            )
+            return FoundCode(source, lacking=f"{reason}: run {install}" if is_lacking else "")
+        if reason and source is not None and (changed := _changed_after(source, build)) is not None:
+            reason += f"; {changed} is newer than this build: run sam build"
+        if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
+            return FoundCode(source, foreign_build=why)
+        return FoundCode(build, reason) if reason else FoundCode(source)
+
+    def build_method(self, logical_id: str) -> str | None:
+        """Return the ``BuildMethod`` of a function."""
+        return _build_method_of(_dict(self.resources.get(logical_id)))
+
+    def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
+        """Return the layers of a function, those of ``Globals`` first."""
+        own = _dict(_dict(self.resources.get(logical_id)).get("Properties")).get("Layers", [])
+        shared = self._shared.get("Layers", []) if logical_id in self.resources else []
+        return (*self._layers(shared, logical_id), *self._layers(own, logical_id))
+
+    def _layers(self, value: Any, logical_id: str) -> Iterator[TemplateLayer]:
+        for each in value if isinstance(value, list) else [value]:
+            try:
+                found = self._scope.resolve([each], f"{logical_id}.Layers")
+            except TemplateError as error:
+                name = _dict(each).get("Ref")
+                if name is not None and name not in self._parameters:
+                    self._leave_out(str(error))
+                    continue
+                found = [None]  # a layer of another stack
+            for one in found:
+                if isinstance(one, list):  # from an If around the whole list
+                    yield from self._layers(one, logical_id)
+                else:
+                    yield TemplateLayer(arn=one) if isinstance(one, str) else self._layer(_dict(one).get("Ref"))
+
+    def _layer(self, logical_id: Any) -> TemplateLayer:
+        resource = _dict(self.resources.get(logical_id)) if isinstance(logical_id, str) else {}
+        key = LAYERS.get(resource.get("Type", ""))
+        if key is None:
+            return TemplateLayer()
+        source = self._path(resource, _dict(resource.get("Properties")).get(key, "."), logical_id)
+        build = self._built(logical_id)
+        foreign = ""
+        if build is not None and not (source and (source / "python").is_dir()):
+            if not (foreign := self._foreign(build)):
+                return TemplateLayer(build)
+        elif source is not None and (foreign := self._foreign(source)):
+            return TemplateLayer(foreign=foreign)
+        return TemplateLayer(source, build_method=_build_method_of(resource) if source else None, foreign=foreign)
+
+    def _foreign(self, directory: Path) -> str:
+        """Return why a directory cannot be imported from here, and the remedy; empty if it can."""
+        why = self._why_foreign(directory)
+        return f"{directory} is {why}" if why else ""
+
+    def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
+        """Return the directory of a path in a resource; None if it is in S3."""
+        uri = self._asset(resource, code) or self._text(code, logical_id)
+        if uri is None or uri.startswith("s3://"):
+            return None
+        path = self._directory / uri
+        if path.suffix in ARCHIVES and path.is_file():
+            return unpacked(path)
+        return path.parent if path.is_file() else path
+
+    def _asset(self, resource: Mapping[str, Any], code: Any) -> str | None:
+        """Return the path of an asset of the CDK, by its metadata, or by its key in S3 if metadata is switched off."""
+        asset = _dict(resource.get("Metadata")).get(ASSET)
+        if isinstance(asset, str):
+            return asset
+        key = _dict(code).get("S3Key")
+        found = Path(key).stem if isinstance(key, str) else next(iter(ASSET_OF_CDK_1.findall(str(key))), None)
+        return f"asset.{found}" if found and (self._directory / f"asset.{found}").exists() else None
+
+    def _text(self, value: Any, logical_id: str) -> str | None:
+        """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
+        if isinstance(value, dict) and intrinsic_of(value) is None:
+            return None
+        try:
+            found = self._scope.resolve(value, f"{logical_id}.Code")
+        except TemplateError:
+            return None
+        return found if isinstance(found, str) else None
+
+    def _built(self, logical_id: str) -> Path | None:
+        directory = None if self._build is None else self._build / logical_id
+        return directory if directory is not None and directory.is_dir() else None
+
+
+def import_path(function: TemplateFunction) -> list[Path]:
+    """Return the directories from which a function imports modules, in Lambda's order: its code, then its layers."""
+    found = [] if function.code is None else [function.code.resolve()]
+    for layer in reversed(function.layers):
+        packages = layer / "python"
+        found.append((packages if packages.is_dir() else layer).resolve())
+        found += sorted(each.resolve() for each in packages.glob("lib/python3*/site-packages"))
+    return found
+
+
+def missing_code(function: TemplateFunction) -> str:
+    """Return why a function has no code to run here, with the remedy; empty if it has."""
+    if problem := not_run_here(function.runtime):
+        return f"{function.logical_id} cannot run here: {problem}"
+    if function.code is None or not function.handler:
+        return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
+    if not function.code.is_dir():
+        return f"{function.logical_id}: its CodeUri {function.code} is not a directory. {_how_to_build(function)}"
+    if not any(has_handler(directory, function.handler, function.runtime) for directory in import_path(function)):
+        module = function.handler.replace("/", ".").partition(".")[0]
+        if is_node(function.runtime) or (module.isidentifier() and find_spec(module) is None):
+            return (
+                f"{function.logical_id}: its handler {function.handler} is not in {function.code}. "
+                f"{_how_to_build(function)}"
+            )
+    return ""
+
+
+def is_elsewhere(function: TemplateFunction) -> bool:
+    """Whether a function cannot run here by its nature: its code is not on this machine, or has another runtime."""
+    return function.code is None or bool(not_run_here(function.runtime))
+
+
+def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> str:
+    """Return why the source of a function cannot run by itself; empty if it can, or if there is none."""
+    if source is None:
+        return ""
+    if not source.is_dir():
+        return f"{source} is not a directory"
+    if not has_handler(source, handler, runtime):
+        return f"{source} does not have the handler {handler}"
+    if is_node(runtime):
+        listing = source / PACKAGE
+        missing = _missing_packages(listing)
+    else:
+        listing = source / REQUIREMENTS
+        missing = _missing_requirements(listing)
+    return f"{listing} has {', '.join(missing)}, not installed here" if missing else ""
+
+
+def _changed_after(source: Path, build: Path) -> Path | None:
+    """Return a source file that was changed after the build; None if there is none, or the source is not here."""
+    built_at = build.stat().st_mtime
+    files = (Path(folder, name) for folder, folders, names in os.walk(source) if _keep(folders) for name in names)
+    return next((file for file in files if file.suffix in CODE and file.stat().st_mtime > built_at), None)
+
+
+def _keep(folders: list[str]) -> bool:
+    """Leave folders with packages and builds out of a walk; return True."""
+    folders[:] = [each for each in folders if not each.startswith(".") and each not in ("node_modules", "__pycache__")]
+    return True
+
+
+def _how_to_build(function: TemplateFunction) -> str:
+    """Return the command that builds a function: the build of its own package, or that of SAM."""
+    folder = function.code
+    if folder is not None and is_node(function.runtime) and function.build_method is None:
+        folders = [each for each in (folder, *folder.parents) if "build" in _package(each / PACKAGE, "scripts")]
+        if folders:
+            change = "" if folders[0] == Path() else f"cd {folders[0]} && "
+            return f"If a build makes it, run: {change}npm ci && npm run build"
+    return "If a build makes it, run: sam build"
+
+
+def _package(path: Path, section: str) -> Mapping[str, Any]:
+    """Return a section of a package of Node.js; empty if it has none, or cannot be read."""
+    try:
+        return _dict(_dict(json.loads(path.read_bytes())).get(section))
+    except (OSError, ValueError):
+        return {}
+
+
+def _missing_packages(path: Path) -> list[str]:
+    """Return the dependencies of a package of Node.js that are in no ``node_modules`` that it can import from."""
+    names = _package(path, "dependencies")
+    folders = [folder / "node_modules" for folder in path.resolve().parents]
+    return [name for name in names if not any((folder / name).is_dir() for folder in folders)]
+
+
+def _missing_requirements(path: Path) -> list[str]:
+    """Return the requirements that are not installed beside tarry; those with a marker may not be needed here."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    names = [found[1] for line in lines if (found := REQUIREMENT.fullmatch(line))]
+    return [name for name in names if name.lower() != "tarry" and not _is_installed(name)]
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _build_method_of(resource: Mapping[str, Any]) -> str | None:
+    """Return how `sam build` builds a function or layer, such as ``makefile``; None for its default."""
+    method = properties_of(resource, "Metadata").get("BuildMethod")
+    return None if method is None else str(method)

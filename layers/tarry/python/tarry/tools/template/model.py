@@ -1,0 +1,218 @@
+"""The parts of a template as frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tarry.support.values import queue_arn
+from tarry.tools.template.permissions import Permissions
+
+ACCOUNT = "123456789012"
+"""The account in ARNs: not a real one, and the default of moto."""
+
+STACK_NAME = "tarry-local"
+"""The value of ``AWS::StackName``: no stack has been deployed."""
+
+DEFAULT_VISIBILITY_SECONDS = 30
+DEFAULT_TIMEOUT_SECONDS = 3
+DEFAULT_MEMORY_MB = 128
+DEFAULT_BATCH_SIZE = 10
+DEFAULT_MAX_RECEIVE_COUNT = 10
+
+
+class TemplateError(Exception):
+    """The template cannot be read, or lacks a value. The text is one line with the place and the problem."""
+
+
+@dataclass(frozen=True)
+class TemplateQueue:
+    """An SQS queue. ``attributes`` are those of ``CreateQueue``, without the redrive policy.
+
+    ``max_receive_count`` has no meaning without a ``dead_letter_arn``.
+    """
+
+    name: str
+    arn: str
+    logical_id: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    dead_letter_arn: str | None = None
+    max_receive_count: int = DEFAULT_MAX_RECEIVE_COUNT
+    is_name_fixed: bool = True
+    """Whether each deployment gives it this name; False if the stack or a parameter is part of it."""
+
+    @property
+    def title(self) -> str:
+        """Its name in texts: the logical id if its name depends on the deployment."""
+        return self.name if self.is_name_fixed else self.logical_id or self.name
+
+    @property
+    def is_fifo(self) -> bool:
+        return queue_arn(self.arn).is_fifo
+
+    @property
+    def deduplicates_by_content(self) -> bool:
+        return self.attributes.get("ContentBasedDeduplication") == "true"
+
+    @property
+    def visibility_timeout_seconds(self) -> int:
+        return int(self.attributes.get("VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS))
+
+
+@dataclass(frozen=True)
+class TemplateLayer:
+    """A layer of a function: a directory on this machine, or an ARN. Without both, it is not known.
+
+    ``build_method`` is that of `sam build`; None if the directory is the content of the layer. ``foreign`` is why a
+    directory with the content is left out: its compiled modules are for another machine or another Python.
+    """
+
+    path: Path | None = None
+    arn: str | None = None
+    build_method: str | None = None
+    foreign: str = ""
+
+
+@dataclass(frozen=True)
+class TemplateAsync:
+    """The settings of a function for asynchronous invocations; the destinations are ARNs."""
+
+    retries: int = 2
+    on_success: str | None = None
+    on_failure: str | None = None
+    dead_letter_arn: str | None = None
+
+
+@dataclass(frozen=True)
+class TemplateFunction:
+    """A Lambda function. ``environment`` may contain intrinsics that only an endpoint can resolve (a table name).
+
+    ``code`` is the directory of its code, None if the code is not on this machine.
+    """
+
+    logical_id: str
+    name: str
+    arn: str
+    code: Path | None
+    handler: str | None
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
+    memory_mb: int = DEFAULT_MEMORY_MB
+    reserved_concurrency: int | None = None
+    recursive_loop: Literal["Allow", "Terminate"] = "Terminate"
+    """Whether Lambda stops the function when it sends to its own queue in a loop."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    unresolved: Mapping[str, str] = field(default_factory=dict)
+    """The variables that cannot be resolved, by name, with the reason. To run the function, set their values."""
+    all_layers: tuple[TemplateLayer, ...] = ()
+    """A later one has precedence."""
+    runtime: str | None = None
+    build_method: str | None = None
+    """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
+    build_reason: str = ""
+    """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
+    foreign_build: str = ""
+    """Why the output of ``sam build`` is left out, although the source lacks packages."""
+    lacking_packages: str = ""
+    """The packages that the source lacks, with the command that installs them; empty if none, or if it has a build."""
+    asynchronous: TemplateAsync = TemplateAsync()
+    log_level: str | None = None
+    """The level that Lambda gives the code; None for logs in text, for which it gives none."""
+    permissions: Permissions | None = None
+    """The permissions of its role on queues; None if the template does not show all of them."""
+
+    @property
+    def layers(self) -> tuple[Path, ...]:
+        """The directories of the layers that are on this machine."""
+        return tuple(each.path for each in self.all_layers if each.path is not None)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The builds that are left out: they are for another machine or another Python. Each with the reason."""
+        found = (self.foreign_build, *(each.foreign for each in self.all_layers))
+        return tuple(dict.fromkeys(filter(None, found)))
+
+
+@dataclass(frozen=True)
+class TemplateMapping:
+    """An event source mapping from a queue to a function."""
+
+    logical_id: str
+    queue_arn: str
+    function: str
+    """The name of the function."""
+    batch_size: int = DEFAULT_BATCH_SIZE
+    window_seconds: int = 0
+    reports_failures: bool = False
+    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""
+    maximum_concurrency: int | None = None
+    qualifier: str = ""
+    """The alias or version of the function; empty if the mapping names none."""
+    filters: tuple[str, ...] = ()
+    """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return queue_arn(self.queue_arn).name
+
+
+@dataclass(frozen=True)
+class TemplateAlarm:
+    """A CloudWatch alarm on a metric. ``queue`` is the name of the queue; None for another kind of metric."""
+
+    logical_id: str
+    metric: str
+    queue: str | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The parts of a template that no run plays, and that only `tarry check` looks at."""
+
+    alarms: tuple[TemplateAlarm, ...] = ()
+    are_alarms_known: bool = True
+    """Whether these are certainly all alarms: each is resolved, and no nested stack or macro can make others."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The logical ids of the KMS keys that encrypt queues and leave permissions to IAM, by that of the queue."""
+    pollers: Mapping[str, int | None] = field(default_factory=dict)
+    """The most provisioned event pollers of mappings that have them, by logical id; None if it is not known."""
+    macros: tuple[str, ...] = ()
+    """The transforms that tarry does not know."""
+    unknown: frozenset[str] = frozenset()
+    """The properties that are set to a value that is not known, such as ``Queue.VisibilityTimeout``."""
+
+    def is_unknown(self, place: str) -> bool:
+        """Whether the value of a property, or of a part of it, is not known."""
+        return any(each == place or each.startswith(f"{place}.") for each in self.unknown)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template for one region and the account `ACCOUNT`, with queues and functions by name."""
+
+    path: Path
+    region: str
+    queues: Mapping[str, TemplateQueue]
+    functions: Mapping[str, TemplateFunction]
+    mappings: tuple[TemplateMapping, ...]
+    backing: Mapping[str, Mapping[str, Any]]
+    """The CloudFormation resources of tables, buckets, topics and keys, by logical id."""
+    placeholders: Mapping[str, str] = field(default_factory=dict)
+    """The parameters without a value that were needed, with the placeholders used instead."""
+    defaulted: Mapping[str, str] = field(default_factory=dict)
+    """The properties left out because they need a parameter without a value, with its name: AWS's defaults apply."""
+    missing: tuple[str, ...] = ()
+    """The names of all parameters without a value."""
+    not_played: tuple[str, ...] = ()
+    """The resources of SAM that tarry does not play, each with its type."""
+    left_out: tuple[str, ...] = ()
+    """The parts that cannot be resolved, each with its place and the reason."""
+    checked: Checked = field(default=Checked(), compare=False)
+
+    def named(self, mapping: TemplateMapping) -> str:
+        """Return a mapping as the template names it: the event of a function, or a resource of its own."""
+        function = self.functions.get(mapping.function)
+        event = mapping.logical_id.removeprefix(function.logical_id) if function else mapping.logical_id
+        if function is None or event in ("", mapping.logical_id):
+            return mapping.logical_id
+        return f"the event {event} of {function.logical_id}"

@@ -1,0 +1,1 @@
+"""The sandbox, its faults and checkers, and helpers for tests; `tarry.testing` has the public names."""

@@ -1,0 +1,113 @@
+"""The rule about messages whose leases have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.tools.testing.checkers.violation import Found, violation
+
+if TYPE_CHECKING:
+    from tarry.tools.simulator.history import HistoryEvent
+    from tarry.tools.testing.deliveries import ObservedDelivery, ObservedInvocation
+    from tarry.tools.testing.handler_runs import HandlerRun
+    from tarry.tools.testing.recorded_history import RecordedHistory
+
+ON_ITS_WAY_SECONDS = 0.05
+"""The longest time that a request takes to SQS, if no fault strikes it."""
+ROUNDING_SECONDS = 1.0
+"""By how much a lease may be shorter, since SQS takes whole seconds."""
+READINGS_BEFORE_REQUEST = 10
+"""The most readings of the clock between the check of a batch's leases, one reading a message, and the request."""
+
+
+def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
+    """Once its lease has ended, as far as an invocation can know, it sends no copy and changes no visibility.
+
+    Another delivery may have finished the message, or may run it: an old receipt handle would affect it (SPEC E6).
+    """
+    for delivery in history.deliveries():
+        invocation = delivery.invocation
+        if invocation is None or invocation.consumed is None:
+            continue
+        done = _actions_on(delivery)
+        if not done or history.look_up_failed(delivery):
+            continue
+        if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
+            continue
+        on_its_way = ON_ITS_WAY_SECONDS + _seconds_to_request(invocation, history)
+        ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
+        for event in done:
+            if event.at > ends_at + on_its_way:
+                what = "a copy was sent" if event in delivery.sends else "its visibility was changed"
+                text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
+                yield violation("lost leases are left alone", delivery.copy, text, event.at)
+                break
+            if event.what == "visibility_changed":
+                ends_at = event.fields["visible_until"]
+
+
+def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
+    """No request makes a message visible earlier while its handler runs: it would run twice (SPEC I6).
+
+    An invocation that may not read the queue does not know when the lease ends.
+    """
+    for delivery in history.deliveries():
+        invocation, changes = delivery.invocation, delivery.visibility_changes
+        if not changes or invocation is None or history.look_up_failed(delivery):
+            continue
+        if invocation.struck("ChangeMessageVisibility", "ChangeMessageVisibilityBatch"):
+            continue  # one of them may arrive late
+        ends_at = min(delivery.lease_ends_at, known_end(delivery, history))
+        for event in changes:
+            is_shorter = event.fields["visible_until"] < min(ends_at, _longest(delivery)) - ROUNDING_SECONDS
+            if is_shorter and any(is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
+                text = f"its lease was shortened by {ends_at - event.fields['visible_until']:.1f} s while it ran"
+                yield violation("running messages keep their lease", delivery.copy, text, event.at)
+                break
+            ends_at = event.fields["visible_until"]
+
+
+def _longest(delivery: ObservedDelivery) -> float:
+    """The longest lease that a request can ask for: 12 hours from the receive, whose time may be unknown."""
+    return delivery.at + MAX_VISIBILITY_SECONDS - UNKNOWN_RECEIVE_SECONDS - 2
+
+
+def is_undecided(run: HandlerRun, delivery_id: str, at: float) -> bool:
+    """Whether a handler runs at a moment, and has given no verdict yet: then its delay may be asked for (SPEC C11)."""
+    verdict = run.first_verdicts.get(delivery_id)
+    is_running = run.ended is not None and not run.was_abandoned and run.began.at < at < run.ended.at
+    return is_running and (verdict is None or at < verdict.at)
+
+
+def _seconds_to_request(invocation: ObservedInvocation, history: RecordedHistory) -> float:
+    """The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock."""
+    return slow_reading(invocation, history) * (len(invocation.batch) + READINGS_BEFORE_REQUEST)
+
+
+def slow_reading(invocation: ObservedInvocation, history: RecordedHistory) -> float:
+    """The seconds that each reading of the clock takes on the invocation's CPU; 0 if that is not slow."""
+    slow = {event.fields["fault"] for event in invocation.faults if event.fields["kind"] == "slow_cpu"}
+    seconds = (each.fields["seconds"] for each in history.planned_faults if each.fields["fault"] in slow)
+    return float(max(seconds, default=0.0))
+
+
+def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
+    """When the lease ends, as far as an invocation knows: an SQS record has only the time of the first receive.
+
+    If the lease would end before the invocation, Lambda made it longer, for its batching window.
+    """
+    assert delivery.invocation is not None
+    began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, history)
+    return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
+
+
+def visibility_timeout(delivery: ObservedDelivery, history: RecordedHistory) -> float:
+    """The visibility timeout of the queue, in seconds."""
+    return float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
+
+
+def _actions_on(delivery: ObservedDelivery) -> list[HistoryEvent]:
+    """The copies that its invocation sent of the message, and the changes of its visibility, in order."""
+    changes, sends = delivery.visibility_changes, [] if delivery.other_copies else delivery.sends
+    return sorted([*changes, *sends], key=lambda event: event.at) if changes or sends else []

@@ -1,0 +1,121 @@
+"""Rules about losses: no message is lost, and every message settles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.message.queue_facts import LOOK_UP_SECONDS
+from tarry.tools.testing.checkers.violation import Found, violation
+from tarry.tools.testing.deliveries import DONE
+
+if TYPE_CHECKING:
+    from tarry.tools.simulator.history import HistoryEvent
+    from tarry.tools.testing.deliveries import MessageCopy, ObservedDelivery
+    from tarry.tools.testing.recorded_history import RecordedHistory
+
+SETTLING_SECONDS = 60.0
+"""The longest time between the decision to wait and the change of visibility."""
+
+
+def no_message_is_lost(history: RecordedHistory) -> Found:
+    """A message is deleted only after it was handled, discarded on purpose, or replaced by a confirmed copy."""
+    for copy in history.copies.values():
+        for end in copy.all("deleted"):
+            if "by" not in end.fields:
+                continue
+            delivery = copy.delivery(end.fields["receive_count"])
+            if delivery is None or delivery.invocation is None:
+                text = "deleted, though no function got that delivery"
+            elif _may_be_deleted(delivery, end, history):
+                continue
+            else:
+                text = _text(delivery, end, history)
+            if not any(copy.all("filtered")):
+                yield violation("no message is lost", copy, text, end.at)
+
+
+def _text(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> str:
+    if end.fields["by"] == "mapping" and not _reports_failures(delivery, history):
+        why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
+        return f"Lambda deleted it {why}"
+    verdict = f"its handler's verdict was {delivery.verdict!r}" if delivery.run else "its handler never ran"
+    return f"deleted, though it was not finished: {verdict}, and no copy was sent"
+
+
+def _reports_failures(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    connected = history.connected.get(delivery.copy.sent_to)
+    return connected is None or bool(connected.fields["reports_failures"])
+
+
+def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> bool:
+    assert delivery.invocation is not None
+    if delivery.invocation.consumed is None:
+        return True  # the rule is about consumers; other functions may answer anything
+    if delivery.verdict in DONE or _was_done(delivery, end):
+        return True
+    sends = [sent for each in (delivery, *delivery.other_copies) for sent in each.sends]
+    if any(sent.at <= end.at and _is_confirmed(sent, history) for sent in sends):
+        return True
+    if delivery.run is None and history.had_problem(delivery, "done_before"):
+        return True  # by another delivery, or another message with the same key: only the idempotency record shows it
+    if delivery.verdict == "left":
+        return not delivery.invocation.stays_before(delivery)
+    dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, which only the log shows
+    lines = (event for logged in delivery.copy.log_lines.values() for event in logged)
+    return any(event.at <= end.at and event.fields["state"] in dropped for event in lines)
+
+
+def _was_done(delivery: ObservedDelivery, end: HistoryEvent) -> bool:
+    """Whether a handler whose process died had acknowledged the message by then (SPEC G3)."""
+    run = delivery.run
+    given = run.first_verdicts.get(delivery.copy.delivery_id) if run is not None and run.ended is None else None
+    return given is not None and given.at <= end.at and given.fields["verdict"] in DONE
+
+
+def _is_confirmed(sent: HistoryEvent, history: RecordedHistory) -> bool:
+    """Whether SQS confirmed the copy as it was sent."""
+    garbled = history.copies[sent.fields["delivery_id"]].all("garbled")
+    return not any(each.fields.get("request_id") == sent.fields["by"] for each in garbled)
+
+
+def no_message_expires_waiting(history: RecordedHistory) -> Found:
+    """No message expires while it waits, if the retention of its queue had to be looked up (SPEC C10)."""
+    for copy in history.copies.values():
+        end, delivery = copy.end, copy.deliveries[-1] if copy.deliveries else None
+        if (
+            end is None
+            or end.what != "expired"
+            or delivery is None
+            or not delivery.ended_well
+            or not delivery.visibility_changes
+        ):
+            continue
+        change = delivery.visibility_changes[-1]
+        wait, due = change.fields["seconds"], change.fields["visible_until"]
+        looked_up = change.at + wait - copy.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
+        if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, history):
+            yield violation("no message expires waiting", copy, f"expired in a wait of {wait} s", end.at)
+
+
+def _may_expire(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether there was no queue for the message, or a look-up or send failed."""
+    assert delivery.invocation is not None
+    queue = delivery.copy.sent_to
+    nowhere = queue.endswith(".fifo") and history.redrive(queue) is None
+    not_sent = any("not_sent" in event.fields for event in delivery.log_lines)
+    return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or history.look_up_failed(delivery)
+
+
+def every_message_settles(history: RecordedHistory) -> Found:
+    """At the end of a settled run, no message is left in a queue that feeds a function."""
+    if not history.settled:
+        return
+    for copy in history.copies.values():
+        if copy.end is None and copy.queue in history.connected:
+            yield violation(
+                "every message settles", copy, f"is still in {copy.queue}, though the run is over", _last(copy)
+            )
+
+
+def _last(copy: MessageCopy) -> float:
+    return copy.events[-1].at

@@ -1,0 +1,322 @@
+"""Facts of a history: copies of messages, their deliveries, invocations."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tarry.record.attribute import ATTRIBUTE, body_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tarry.tools.simulator.history import HistoryEvent
+    from tarry.tools.testing.handler_runs import HandlerRun
+    from tarry.tools.testing.timeline import CopySteps, Timeline
+
+DONE = frozenset({"ack", "discard"})
+"""Verdicts after which a message is finished."""
+FAILED = frozenset({"fail", "retry", "reject"})
+GONE = ("deleted", "expired", "purged")
+LEFT = (*GONE, "moved")
+TRANSFERS = frozenset({"carried", "failure", "hops"})
+"""Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
+
+
+class ObservedInvocation:
+    """One call of a function; ``answered`` is None while it runs."""
+
+    def __init__(self, invoked: HistoryEvent, copies: list[MessageCopy]) -> None:
+        self.invoked = invoked
+        self.copies = copies
+        """The messages of its batch, in order; a message that is in the batch twice is listed twice."""
+        self.request_id = str(invoked.fields["request_id"])
+        self.batch: list[str] = invoked.fields["delivery_ids"]
+        self.deliveries: dict[str, ObservedDelivery] = {}
+        """The deliveries in its batch, by delivery id; for a message that is in it twice, the later delivery."""
+        self.answered: HistoryEvent | None = None
+        self.failed: frozenset[str] = frozenset()
+        """The delivery ids that it left in the queue."""
+        self.handler_called: HistoryEvent | None = None
+        self.handler_returned: HistoryEvent | None = None
+        self.consumed: HistoryEvent | None = None
+        """The event that a consumer of tarry took it; None for any other function."""
+        self.requests: list[HistoryEvent] = []
+        """Its requests, but for those by which its handler sends."""
+        self.runs: list[HandlerRun] = []
+        self.running = 0
+        """The number of runs that have not ended."""
+        self.faults: list[HistoryEvent] = []
+        self.refusals: list[HistoryEvent] = []
+        self.sent: list[HistoryEvent] = []
+        """The messages that it sent, including those that SQS dropped as duplicates."""
+
+    def take(self, event: HistoryEvent) -> None:
+        """Note an event of this invocation."""
+        match event.what:
+            case "answered":
+                self.answered, self.failed = event, frozenset(event.fields["failed"])
+            case "handler_returned" | "consumed" | "handler_called":
+                setattr(self, event.what, event)
+            case "request" if not (self.running and event.fields["operation"].startswith("SendMessage")):
+                self.requests.append(event)  # a handler that sends does so while it runs, tarry before or after
+            case "refused":
+                self.refusals.append(event)
+
+    @property
+    def ended_well(self) -> bool:
+        return self.answered is not None and self.answered.fields["kind"] == "returned"
+
+    def struck(self, *operations: str) -> bool:
+        """Whether a fault struck one of its requests with these operations."""
+        return any(fault.fields.get("operation") in operations for fault in self.faults)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The first place of each delivery id in the batch."""
+        places: dict[str, int] = {}
+        for place, delivery_id in enumerate(self.batch):
+            places.setdefault(delivery_id, place)
+        return places
+
+    @cached_property
+    def _heads(self) -> dict[str | None, int]:
+        """The place of the first message of each group that stays in the queue."""
+        heads: dict[str | None, int] = {}
+        for copy in self.copies:
+            if copy.delivery_id in self.failed:
+                heads.setdefault(copy.group, self.places[copy.delivery_id])
+        return heads
+
+    def stays_before(self, delivery: ObservedDelivery) -> bool:
+        """Whether a message of the delivery's group, before it in the batch, stays in the queue."""
+        return self._heads.get(delivery.copy.group, math.inf) < self.places[delivery.copy.delivery_id]
+
+
+class ObservedDelivery:
+    """One receive of a message."""
+
+    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "run", "runs", "sends")
+
+    def __init__(self, copy: MessageCopy, received: HistoryEvent) -> None:
+        self.copy = copy
+        self.received = received
+        self.at = received.at
+        self.count = int(received.fields["receive_count"])
+        self.invocation: ObservedInvocation | None = None
+        """None if no function got it, or only a later receive of the same message."""
+        self.runs: list[HandlerRun] = []
+        self.run: HandlerRun | None = None
+        """The last run, whose verdict counts."""
+        self.sends: list[HistoryEvent] = []
+        """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
+        self.other_copies: list[ObservedDelivery] = []
+        """Deliveries of other copies of the message in the same batch: it is unknown for which one a copy was sent."""
+
+    def ran(self, run: HandlerRun) -> None:
+        """Note a run of the handler."""
+        self.runs.append(run)
+        self.run = run
+
+    @property
+    def lease_ends_at(self) -> float:
+        """When the message is visible again, unless a request changes its visibility."""
+        return float(self.received.fields["visible_until"])
+
+    @property
+    def verdict(self) -> str | None:
+        return self.run.verdict(self.copy.delivery_id) if self.run is not None else None
+
+    @property
+    def ended_well(self) -> bool:
+        return self.invocation is not None and self.invocation.ended_well
+
+    @property
+    def was_reported(self) -> bool:
+        """Whether the function's answer left it in the queue."""
+        return self.invocation is not None and self.copy.delivery_id in self.invocation.failed
+
+    @property
+    def decided_at(self) -> float:
+        """When its last run ended or was abandoned: from then on it had to be settled."""
+        run, invocation = self.run, self.invocation
+        if run is None or run.ended is None or invocation is None or invocation.answered is None:
+            return math.inf
+        if not run.was_abandoned:
+            return run.ended.at
+        return min(invocation.answered.at, self.visibility_changes[-1].at if self.visibility_changes else math.inf)
+
+    @property
+    def promised(self) -> tuple[float, float] | None:
+        """The moments between which it is to come back (`HandlerRun.promised`).
+
+        An abandoned run has failed at some moment since its start, and its wait counts from that moment.
+        """
+        run = self.run
+        promised = None if run is None else run.promised(self.copy.delivery_id)
+        if run is None or run.ended is None or promised is None or not run.was_abandoned:
+            return promised
+        return promised[0] - (run.ended.at - run.began.at), promised[1]
+
+    @property
+    def held_until(self) -> float:
+        """The end of its lease, after the receive and all later changes of its visibility."""
+        return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.visibility_changes)])
+
+    @property
+    def visibility_changes(self) -> list[HistoryEvent]:
+        """The changes of its visibility that its invocation made."""
+        if self.invocation is None or not self.copy.changes:
+            return []
+        key = self.received.fields["receipt_handle"], self.invocation.request_id
+        return self.copy.changes_by_handle.get(key, [])
+
+    @property
+    def log_lines(self) -> list[HistoryEvent]:
+        """The lines of tarry's log about the message, from its invocation."""
+        if self.invocation is None or not self.copy.log_lines:
+            return []
+        return self.copy.log_lines.get(self.invocation.request_id, [])
+
+    @property
+    def following(self) -> ObservedDelivery | None:
+        """The next delivery of the same copy."""
+        return self.copy.delivery(self.count + 1)
+
+
+class MessageCopy:
+    """One message of SQS, from its send to its end. A copy that tarry sends is another one with the same ``id``."""
+
+    __slots__ = (
+        "_by_count", "attributes", "body", "came_from", "changes", "changes_by_handle", "deliveries", "delivery_id",
+        "end", "events", "group", "has_unclear_origin", "id", "invocations", "is_dead_letter", "left_at", "log_lines",
+        "queue", "record", "redriven_from", "sent", "sent_to", "steps", "timeline", "visible_at",
+    )  # fmt: skip
+
+    def __init__(self, sent: HistoryEvent, redriven_from: MessageCopy | None) -> None:
+        self.sent = sent
+        self.redriven_from = redriven_from
+        """The dead letter that SQS moved back as this copy."""
+        self.delivery_id: str = sent.fields["delivery_id"]
+        self.body = str(sent.fields["body"])
+        self.attributes: Mapping[str, Any] = sent.fields.get("attributes") or {}
+        self.record = record_of(self.attributes, self.body)
+        """Its `Tarry` record."""
+        self.id = str((self.record or {}).get("id") or self.delivery_id)
+        """The stable id: the same for all copies of a message."""
+        self.sent_to: str = sent.fields["queue"]
+        """The queue to which it was sent."""
+        self.queue: str = self.sent_to
+        """The queue that it is in, or was in last."""
+        self.group: str | None = sent.fields.get("group")
+        self.timeline: Timeline
+        """Its message's timeline."""
+        self.steps: CopySteps
+        """Its part of the timeline."""
+        self.events = [sent]
+        self.deliveries: list[ObservedDelivery] = []
+        self.invocations: list[ObservedInvocation] = []
+        """The invocations that had it in their batches."""
+        self.changes: list[HistoryEvent] = []
+        """The changes of its visibility."""
+        self.changes_by_handle: dict[tuple[str | None, str | None], list[HistoryEvent]] = {}
+        """The same, by the receipt handle that was used and the invocation that used it."""
+        self.visible_at = 0.0
+        """When it is visible again, since its last receive."""
+        self.log_lines: dict[str | None, list[HistoryEvent]] = {}
+        """The lines of tarry's log about it, by the invocation's request id."""
+        self.end: HistoryEvent | None = None
+        """Its deletion, expiry or purge, or its redrive, which makes another copy; None if it is still there.
+
+        SQS may deliver a message once more after its deletion: then the end is that of this delivery.
+        """
+        self.left_at: float | None = None
+        """When it left the queue to which it was sent: deleted, expired, purged, or moved by SQS."""
+        self.came_from: ObservedDelivery | None = None
+        """The delivery in whose place it was sent, as far as `RecordedHistory` can tell."""
+        self.is_dead_letter = False
+        """Whether it was sent as a dead letter: its attempts are counted from 1 again."""
+        self.has_unclear_origin = False
+        """Whether its original, or that of a copy before it, is unknown: several copies were in one batch."""
+        self._by_count: dict[int, ObservedDelivery] = {}
+
+    def take(self, event: HistoryEvent) -> None:
+        """Note an event of this copy."""
+        self.events.append(event)
+        fields = event.fields
+        match event.what:
+            case "received":
+                delivery = ObservedDelivery(self, event)
+                self.deliveries.append(delivery)
+                self._by_count.setdefault(delivery.count, delivery)
+                self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
+                return
+            case "visibility_changed":
+                self.changes.append(event)
+                self.changes_by_handle.setdefault((fields.get("receipt_handle"), fields.get("by")), []).append(event)
+                self.visible_at = fields["visible_until"]
+            case "moved":
+                self.queue = fields["to"]
+            case "reappeared":
+                self.end = None
+        if self.end is None and (event.what in GONE or "new_delivery_id" in fields):
+            self.end = event
+        if self.left_at is None and event.what in LEFT:
+            self.left_at = float(fields.get("expired_at", event.at))
+
+    def shorten(self, most: int) -> list[ObservedInvocation]:
+        """Forget all but the first delivery and the latest ones; return the invocations that are forgotten."""
+        forgotten = self.invocations[:-most]
+        keys = {invocation.request_id for invocation in forgotten}
+        self.forget_receives(most)
+        del self.invocations[:-most]
+        self.log_lines = {key: value[-most:] for key, value in self.log_lines.items() if key not in keys}
+        return forgotten
+
+    def forget_receives(self, most: int) -> None:
+        """Forget all but the first receive and the latest ones, with the changes of its visibility."""
+        del self.events[1:-most], self.deliveries[1:-most], self.changes[:-most]
+        self._by_count = {delivery.count: delivery for delivery in self.deliveries}
+        handles = {delivery.received.fields.get("receipt_handle") for delivery in self.deliveries}
+        self.changes_by_handle = {key: value for key, value in self.changes_by_handle.items() if key[0] in handles}
+
+    @property
+    def is_fifo(self) -> bool:
+        """Whether the queue that it is in is a FIFO queue."""
+        return self.queue.endswith(".fifo")
+
+    @property
+    def before(self) -> MessageCopy | None:
+        """The copy that was sent on as this one, or moved back by SQS."""
+        return self.came_from.copy if self.came_from is not None else self.redriven_from
+
+    @property
+    def sender(self) -> str | None:
+        """The request id of the invocation that sent it; None for a test or a redrive."""
+        return self.sent.fields.get("by")
+
+    def all(self, *what: str) -> Iterator[HistoryEvent]:
+        return (event for event in self.events if event.what in what)
+
+    def changed_between(self, first: float, last: float) -> list[HistoryEvent]:
+        """The changes of its visibility from ``first`` to ``last``, both in epoch seconds and included."""
+        begin = bisect_left(self.changes, first, key=lambda event: event.at)
+        return self.changes[begin : bisect_right(self.changes, last, key=lambda event: event.at)]
+
+    def delivery(self, count: int) -> ObservedDelivery | None:
+        """The delivery with this receive count."""
+        return self._by_count.get(count)
+
+
+def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:
+    """The `Tarry` record among attributes as they were sent; None if there is none that belongs to the body."""
+    if ATTRIBUTE not in attributes:
+        return None
+    try:
+        record: dict[str, Any] = json.loads(attributes[ATTRIBUTE]["StringValue"])
+        return record if record["sum"] == body_sum(body) else None
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,86 @@
+"""Recording tarry's log in a history, for timelines and checkers."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tarry.tools.simulator.functions import current_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarry.tools.simulator.actors import Actors
+    from tarry.tools.simulator.history import History
+
+FIELDS = (
+    "event", "state", "delivery_id", "message_id", "consumer", "queue", "attempt", "max_attempts", "delay", "reason",
+    "error", "asked_for", "said", "sent_to", "dead_letter_queue", "not_sent", "not_settled", "text",
+)  # fmt: skip
+
+
+class _LogRecorder(logging.Handler):
+    """A log handler that records transitions as ``transition_logged`` events, and all other events as ``problem``."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(logging.INFO)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields, call = vars(record), current_call()
+        if "event" not in fields:
+            return
+        who = {} if call is None else {"request_id": call.request_id}
+        what = "transition_logged" if fields.get("state") and fields.get("delivery_id") else "problem"
+        shown = {name: value for name in FIELDS if (value := fields.get(name)) is not None}
+        self._history.add(what, shown | who)
+
+
+class _KilledProcessFilter(logging.Filter):
+    """A filter that drops the lines of a killed process while it unwinds: a real one would log nothing more."""
+
+    def __init__(self, actors: Actors) -> None:
+        super().__init__()
+        self._actors = actors
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not self._actors.unwinding
+
+
+@contextmanager
+def without_killed_processes(actors: Actors) -> Iterator[None]:
+    """Drop the log lines of killed processes until the context ends."""
+    tarry, killed_filter = logging.getLogger("tarry"), _KilledProcessFilter(actors)
+    tarry.addFilter(killed_filter)
+    try:
+        yield
+    finally:
+        tarry.removeFilter(killed_filter)
+
+
+@contextmanager
+def recording_simulation(history: History, actors: Actors) -> Iterator[None]:
+    """Record the log of a simulation until the context ends."""
+    with recording_log(history), without_killed_processes(actors):
+        yield
+
+
+@contextmanager
+def recording_log(history: History) -> Iterator[None]:
+    """Record the log until the context ends, even if a test has silenced it; its other handlers still get it."""
+    tarry, recorder = logging.getLogger("tarry"), _LogRecorder(history)
+    before = tarry.level, tarry.disabled, tarry.manager.disable
+    tarry.addHandler(recorder)
+    tarry.disabled = False
+    if tarry.manager.disable >= logging.INFO:
+        logging.disable(logging.DEBUG)
+    if tarry.getEffectiveLevel() > logging.INFO:
+        tarry.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        tarry.removeHandler(recorder)
+        tarry.setLevel(before[0])
+        tarry.disabled = before[1]
+        logging.disable(before[2])

@@ -1,0 +1,253 @@
+"""Messages that moto's SNS, S3 and EventBridge send to queues, relayed to the SQS model.
+
+moto sends all of them through its own SQS, whose queues no function consumes. Here that SQS is a front of the model.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from datetime import UTC, datetime
+from functools import partialmethod
+from hashlib import sha256
+from itertools import count
+from time import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.testing.event_rules import as_delivered, input_of, is_match
+from tarry.tools.testing.s3_events import ObjectChange, check_of, event_of, notification_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Call = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+    """Answers a request to SQS: operation and parameters. Raises `SqsError`."""
+
+S3_SUBJECT = "Amazon S3 Notification"
+"""The subject of what S3 sends to a topic."""
+
+_is_tagging = ContextVar("_is_tagging", default=False)
+"""Whether moto answers PutObjectTagging. moto also reports tags when it stores an object; S3 does not."""
+
+
+@contextmanager
+def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], float] | None = None) -> Iterator[None]:
+    """Relay the messages that moto sends to queues, within the context.
+
+    Args:
+        call: The SQS that gets the messages. It is called in the threads of moto.
+        on_refusal: Called with a text for each message that SQS refuses. On AWS, too, its sender is not told.
+        now: The time for moto, in epoch seconds; None for the time of day.
+    """
+    from moto.events.models import Rule
+    from moto.s3.responses import S3Response
+    from moto.sns.models import Subscription
+    from moto.sqs.models import SQSBackend
+
+    clock = now or time
+    relay = Relay(call, on_refusal, Rule.send_to_targets, clock)
+
+    running = [clock]
+
+    def utcnow() -> datetime:
+        # A module of moto that is first loaded within the context keeps this function.
+        return datetime.fromtimestamp((running or [time])[0](), UTC).replace(tzinfo=None)
+
+    with (
+        patch("moto.core.utils.utcnow", utcnow),
+        patch.object(SQSBackend, "get_queue", lambda _, name: relay.queue(name)),
+        patch.object(SQSBackend, "send_message", lambda _, *args, **more: relay.send(*args, **more)),
+        patch.object(Rule, "send_to_targets", partialmethod(_send_event, relay)),
+        patch.object(Subscription, "get_post_data", partialmethod(notification, count(int(clock() * 1e6)))),
+        patch("moto.s3.notifications.send_event", relay.send_change),
+        patch.object(S3Response, "put_object_tagging", partialmethod(_tagging, S3Response.put_object_tagging)),
+        patch("moto.s3.notifications._get_test_event", lambda bucket: check_of(bucket, clock(), _request_id())),
+    ):
+        try:
+            yield
+        finally:
+            running.clear()
+
+
+def _send_event(rule: Any, relay: Relay, event: Any, **more: Any) -> None:
+    relay.send_event(rule, event, **more)
+
+
+def _tagging(response: Any, answer: Callable[[Any], Any]) -> Any:
+    token = _is_tagging.set(True)
+    try:
+        return answer(response)
+    finally:
+        _is_tagging.reset(token)
+
+
+class Relay:
+    """The methods that replace those of moto. ``to_targets`` is moto's own delivery to the targets of a rule."""
+
+    def __init__(
+        self,
+        call: Call,
+        on_refusal: Callable[[str], None],
+        to_targets: Callable[..., None],
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._call = call
+        self._on_refusal = on_refusal
+        self._to_targets = to_targets
+        self._clock = clock
+        self._sequence = count(int(clock() * 1e6))
+
+    def queue(self, name: str) -> Any:
+        """Return a queue, with what moto reads of it. Raises moto's error if there is none."""
+        from moto.sqs.exceptions import QueueDoesNotExist
+
+        try:
+            url = self._call("GetQueueUrl", {"QueueName": name})["QueueUrl"]
+        except SqsError as error:
+            raise QueueDoesNotExist from error
+        found = self._call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["All"]})["Attributes"]
+        return SimpleNamespace(url=url, fifo_queue=name.endswith(".fifo"), attributes=found)
+
+    def send(self, queue_name: str, message_body: str, *args: Any, **more: Any) -> None:
+        """Send a message, with the parameters of moto's ``send_message``."""
+        from moto.sqs.exceptions import QueueDoesNotExist
+
+        try:
+            self._call("SendMessage", send_request(self.queue(queue_name), message_body, *args, **more))
+        except (QueueDoesNotExist, SqsError) as error:
+            self._on_refusal(f"{queue_name} did not get a message of another service: {error}")
+
+    def send_event(self, rule: Any, event: Any, **more: Any) -> None:
+        """Send an event to the targets of a rule if it matches; targets of other kinds than moto's get nothing."""
+        delivered = as_delivered(event)
+        if rule.state == "DISABLED" or not is_match(rule.event_pattern.dump(), delivered):
+            return
+        for target in rule.targets:
+            _, _, service, _, _, resource = target["Arn"].split(":", 5)
+            if service == "sqs":
+                group = target.get("SqsParameters", {}).get("MessageGroupId")
+                self.send(resource, input_of(target, delivered), group_id=group)
+            elif service == "events":
+                alone = copy(rule)
+                alone.targets = [target]
+                self._to_targets(alone, event, **more)
+
+    def send_change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> None:
+        """Send a change of an object where the notifications of its bucket say. On AWS, too, nothing is raised."""
+        from moto.events.models import events_backends
+        from moto.sns.models import sns_backends
+
+        configuration = bucket.notification_configuration
+        if configuration is None or (event_name == "s3:ObjectTagging:Put" and not _is_tagging.get()):
+            return
+        change = self._change(account_id, event_name, bucket, key)
+        for each in configuration.queue:
+            if each.matches(event_name, key.name):
+                self.send(each.arn.rpartition(":")[2], json.dumps(notification_of(change, each.id)))
+        for each in configuration.topic:
+            if each.matches(event_name, key.name):
+                text = json.dumps(notification_of(change, each.id))
+                try:
+                    sns_backends[account_id][each.arn.split(":")[3]].publish(text, each.arn, subject=S3_SUBJECT)
+                except Exception as error:  # noqa: BLE001 moto raises errors of many types
+                    self._on_refusal(f"{each.arn} did not get a message of {bucket.name}: {error}")
+        if configuration.event_bridge is not None:
+            default = events_backends[account_id][bucket.region_name].event_buses["default"]
+            for rule in default.rules.values():
+                self.send_event(rule, event_of(change, _uuid()), transform_input=False)
+
+    def _change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> ObjectChange:
+        return ObjectChange(
+            name=str(getattr(event_name, "value", event_name)).removeprefix("s3:"),
+            account=account_id,
+            region=bucket.region_name,
+            bucket=bucket.name,
+            bucket_arn=bucket.arn,
+            key=key.name,
+            size=key.size,
+            etag=key.etag.strip('"'),
+            version_id=key.version_id if bucket.is_versioned else None,
+            time=self._clock(),
+            sequence=next(self._sequence),
+            request_id=_request_id(),
+        )
+
+
+def _uuid() -> str:
+    """Return an id of moto, whose random numbers are the same in each run in virtual time."""
+    from moto.moto_api._internal import mock_random
+
+    return str(mock_random.uuid4())
+
+
+def _request_id() -> str:
+    return _uuid().replace("-", "")[:16].upper()
+
+
+def notification(
+    subscription: Any,
+    sequence: Iterator[int],
+    message: str,
+    message_id: str,
+    subject: str | None,
+    message_attributes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what SNS sends to a queue, without a valid signature: moto's is another one in each run."""
+    from moto.core import utils
+
+    host = f"https://sns.{subscription.topic.sns_backend.region_name}.amazonaws.com"
+    found = {
+        "Type": "Notification",
+        "MessageId": message_id,
+        "TopicArn": subscription.topic.arn,
+        "Message": message,
+        "Timestamp": utils.iso_8601_datetime_with_milliseconds(),
+        "SignatureVersion": "1",
+        "Signature": b64encode(b"not signed").decode(),
+        "SigningCertURL": f"{host}/SimpleNotificationService-local.pem",
+        "UnsubscribeURL": f"{host}/?Action=Unsubscribe&SubscriptionArn={subscription.arn}",
+    }
+    if subject:
+        found["Subject"] = subject
+    if message_attributes:
+        found["MessageAttributes"] = message_attributes
+    if subscription.topic.fifo_topic:
+        found["SequenceNumber"] = f"{next(sequence):020}"
+    return found
+
+
+def send_request(  # noqa: PLR0913, PLR0917 the parameters of moto
+    queue: Any,
+    body: str,
+    attributes: Mapping[str, Mapping[str, Any]] | None = None,
+    delay_seconds: int | None = None,
+    deduplication_id: str | None = None,
+    group_id: str | None = None,
+    system_attributes: Mapping[str, Any] | None = None,
+    *,
+    message_attributes: Mapping[str, Mapping[str, Any]] | None = None,
+    validate_group_id: bool = True,
+) -> dict[str, Any]:
+    """Return the parameters of SendMessage for a call of moto's ``send_message``."""
+    request: dict[str, Any] = {"QueueUrl": queue.url, "MessageBody": body}
+    if found := message_attributes or attributes:
+        request["MessageAttributes"] = {name: _attribute(value) for name, value in found.items()}
+    if group_id is not None:
+        request["MessageGroupId"] = group_id
+    if queue.fifo_queue and deduplication_id is None and queue.attributes.get("ContentBasedDeduplication") != "true":
+        deduplication_id = sha256(body.encode()).hexdigest()
+    if queue.fifo_queue and deduplication_id is not None:
+        request["MessageDeduplicationId"] = deduplication_id
+    return request
+
+
+def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(binary := value.get("BinaryValue"), str):
+        return {**value, "BinaryValue": b64decode(binary)}
+    return dict(value)

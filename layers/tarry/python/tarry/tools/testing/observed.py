@@ -1,0 +1,308 @@
+"""An observed consumer: the events and answers of its function, and the verdicts of its handler.
+
+Checkers rely on these records rather than on the log.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from functools import partial, wraps
+from sys import intern
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.consumer import Consumer
+from tarry.decide.circuits import deferral
+from tarry.decide.steps import BuiltInStep, LocalRetry
+from tarry.message.batch import Batch, batch_verdict_of
+from tarry.message.message import Message, delivery_of
+from tarry.message.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
+from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
+from tarry.run.handlers import is_awaitable
+from tarry.run.verdicts import apply_result
+from tarry.support.causes import cause_of, is_a, text_of, type_name
+from tarry.tools.simulator.process import Killed
+from tarry.tools.testing.handler_runs import RunMessage, RunTerms, RunVerdict
+from tarry.tools.testing.verdict_listener import listen_to_verdicts
+from tarry.world import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarry.message.delivery import Delivery
+    from tarry.message.verdicts import Verdict
+    from tarry.tools.simulator.history import History
+
+MAX_TEXT_CHARACTERS = 1_000
+
+KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
+ACK = RunVerdict("ack")
+"""Shared by all runs that succeed: the history keeps them all."""
+STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
+"""Verdicts after which a message may stay in its queue, and on FIFO the messages behind it too."""
+
+
+def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[Any, Any], Any]:
+    """Return a Lambda handler that calls ``handler`` and records its events and answers."""
+
+    def recording(event: Any, context: Any) -> Any:
+        request_id, here = context.aws_request_id, current()
+        history.record("handler_called", request_id=request_id, receives=_receives(event))
+        in_hooks = here.in_hooks
+        answer = handler(event, context)
+        history.record("handler_returned", request_id=request_id, answer=answer, in_hooks=here.in_hooks - in_hooks)
+        return answer
+
+    return recording
+
+
+def _receives(event: Any) -> list[tuple[str, int]]:
+    records = event.get("Records", []) if isinstance(event, dict) else []
+    found = [each for each in records if isinstance(each, dict) and "messageId" in each]
+    return [(intern(each["messageId"]), int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
+
+
+def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
+    """Return a consumer with the same settings that records the runs of its handler."""
+    function = handler.function
+    watch = partial(_Watch, _Watched(handler, history))
+
+    if handler.is_async:
+
+        @wraps(function)
+        async def watched_async(subject: Any) -> Any:
+            return await watch(subject).await_result(function(subject))
+
+        watched: Callable[[Any], Any] = watched_async
+    else:
+
+        @wraps(function)
+        def watched(subject: Any) -> Any:
+            watching = watch(subject)
+            try:
+                result = function(subject)
+            except BaseException as error:
+                watching.end(error)
+                raise
+            if result is None:
+                watching.end(None)
+                return None
+            if is_awaitable(result):
+                return watching.await_result(result)
+            watching.returned(result)
+            return result
+
+    return Consumer(watched, handler._takes_batch, {**handler._settings, "name": handler.name})
+
+
+class _Watched:
+    """An observed handler."""
+
+    def __init__(self, handler: Consumer[Any], history: History) -> None:
+        self.consumer = handler
+        self.history = history
+        self._terms: dict[str, RunTerms] = {}
+
+    def terms(self, delivery: Delivery) -> RunTerms:
+        """Return the settings for a message, by its queue."""
+        source = delivery.source
+        known = self._terms.get(source.text)
+        if known is None:
+            steps = self.consumer.steps.of(delivery.queue)
+            has_own_steps = not all(isinstance(step, BuiltInStep) for step in steps.steps)
+            longest = self.consumer.policy.longest_delay(fifo=source.is_fifo)
+            local_retries = sum(step.times for step in steps.steps if isinstance(step, LocalRetry))
+            known = self._terms[source.text] = RunTerms(
+                delivery.max_attempts, steps.retries_in_place, has_own_steps, longest, source.is_fifo, local_retries
+            )
+        return known
+
+
+class _Watch:
+    """One observed call of a handler."""
+
+    def __init__(self, handler: _Watched, subject: Any) -> None:
+        self._handler = handler
+        self._history = history = handler.history
+        self._number = history.recorded
+        self._subject = subject
+        self._is_batch = not isinstance(subject, Message)
+        self._deliveries = [delivery_of(each) for each in subject] if self._is_batch else [delivery_of(subject)]
+        self._request_id = str(getattr(subject.context, "aws_request_id", None))
+        listen_to_verdicts(self._deliveries, self)
+        run_messages = {
+            intern(each.delivery_id): RunMessage(
+                intern(each.id), each.receive_count, each.attempt, _is_exact(each), handler.terms(each)
+            )
+            for each in self._deliveries
+        }
+        fields = {
+            "run": self._number,
+            "function": handler.consumer.name,
+            "request_id": self._request_id,
+            "messages": run_messages,
+            "is_batch": self._is_batch,
+        }
+        history.add("run_started", fields)
+
+    def now(self) -> float:
+        return self._history.now()
+
+    def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
+        """Record a verdict on a message; its delay counts from then, if it is the first one."""
+        if not isinstance(sys.exception(), Killed):
+            self._history.record(
+                "verdict",
+                run=self._number,
+                request_id=self._request_id,
+                delivery_id=delivery.delivery_id,
+                verdict=verdict,
+                fell_at=fell_at,
+            )
+
+    async def await_result(self, awaitable: Any) -> Any:
+        """Await the result of the call and record its end."""
+        try:
+            result = await awaitable
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.returned(result)
+        return result
+
+    def returned(self, result: Any) -> None:
+        """Record the end of the call with a result, which may be a verdict."""
+        try:
+            apply_result(result, self._subject)
+        except BaseException as error:  # noqa: BLE001 counts as raised by the handler
+            self.end(error)
+        else:
+            self.end(None)
+
+    def end(self, raised: BaseException | None) -> None:
+        """Record the end of the call, unless its process was killed."""
+        if raised is not None and is_a(raised, (Killed, GeneratorExit)):
+            return
+        how = "returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}"
+        fields = {
+            "run": self._number,
+            "request_id": self._request_id,
+            "how": how,
+            "verdicts": self._verdicts(raised),
+            "was_abandoned": not self._is_batch and self._deliveries[0].is_closed,
+        }
+        self._history.add("run_ended", fields)
+
+    def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
+        """Return the verdicts on the messages of the call, by delivery id."""
+        if self._is_batch:
+            verdicts = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
+            return {intern(each.delivery.delivery_id): self._given(each) for each in verdicts}
+        [delivery] = self._deliveries
+        is_ack = raised is None and delivery.verdict is None
+        given = ACK if is_ack else self._given(_verdict(delivery, delivery.verdict, raised))
+        return {intern(delivery.delivery_id): given}
+
+    def _given(self, verdict: _Verdict) -> RunVerdict:
+        """Return a verdict as the history has it."""
+        if verdict.kind == "ack" and not verdict.is_of_batch:
+            return ACK
+        error = None if verdict.error is None else _name(verdict.error)
+        return RunVerdict(verdict.kind, error, self._wait(verdict), verdict.due, verdict.is_of_batch)
+
+    def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
+        """The shortest and longest delay after which the message is to come back; None if that is open."""
+        if verdict.kind == "ack":
+            return None
+        policy, delivery = self._handler.consumer.policy, verdict.delivery
+        terms = self._handler.terms(delivery)
+        if verdict.kind not in ("retry", "defer") and terms.has_own_steps:
+            return None
+        if verdict.kind in ("retry", "defer") and verdict.delay is not None:
+            return verdict.delay, verdict.delay
+        if (
+            verdict.kind not in ("retry", "fail")
+            or policy.retry_when is not None
+            or (terms.is_fifo and delivery is not self._deliveries[0])
+        ):
+            return None
+        return policy.delay_bounds(delivery.attempt, fifo=terms.is_fifo)
+
+
+class _Verdict(NamedTuple):
+    """A handler's verdict on a message: ``error`` is that of a plain failure, ``delay`` the requested one."""
+
+    delivery: Delivery
+    kind: str
+    delay: float | None = None
+    error: BaseException | None = None
+    due: float | None = None
+    """The moment that was requested instead of a delay, in epoch seconds."""
+    is_of_batch: bool = False
+    """Whether it was given on the batch as a whole."""
+
+
+def _verdicts(batch: Batch[Any], raised: BaseException | None, fails_without_verdict: bool) -> Iterator[_Verdict]:
+    """Return the verdicts on all messages of a batch handler's call (SPEC B).
+
+    On FIFO a message without a verdict is ``left`` if a message before it in its group did not succeed: its outcome
+    depends on that message.
+    """
+    whole = batch_verdict_of(batch)
+    culprit, without_verdict = failed_index(batch, raised), WithoutVerdict(whole.answer, fails_without_verdict)
+    stopped: set[str | None] = set()
+    for index, message in enumerate(batch):
+        delivery = delivery_of(message)
+        given = effective_verdict(delivery.verdict, whole.verdict)
+        if given is None and culprit is not None and index != culprit:
+            verdict = _Verdict(delivery, "ack" if index < culprit else "release")
+        elif given is None and raised is None:
+            is_behind, of_handler = without_verdict.is_behind_named(delivery), without_verdict.error_of(delivery)
+            verdict = _Verdict(delivery, "release") if is_behind else _verdict(delivery, None, of_handler)
+        else:
+            error = raised
+            if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
+                error = cause
+            verdict = _verdict(delivery, given, error)
+            if given is not None and given is whole.verdict:
+                verdict = verdict._replace(is_of_batch=True)
+        if delivery.source.is_fifo:
+            if message.group_id in stopped and (given is None or verdict.kind in STAYS):
+                verdict = _Verdict(delivery, "left")
+            if verdict.kind in STAYS or verdict.kind == "reject":
+                stopped.add(message.group_id)
+        yield verdict
+
+
+def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | None) -> _Verdict:
+    effective = raised if given is None else given
+    if effective is None or not is_a(effective, BaseException):
+        return _Verdict(delivery, "ack")
+    signal = find_signal(effective)
+    kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
+    if signal is None or kind is None:
+        if deferral(effective, delivery, 0) is not None:  # an open circuit; it decides how long it waits
+            return _Verdict(delivery, "defer")
+        return _Verdict(delivery, "fail", error=effective)
+    try:
+        delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
+    except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
+        return _Verdict(delivery, "fail", error=trouble)
+    if given is None and delay is not None and delay > delivery.longest_delay():
+        return _Verdict(delivery, "fail")  # a delay that is too long is an ordinary failure
+    return _Verdict(delivery, kind, delay, due=_moment_of(signal))
+
+
+def _moment_of(signal: BaseException) -> float | None:
+    """The ``datetime`` with which a signal was made, in epoch seconds; None if it was made with a duration."""
+    moment = signal.args[0] if signal.args else None
+    return moment.timestamp() if isinstance(moment, datetime) and moment.tzinfo is not None else None
+
+
+def _name(error: BaseException) -> str:
+    return type_name(error).rpartition(".")[2]
+
+
+def _is_exact(delivery: Delivery) -> bool:
+    """Whether an attempt store has counted the attempt; the store may have failed since it was read."""
+    return delivery.counts_runs or delivery.stored is not None

@@ -1,0 +1,164 @@
+"""The tables, buckets, topics and other resources of a template, created in moto."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tarry.failed.usage import UsageError
+from tarry.tools.common.installation import install_command
+from tarry.tools.simulator.client import simulated_clients
+from tarry.tools.simulator.code import environment
+from tarry.tools.template import Intrinsics, Template, TemplateError, TemplateFunction
+from tarry.tools.template.intrinsics import Reference, references
+from tarry.tools.template.variables import physical_name, values_of
+from tarry.tools.testing.making import delete, make
+from tarry.tools.testing.moto_relay import relayed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tarry.tools.testing.moto_relay import Call
+
+_log = logging.getLogger(__name__)
+
+MINOR = frozenset(
+    {
+        "AWS::Events::EventBus",
+        "AWS::Events::Rule",
+        "AWS::KMS::Alias",
+        "AWS::KMS::Key",
+        "AWS::Kinesis::Stream",
+        "AWS::SNS::Subscription",
+        "AWS::SSM::Parameter",
+        "AWS::SecretsManager::Secret",
+    }
+)
+"""The types that are left out if moto cannot create them."""
+
+
+@contextmanager
+def moto_in_process(region: str, sqs: Callable[[], Any], call: Call, now: Callable[[], float]) -> Iterator[None]:
+    """Mock AWS in this process, within the context and any outer `mock_aws`.
+
+    ``sqs`` makes the SQS clients of boto3, ``call`` answers the requests to SQS of other services. ``now`` is their
+    time.
+
+    Raises:
+        TemplateError: moto is not installed.
+    """
+    try:
+        from moto import mock_aws
+    except ModuleNotFoundError as error:
+        extra = "local-aws"
+        raise TemplateError(f"resources=True needs {error.name}; install it with: {install_command(extra)}") from error
+    kept = {name: value for name, value in os.environ.items() if name not in {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}}
+    kept |= {"AWS_DEFAULT_REGION": region, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
+    with environment(kept, replace=True), mock_aws(), relayed(call, _log.warning, now), simulated_clients(sqs):
+        yield
+
+
+@dataclass(frozen=True)
+class Unmade:
+    """A resource that could not be created. Its Ref is its name: calls to it fail as at AWS."""
+
+    physical_resource_id: str
+    why: str
+
+
+class Resources:
+    """The tables, buckets, topics and keys of a template. ``urls`` are the queue URLs by name.
+
+    ``before`` are the resources of the template before it was changed: those that it still has are not created again.
+
+    Raises:
+        UsageError: a resource cannot be created, or refers to one of another type.
+    """
+
+    def __init__(self, template: Template, urls: Mapping[str, str], before: Resources | None = None) -> None:
+        self._template = template
+        self._refs = {queue.logical_id: urls[queue.name] for queue in template.queues.values() if queue.logical_id}
+        self._attributes = {f"{name}.QueueUrl": url for name, url in self._refs.items()}
+        self._made: dict[str, Any] = {}
+        """The resources by logical id; None while the properties of a resource are resolved."""
+        self.problems: list[str] = []
+        """Texts about the resources that moto cannot create."""
+        self.unchanged: list[str] = []
+        """The logical ids of resources that exist, and are different in the template: they cannot be changed."""
+        if before is not None:
+            self._adopt(before)
+        for logical_id in template.backing:
+            self._make(logical_id)
+
+    def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment variables of a function; ``given`` overrides the template.
+
+        Raises:
+            UsageError: a value refers to a resource that tarry does not create.
+            TemplateError: a value cannot be resolved.
+        """
+        found = {
+            name: str(self._fill(value, f"{function.logical_id}.Environment.Variables.{name}"))
+            for name, value in values_of(function, given).items()
+        }
+        return found | dict(given)
+
+    def delete(self) -> None:
+        """Delete the resources with their contents: moto would refuse to create them again."""
+        for logical_id, made in reversed(self._made.items()):
+            with suppress(Exception):  # the test has deleted it, or it was not created
+                delete(made, self._template.backing[logical_id]["Type"], self._template.region)
+
+    def _adopt(self, before: Resources) -> None:
+        for logical_id, made in before._made.items():
+            self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
+            resource = self._template.backing.get(logical_id)
+            if resource is not None and resource != before._template.backing.get(logical_id, resource):
+                self.unchanged.append(logical_id)
+
+    def _make(self, logical_id: str) -> Any:
+        """Return the resource; create it on the first call, after those it refers to."""
+        if logical_id not in self._made:
+            self._made[logical_id] = None
+            made = self._created(logical_id, self._template.backing[logical_id])
+            self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
+        return self._made[logical_id]
+
+    def _created(self, logical_id: str, resource: Mapping[str, Any]) -> Any:
+        """Return the resource, created; or why it is not, if the template works without it."""
+        properties = self._fill(resource.get("Properties", {}), logical_id)
+        name = physical_name(logical_id, resource)
+        if resource["Type"] == "AWS::SSM::Parameter" and "Value" not in properties:
+            return Unmade(name, f"the value of {logical_id} cannot be resolved")  # the template names it as left out
+        try:
+            return make(name, resource["Type"], properties, self._template.region)
+        except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
+            text = f"moto cannot create {logical_id}: {error}"
+            if resource["Type"] not in MINOR:
+                raise UsageError(text) from error
+            self.problems.append(text)
+            return Unmade(name, text)
+
+    def _fill(self, value: Any, where: str) -> Any:
+        """Return the value with its references resolved."""
+        for reference in references(value):
+            if reference.name in self._template.backing:
+                self._look_up(reference, where)
+            elif reference.name not in self._refs:
+                raise UsageError(f"{where}: {reference} cannot be resolved: tarry does not create {reference.name}")
+        return Intrinsics(self._refs, self._attributes).resolve(value, where)
+
+    def _look_up(self, reference: Reference, where: str) -> None:
+        made, path = self._make(reference.name), f"{reference.name}.{reference.attribute}"
+        if isinstance(made, Unmade) and reference.attribute:
+            raise UsageError(
+                f"{where}: {reference} cannot be resolved: {made.why}; set the variable (--env NAME=VALUE)"
+            )
+        if reference.attribute and path not in self._attributes:
+            try:
+                self._attributes[path] = made.get_cfn_attribute(reference.attribute)
+            except Exception as error:
+                raise UsageError(f"{where}: {reference} cannot be resolved: moto does not support it") from error

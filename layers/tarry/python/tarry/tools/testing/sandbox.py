@@ -1,0 +1,361 @@
+"""SQS, its event source mappings and Lambda in one process, in virtual time, for tests of consumers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext
+from functools import cached_property, partial
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
+
+from tarry.failed.usage import UsageError
+from tarry.settle.plans import RECURSIVE_LOOP_VARIABLE
+from tarry.sqs.outgoing import Entry
+from tarry.tools.simulator.code import environment as with_variables
+from tarry.tools.simulator.functions import FunctionSettings
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
+from tarry.tools.simulator.recursion import Lineage, RecursiveLoop
+from tarry.tools.simulator.scheduler import START
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.sqs import Realism, Sqs
+from tarry.tools.testing.faults import Faults
+from tarry.tools.testing.garbage import rarely_collected
+from tarry.tools.testing.hosting import Hosting
+from tarry.tools.testing.log_recorder import recording_simulation, without_killed_processes
+from tarry.tools.testing.misuse import check_handler
+from tarry.tools.testing.queueing import Queues
+from tarry.tools.testing.runs import Runs
+from tarry.world import use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from tarry.support.delays import Delay
+    from tarry.tools.simulator.invocations import FunctionHost
+    from tarry.tools.template import Template, TemplateFunction
+    from tarry.tools.testing.assembly import Environment, TemplateParts
+    from tarry.tools.testing.messages import QueuedMessage
+    from tarry.tools.testing.parts import Parts
+    from tarry.tools.testing.report import Report
+
+DAY = 86_400
+DEAD_LETTER_RETENTION_SECONDS = 14 * DAY
+
+
+class Sandbox:
+    """A world of queues and functions in virtual time. Waits take no real time; the run depends on ``seed`` alone.
+
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(handler, "orders")
+        sandbox.send("orders", {"id": 1})
+        report = sandbox.run()
+
+    It begins at ``start`` (epoch seconds). ``realism`` lets standard queues behave as SQS may: reorder messages, return
+    only some of them, deliver twice. In a ``with`` block, ``tarry.Queue`` sends to the sandbox, which is closed at the
+    end; the fixture ``sandbox`` does both.
+
+    ``keep_history=False`` is for runs of millions of messages: finished messages take no memory. Such a sandbox cannot
+    check its rules, so `run` needs ``check=False``, and its reports know no messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        realism: Realism | None = None,
+        start: float = START,
+        region: str = "us-east-1",
+        keep_history: bool = True,
+    ) -> None:
+        realism = realism or Realism()
+        self.seed = seed
+        self._began = start
+        self._simulation = Simulation(start)
+        scheduler = self._simulation.scheduler
+        self.history = History(lambda: scheduler.now, keep=keep_history)
+        """All events: `tarry.tools.simulator.history`."""
+        self.sqs = Sqs(
+            lambda: scheduler.now,
+            self._random("sqs"),
+            self.history,
+            region=region,
+            realism=realism,
+        )
+        """The model of SQS itself."""
+        self.faults = Faults(self._random("faults"), self.history)
+        """The faults that strike: `tarry.tools.testing.faults`."""
+        lineage = Lineage(self.history) if realism.recursion_is_stopped else None
+        self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
+        self.world = self._hosting.world()
+        """The world of the test's own code."""
+        scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
+        self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
+        self._queues = Queues(self.sqs)
+        self._until_closed = ExitStack()
+
+    @classmethod
+    def from_template(
+        cls,
+        template: str | Path | Template,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        environment: Environment | None = None,
+        resources: bool = False,
+        seed: int = 0,
+        realism: Realism | None = None,
+        start: float = START,
+        region: str = "us-east-1",
+    ) -> Self:
+        """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region.
+
+        Use it in a ``with`` block, or close it: with ``resources=True``, it mocks AWS until then.
+        """
+        sandbox = cls(seed=seed, realism=realism, start=start, region=getattr(template, "region", region))
+        try:
+            sandbox.add_template(template, parameters=parameters, environment=environment, resources=resources)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def __enter__(self) -> Self:
+        self._use = use(self.world)
+        self._use.__enter__()
+        if self.history.keeps:
+            self._until_closed.enter_context(rarely_collected())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._use.__exit__()
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Sandbox seed={self.seed}: {', '.join(self.sqs.queues()) or 'no queues'}, after {self.elapsed:.1f} s>"
+
+    # building
+
+    def queue(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        dead_letter: str | None = None,
+        max_receive_count: int = 15,
+        visibility_timeout: int = 60,
+        retention: int = 4 * DAY,
+        delay: int = 0,
+        maximum_message_size: int = 1_048_576,
+    ) -> str:
+        """Make a queue and return its URL; make its dead-letter queue too, if there is none yet.
+
+        Times are in seconds and sizes in bytes, within SQS's limits. A name that ends in ``.fifo`` implies ``fifo``.
+
+        Raises `ValueError` for settings that SQS refuses.
+        """
+        if fifo and not name.endswith(".fifo"):
+            raise ValueError(f"SQS wants the name of a FIFO queue to end in .fifo, got {name!r}")
+        if dead_letter is not None and dead_letter not in self.sqs.queues():
+            self.queue(dead_letter, retention=DEAD_LETTER_RETENTION_SECONDS)
+        attributes = {
+            "VisibilityTimeout": visibility_timeout,
+            "MessageRetentionPeriod": retention,
+            "DelaySeconds": delay,
+            "MaximumMessageSize": maximum_message_size,
+        }
+        return self._queues.make(name, attributes, dead_letter, max_receive_count)
+
+    def connect(  # noqa: PLR0913 each is a setting of the mapping or the function
+        self,
+        handler: Callable[[Any, Any], Any],
+        queue: str,
+        *,
+        batch_size: int = 10,
+        window: int = 0,
+        timeout: float = 30,
+        max_concurrency: int | None = None,
+        reports_failures: bool = True,
+        filters: Sequence[str | Mapping[str, Any]] = (),
+        recursive_loop: RecursiveLoop = "Terminate",
+    ) -> None:
+        """Let a queue feed a handler, as an event source mapping with ``ReportBatchItemFailures`` does.
+
+        ``handler`` is a Lambda handler: a consumer, or any function of an event and a context. A handler with several
+        queues is one function; ``timeout`` is the function's, in seconds. ``window`` is in seconds too. ``filters`` are
+        the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop`` is the function's ``RecursiveLoop``: unless
+        it is ``"Allow"``, Lambda refuses a message that 16 sends of the function in a row led to. ``"Allow"`` also sets
+        ``TARRY_RECURSIVE_LOOP`` in the function's environment.
+
+        Raises `ValueError` for an unknown queue, and for settings that Lambda refuses, such as a visibility timeout
+        below the function's timeout; `TypeError` for an object that is not a handler.
+        """
+        check_handler(handler)
+        variables = {RECURSIVE_LOOP_VARIABLE: recursive_loop}  # as a template sets it beside the property
+        self._hosting.connect(
+            handler,
+            self._queues.named(queue),
+            FunctionSettings(
+                getattr(handler, "__name__", "function"), timeout_seconds=timeout, recursive_loop=recursive_loop
+            ),
+            (lambda: with_variables(variables)) if recursive_loop == "Allow" else nullcontext,
+            batch_size=batch_size,
+            window_seconds=window,
+            maximum_concurrency=max_concurrency,
+            reports_failures=reports_failures,
+            filters=filters,
+        )
+
+    def add_template(
+        self,
+        template: str | Path | Template,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        environment: Environment | None = None,
+        resources: bool = False,
+    ) -> None:
+        """Add the queues of a SAM template, its functions that SQS feeds, and their event source mappings.
+
+        ``parameters`` are the template's. ``environment`` sets variables of all functions, or of one by its name or
+        logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. Other variables have
+        the template's values: queues their URLs, tables and buckets their names.
+
+        ``resources=True`` also makes the template's tables, buckets, topics, keys, parameters, secrets, event buses and
+        streams, in moto; what topics, buckets and event buses send to queues arrives in the queues of the sandbox.
+        Until the sandbox is closed, boto3 uses moto in this process, except for SQS: the SQS clients that it makes are
+        those of the sandbox. ``AWS_DEFAULT_REGION`` is the region of the template.
+
+        A function's code is imported when it is first needed; `run` raises `CodeError` if that cannot be done.
+
+        Raises `TemplateError` for a template that cannot be read, for a resource that cannot be made, and for
+        ``resources=True`` without moto.
+        """
+        from tarry.tools.template import TemplateError, read_template
+        from tarry.tools.template.model import Template
+
+        if not isinstance(template, Template):
+            template = read_template(template, parameters, self.sqs.region)
+        if resources:
+            self._parts.use_moto(template.region, self.client, lambda: self.now)
+        try:
+            self._queues.add_names(self._parts.add(template, environment or {}, resources=resources))
+        except UsageError as error:
+            raise TemplateError(str(error)) from error
+
+    def module(self, function: str) -> ModuleType:
+        """Return the module of a template's function, by its name or logical id, for a test that patches it.
+
+        Raises `CodeError` if it cannot be imported.
+        """
+        return self._parts.module(function)
+
+    def client(self) -> Any:
+        """Return an SQS client with boto3's methods, for all other operations. Its requests take virtual time."""
+        return self.world.client_factory() if self.world.client_factory else None
+
+    # the actions of a test
+
+    def send(
+        self,
+        queue: str,
+        body: Any,
+        *,
+        delay: Delay | None = None,
+        group_id: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Send a message as `tarry.Queue.send` does, but at once and without faults; return its id.
+
+        Raises the errors of that method, and `ValueError` for an unknown queue.
+        """
+        return self._queues.send(queue, Entry(body, delay, attributes, group_id, deduplication_id), self.world)
+
+    def redrive(self, dead_letters: str, *, to: str | None = None) -> None:
+        """Move all visible messages of a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.
+
+        ``to`` may be omitted if it is the dead-letter queue of one queue alone.
+
+        Raises `ValueError` for an unknown queue, and if the target is not clear.
+        """
+        self._queues.redrive(dead_letters, to)
+
+    def run(self, until: Callable[[], bool] | None = None, *, for_: float | None = None, check: bool = True) -> Report:
+        """Run until nothing is left to do, until a condition holds, or for ``for_`` virtual seconds.
+
+        With a condition, ``for_`` is the longest time to wait for it.
+
+        Raises `AssertionError`, with the messages' timelines, if a rule is broken (`tools/testing/checkers/`): a
+        message was lost, duplicated without a cause, or back before its delay was over, or a fault never struck. Also
+        if messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who
+        has the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
+        `CodeError` for a template's function that cannot be imported; `ValueError` for a check without a history.
+
+        Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
+        """
+        __tracebackhide__ = True
+        return self._runs.run(until, for_, check=check)
+
+    def advance(self, seconds: float) -> Report:
+        """Run for ``seconds`` of virtual time. Raises the errors of `run`."""
+        return self.run(for_=seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Take virtual time, as ``time.sleep`` takes real time: for handlers and fake services."""
+        if self._simulation.scheduler.running:
+            self._simulation.clock.sleep(seconds)
+        else:
+            self.advance(seconds)
+
+    def report(self) -> Report:
+        """Return the report of everything until now."""
+        return self._runs.report()
+
+    @property
+    def now(self) -> float:
+        """The virtual time, in epoch seconds."""
+        return self._simulation.scheduler.now
+
+    @property
+    def elapsed(self) -> float:
+        """Virtual seconds since the sandbox was made."""
+        return self.now - self._began
+
+    def messages(self, queue: str) -> list[QueuedMessage]:
+        """Return the messages in a queue, invisible ones too, in the order of sending. Costs no receive.
+
+        Raises `ValueError` for an unknown queue.
+        """
+        return self._queues.messages(queue, self.now)
+
+    def close(self) -> None:
+        """End all handlers that still run. The fixture and a ``with`` block call it."""
+        self._runs.is_over = True
+        with self._until_closed, without_killed_processes(self._simulation.actors):
+            self._hosting.close()
+            self._simulation.close()
+
+    # inside
+
+    def _leave_out(self, parts: Parts) -> None:
+        """Run with some of the messages and faults only, to shrink a case."""
+        self._queues.parts = self.faults.parts = parts
+
+    @cached_property
+    def _parts(self) -> TemplateParts:
+        """The parts from templates. Only a sandbox with a template loads their reader."""
+        from tarry.tools.testing.assembly import TemplateParts
+
+        return TemplateParts(self.sqs, self._hosting, self._until_closed)
+
+    def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function of a template, for code that invokes it: that of its queue, or a new one."""
+        return self._parts.host(function, variables)
+
+    def _invoker(self, find: Callable[[str], InvokeTarget], note: Callable[[str], None]) -> Invoker:
+        """Return an invoker of functions, for code that invokes them."""
+        call = partial(self.sqs.called_by, "http")
+        return Invoker(self._simulation.scheduler, find, call, self.world.new_id, note)
+
+    def _random(self, of: str) -> Random:
+        return Random(f"{self.seed} {of}")

@@ -1,0 +1,106 @@
+"""Shrinking: finding the fewest parts of a run that still break a rule, by leaving parts out and running it again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tarry.tools.testing.checkers.faults import RULE as FAULTS_STRIKE
+from tarry.tools.testing.parts import FAULTS, MESSAGES, Part, Parts
+from tarry.tools.testing.report import RuleBroken
+
+MOST_RUNS = 300
+MOST_SECONDS = 5.0
+"""The limit of CPU time for one case: a busy machine finds the same case. The run that exceeds it is completed."""
+Run = Callable[[Parts], RuleBroken | None]
+"""Runs the case with the parts that are kept; returns the error if a rule is broken."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The smallest case found that breaks a rule, and the error of its run."""
+
+    rule: str
+    error: RuleBroken
+    parts: Sequence[Part]
+    all_parts: Sequence[Part]
+    runs: int
+    was_stopped: bool
+    """Whether the limit of runs or of time was reached."""
+
+    def __str__(self) -> str:
+        found = "the smallest case found so far" if self.was_stopped else "the smallest case found"
+        runs = f"after {self.runs} run{'s'[: self.runs != 1]}"
+        report = self.error.report
+        lines = [f"{found}, {runs}: {self._counts()}", *report.sent(), *report.faults()]
+        return "\n".join([*lines, "", report.explain(each for each in self.error.violations if each.rule == self.rule)])
+
+    def _counts(self) -> str:
+        kept, of = (Counter(str(part[0]) for part in parts) for parts in (self.parts, self.all_parts))
+        kinds = sorted(of, key=lambda kind: (kind != MESSAGES, kind != FAULTS))
+        return ", ".join(f"{kept[kind]} of {of[kind]} {kind}" for kind in kinds) or "nothing to leave out"
+
+
+def rule_to_shrink(error: RuleBroken) -> str | None:
+    """Return the first rule that an error reports; None if it is that all faults occur, which has no smaller case."""
+    return next((each.rule for each in error.violations if each.rule != FAULTS_STRIKE), None)
+
+
+def shrink(rule: str, run: Run) -> Shrunk | None:
+    """Return the smallest case found that breaks a rule; None if the whole case does not break it again."""
+    return _Shrinking(rule, run).shrunk()
+
+
+class _Shrinking:
+    def __init__(self, rule: str, run: Run) -> None:
+        self._rule = rule
+        self._run = run
+        self._runs = 0
+        self._ends_at = time.process_time() + MOST_SECONDS
+        self._was_stopped = False
+        self._smallest: RuleBroken | None = None
+
+    def shrunk(self) -> Shrunk | None:
+        everything = self._broken_by(None)
+        if everything is None or self._smallest is None:
+            return None
+        kept = fewest(everything, self._broken_by)
+        assert self._smallest is not None
+        return Shrunk(self._rule, self._smallest, kept, everything, self._runs, self._was_stopped)
+
+    def _broken_by(self, kept: Sequence[Part] | None) -> list[Part] | None:
+        """Run the case with these parts; return those that the run had if it breaks the rule, else None."""
+        if self._runs >= MOST_RUNS or time.process_time() > self._ends_at:
+            self._was_stopped = True
+            return None
+        self._runs += 1
+        parts = Parts(None if kept is None else frozenset(kept))
+        error = self._run(parts)
+        if error is None or all(each.rule != self._rule for each in error.violations):
+            return None
+        self._smallest = error
+        return parts.met
+
+
+def fewest(parts: Sequence[Part], broken_by: Callable[[Sequence[Part]], Sequence[Part] | None]) -> list[Part]:
+    """Return as few of the parts as possible, such that leaving any one out breaks no rule.
+
+    ``broken_by`` runs the case with some of the parts; it returns those that the run had, or None if no rule is broken.
+    Halves are left out first, then ever smaller slices, then single parts.
+    """
+    kept, size = list(parts), len(parts)
+    while kept and size:
+        first, was_shrunk = 0, False
+        while first < len(kept):
+            rest = kept[:first] + kept[first + size :]
+            had = broken_by(rest)
+            if had is None:
+                first += size
+            else:
+                met = frozenset(had)
+                kept, was_shrunk = [part for part in rest if part in met], True
+        if size > 1 or not was_shrunk:
+            size //= 2
+    return kept

@@ -1,1 +1,0 @@
-"""Spans of OpenTelemetry and subsegments of X-Ray; loaded only where the application has loaded these."""

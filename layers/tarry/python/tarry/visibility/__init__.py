@@ -1,1 +1,0 @@
-"""How long messages stay invisible to other consumers: leases, extending and renewing them."""
