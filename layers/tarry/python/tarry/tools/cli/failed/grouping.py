@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -10,13 +11,14 @@ from rich.text import Text
 
 from tarry.failed.text import printable
 from tarry.failed.wording import brief_failure, period
+from tarry.tools.cli.errors import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
-    from tarry.failed import Group
+    from tarry.failed import ArchiveFile, Group
     from tarry.failed.causes import Cause
     from tarry.tools.cli.failed.targets import TargetOptions
 
@@ -90,3 +92,12 @@ def queue_options(queue: str | None, where: TargetOptions) -> str:
     )
     given = [f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None]
     return " ".join([*given, *(["--aws"] if where.aws and where.stack is None else [])])
+
+
+def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:
+    """Write the commands that send the dead letters of an archive back, one for each queue."""
+    if archive.count:
+        note("To restore them:")
+    options = replace(where, template=None, stack=None)
+    for queue in archive.queues:
+        note(f"  tarry failed restore {shlex.quote(str(archive.path))} {queue_options(queue, options)}")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
 
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tarry.failed import DeadLetterMessage, Result
-    from tarry.tools.cli.failed.alike import Alike
     from tarry.tools.cli.failed.signals import Stopping
+
+
+class AsksOfAll(Protocol):
+    """Asks about all dead letters that failed like one (`tarry.tools.cli.failed.retrying`)."""
+
+    def ask(self, dead_letter: DeadLetterMessage) -> str | None: ...
+
+    def carry_out(self, key: str, dead_letter: DeadLetterMessage) -> Iterator[Result]: ...
+
 
 KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "a": "all alike", "b": "back", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
@@ -53,7 +61,7 @@ class DeadLetterPrompt:
         retry: Callable[[DeadLetterMessage], Result],
         delete: Callable[[DeadLetterMessage], Result],
         skip: Callable[[DeadLetterMessage], Result],
-        alike: Alike | None = None,
+        alike: AsksOfAll | None = None,
     ) -> None:
         self._console = console
         self._stopping = stopping

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import note
-from tarry.tools.cli.failed.grouping import queue_options
 from tarry.tools.cli.failed.prompts import ask_for_text, has_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tarry.failed import ArchiveFile
     from tarry.tools.cli.failed.session import CommandSession
-    from tarry.tools.cli.failed.targets import TargetOptions
-
-
-def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:
-    """Write the commands that send the dead letters of an archive back, one for each queue."""
-    if archive.count:
-        note("To restore them:")
-    options = replace(where, template=None, stack=None)
-    for queue in archive.queues:
-        note(f"  tarry failed restore {shlex.quote(str(archive.path))} {queue_options(queue, options)}")
 
 
 def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive: bool, everything: bool) -> None:

@@ -18,8 +18,8 @@ from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.tools.cli.audit import CommandAudit
 from tarry.tools.cli.errors import note, of_tarry_local, refusals
+from tarry.tools.cli.failed.grouping import suggest_restoring
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
-from tarry.tools.cli.failed.removing import suggest_restoring
 from tarry.tools.cli.failed.reporting import ResultReport, report_inspection, warn_about
 from tarry.tools.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
