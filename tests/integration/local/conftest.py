@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
+from tarry.tools.local.functions import environment, loading
 
 from .process import STARTED
 
@@ -123,6 +124,15 @@ class Project:
     def invoke(self, *arguments: str) -> Result:
         """Run the command without an event."""
         return CliRunner().invoke(app, ["local", "--template", str(self.folder / "template.yaml"), *arguments])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _imports_may_take_long() -> Iterator[None]:
+    """Let a busy machine take longer to import a function than Lambda allows: 10 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "MAX_INIT_SECONDS", 60.0)
+        patch.setattr(loading, "MAX_INIT_SECONDS", 60.0)
+        yield
 
 
 @pytest.fixture
