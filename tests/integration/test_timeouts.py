@@ -503,6 +503,35 @@ def test_a_function_returns_its_response_before_the_deadline(is_async: bool, san
     assert sandbox.messages("orders") == sandbox.messages("dead") == []
 
 
+@pytest.mark.parametrize("on_outcome", [None, lambda *_: None], ids=["untimed", "timed"])
+@pytest.mark.parametrize("form", ["sync", "batch", "threads", "async", "async that blocks"])
+def test_a_handler_that_has_ended_is_not_interrupted_while_that_is_noted(
+    form: str, on_outcome: Any, sandbox: Sandbox
+) -> None:  # SPEC I3
+    def work(message: Message) -> None:
+        current().clock.sleep(message.json())
+
+    async def work_async(message: Message) -> None:
+        if form == "async":
+            await current().clock.asleep(message.json())
+        else:
+            work(message)
+
+    settings: dict[str, Any] = {"timeout": 5, "on_outcome": on_outcome}
+    handlers: dict[str, Callable[[], Consumer[Any]]] = {
+        "sync": lambda: consumer(work, **settings),
+        "batch": lambda: batch_consumer(lambda batch: work(batch[0]), **settings),
+        "threads": lambda: consumer(work, concurrency=2, **settings),
+    }
+    handler = handlers.get(form, lambda: consumer(work_async, **settings))()
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders", batch_size=1)
+    for seconds in (3.75, 4, 4.25, 4.5, 5, 5.1):  # one of them takes just 5 s, with the readings of the clock
+        sandbox.faults.add("slow_cpu", seconds=0.5)
+        sandbox.send("orders", str(seconds))
+        sandbox.run()  # no message comes again after its handler has finished it
+
+
 # settings
 
 

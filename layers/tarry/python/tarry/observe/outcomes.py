@@ -62,7 +62,7 @@ class Observer:
 
     def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
         """Return a handler whose runs are timed."""
-        runs, monotonic = self._runs, self._monotonic
+        runs, monotonic, ended = self._runs, self._monotonic, self._handler_ended
 
         def timed(subject: Any) -> Any:
             run = [getattr(subject, "delivery_id", None), monotonic(), None]
@@ -70,7 +70,7 @@ class Observer:
             try:
                 result = function(subject)
             finally:
-                run[2] = monotonic()
+                ended(run)
             if result is not None and hasattr(type(result), "__await__"):
                 return awaited(result, run)
             return result
@@ -84,9 +84,12 @@ class Observer:
             try:
                 return await result
             finally:
-                run[2] = monotonic()
+                ended(run)
 
         return timed_async if is_async else timed
+
+    def _handler_ended(self, run: list[Any]) -> None:
+        run[2] = self._monotonic()
 
     def runs(self) -> list[tuple[str | None, float]]:
         """Return the runs of the handler so far: the delivery id (None for a batch), and the seconds."""

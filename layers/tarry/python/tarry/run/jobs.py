@@ -15,6 +15,7 @@ from tarry.run.timeouts import (
     effective_error,
     handler_traceback,
     is_deciding,
+    is_ending,
     is_interruption,
     is_tracing_end,
 )
@@ -110,6 +111,9 @@ class JobExecutor(Protocol):
 
     def abandon(self, job: Job) -> None:
         """Abandon a job that was stopped and still runs."""
+
+    def is_ending(self, job: Job) -> bool:
+        """Return whether the end of a job's run is being noted."""
 
     def wake(self) -> None:
         """End a wait of `ended`. Any thread may call it."""
@@ -257,7 +261,7 @@ class Jobs:
         if (seconds := check_at + INTERRUPT_AGAIN_SECONDS - now) > 0:
             return seconds
         job = self._executor.is_blocked_by(frame)
-        if job is False or is_deciding(frame):
+        if job is False or is_deciding(frame) or is_ending(frame):
             return RECHECK_SECONDS
         if isinstance(job, Job):
             if (seconds := self._due(job, now) - now) > 0:
@@ -313,7 +317,8 @@ class Jobs:
             if job.has_ended:  # while a hook ran in this thread
                 heappop(self._dues)
                 continue
-            if (due := self._due(job, now)) > now:  # its handler started later than the job, after its claim
+            due = now + RECHECK_SECONDS if self._executor.is_ending(job) else self._due(job, now)
+            if due > now:  # its handler has just ended, or has started later than the job, after its claim
                 heapreplace(self._dues, (due, number, job))
                 continue
             job.fail(self._deadline.timed_out(job.started_at, now))

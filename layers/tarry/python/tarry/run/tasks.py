@@ -78,6 +78,9 @@ class TaskExecutor:
     def abandon(self, job: Job) -> None:
         job.is_abandoned = True
 
+    def is_ending(self, job: Job) -> bool:
+        return False  # it ends in this thread, within one step
+
     def wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._wake)

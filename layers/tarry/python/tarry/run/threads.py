@@ -7,12 +7,13 @@ job was abandoned returns to the pool when its handler ends.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from tarry.run.jobs import ABANDONED, Jobs
-from tarry.run.timeouts import current_traceback
+from tarry.run.timeouts import current_traceback, is_ending
 from tarry.support.forks import exit_if_forked, generation
 from tarry.support.workers import WorkerPool
 
@@ -97,6 +98,9 @@ class ThreadExecutor:
         if job.error is not None:
             job.error.__traceback__ = current_traceback(job.handle.ident)
 
+    def is_ending(self, job: Job) -> bool:
+        return is_ending(sys._current_frames().get(job.handle.ident))
+
     def wake(self) -> None:
         self._some_ended.set()
 
@@ -111,7 +115,10 @@ class ThreadExecutor:
             if (result := job.run(job.subject)) is not None:
                 run.complete(result, job.subject)
         finally:
-            job.ended_at = run.invocation.now()
+            self._handler_ended(job)
+
+    def _handler_ended(self, job: Job) -> None:
+        job.ended_at = self._run.invocation.now()
 
     def _on_end(self, job: Job) -> None:
         with self._pool.lock:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tarry.world import Interruption
 
 _HERE = join(dirname(__file__), "")
-_TRACING = join(dirname(dirname(__file__)), "observe", "")
+_OBSERVING = join(dirname(dirname(__file__)), "observe", "")
 RECHECK_SECONDS = 0.05
 """The interval of checks while no handler runs."""
 
@@ -77,7 +77,7 @@ class Watch:
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
         """Return the error to raise in the thread, or the seconds to the next call. Implements `tarry.world.Fire`."""
-        if self.running is None or is_deciding(frame):
+        if self.running is None or is_deciding(frame) or is_ending(frame):
             return RECHECK_SECONDS
         now = self._monotonic()
         started_at = now if self.is_claiming else self._deadline.checked_at
@@ -112,14 +112,19 @@ def is_deciding(frame: FrameType | None) -> bool:
     return _is_within(frame, "_on_verdict", _HERE)
 
 
+def is_ending(frame: FrameType | None) -> bool:
+    """Return whether the end of a run is being noted in this frame: it is not stopped any more."""
+    return _is_within(frame, "_handler_ended", _HERE, _OBSERVING)
+
+
 def is_tracing_end(frame: FrameType | None) -> bool:
     """Return whether a span is being closed in this frame: its run or send has ended, so the message does not fail."""
-    return _is_within(frame, "_end", _TRACING)
+    return _is_within(frame, "_end", _OBSERVING)
 
 
-def _is_within(frame: FrameType | None, function: str, folder: str) -> bool:
+def _is_within(frame: FrameType | None, function: str, *folders: str) -> bool:
     while frame is not None:
-        if frame.f_code.co_name == function and frame.f_code.co_filename.startswith(folder):
+        if frame.f_code.co_name == function and frame.f_code.co_filename.startswith(folders):
             return True
         frame = frame.f_back
     return False
