@@ -187,9 +187,7 @@ class Run:
         for ended in self._fetching:
             ended.wait(max(0.0, self._fetch_until - self.monotonic()))
         if self._fetching:  # the client is made by now, so less time must be kept for settling
-            invocation, wanted = self.invocation, reserve(self.invocation.world)
-            self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, self.handling.timeout)
-            self.watch = Watch(self.deadline, self.monotonic)
+            self.deadline.keep(reserve(self.invocation.world))
 
     def log_failure(self, error: BaseException) -> None:
         """Log a defect of tarry, after which the runner releases the messages that have not started."""
