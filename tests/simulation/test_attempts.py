@@ -374,3 +374,36 @@ def test_a_crash_stays_in_the_history_of_a_message_that_is_then_not_claimed(sand
     errors = [(entry["attempt"], entry["error"].partition(":")[0]) for entry in dead.failure.history]
     assert errors == [(1, "tarry.ProcessCrashed"), (2, "ValueError")]
     assert runs == [1, 1, 2]
+
+
+class CannotCountRuns(MemoryAttempts):
+    """A store that refuses what is written of runs that failed."""
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        if any(change.kind == "run" for change in changes):
+            raise RuntimeError("throttled")
+        super().write(changes)
+
+
+def test_a_last_attempt_that_the_store_does_not_take_does_not_run_again(sandbox: Sandbox) -> None:  # SPEC C9, O2
+    """Its start was written, so it counts as one that crashed. The rules of the sandbox allow it."""
+    runs = Counter[str]()
+
+    @consumer(attempts=CannotCountRuns(), max_attempts=1)
+    def handle(message: Message) -> None:
+        runs[message.body] += 1
+        if runs["crashes once"] == 1:
+            os._exit(1)
+        if message.body == "fails":
+            raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo", max_receive_count=50, visibility_timeout=60)
+    sandbox.connect(handle, "orders.fifo", batch_size=10, timeout=10)
+    for body in ("crashes once", "fails"):
+        sandbox.send("orders.fifo", body, group_id="g")
+    sandbox.faults.add("unreachable", "SendMessageBatch", times=2)
+    sandbox.run()
+    [dead] = sandbox.messages("orders-dlq.fifo")
+    assert dead.failure is not None
+    assert (dead.body, dead.failure.attempts) == ("fails", 1)
+    assert runs == {"crashes once": 2, "fails": 1}
