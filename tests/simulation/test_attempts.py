@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -20,9 +21,11 @@ from tarry import (
     consumer,
 )
 from tarry.testing import Sandbox
+from tarry.world import current
 from tests.loglines import lines
 from tests.simulation.attempts import judge
 from tests.simulation.failing_tables import MOODS, FailingStore
+from tests.tables import SlowTable
 
 SEEDS = range(24)
 
@@ -305,3 +308,102 @@ def test_without_a_store_sqs_moves_the_messages_behind_one_that_crashes_with_it(
     """The guide says so."""
     run = Ledger(["x*", *(f"- {number}" for number in range(11))], max_receive_count=25, attempts=None)
     assert [failure for _, failure in run.dead] == [None] * 10
+
+
+class CannotRelease(MemoryAttempts):
+    """A store that refuses what is written of messages without a run."""
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        if any(change.kind == "seen" for change in changes):
+            raise RuntimeError("throttled")
+        super().write(changes)
+
+
+@pytest.mark.parametrize(("is_async", "concurrency"), [(False, 1), (False, 2), (True, 2)])
+def test_a_message_that_is_not_claimed_in_time_is_not_taken_for_one_that_crashed(
+    is_async: bool, concurrency: int, sandbox: Sandbox
+) -> None:  # SPEC C9, K4
+    """It is released, and the store does not take that either."""
+    table, store, runs = SlowTable(), CannotRelease(), Counter[str]()
+
+    def handle(message: Message) -> float:
+        runs[message.body] += 1
+        if runs["crashes once"] == 1:
+            os._exit(1)
+        table.seconds = 1.2 if message.body == "crashes once" else 0
+        return 3.5 if message.body == "crashes once" else 0
+
+    def work(message: Message) -> None:
+        sandbox.sleep(handle(message))
+
+    async def work_async(message: Message) -> None:
+        await current().clock.asleep(handle(message))
+
+    settings: dict[str, Any] = {"max_attempts": 1, "concurrency": concurrency, "attempts": store}
+    handler = consumer(**settings, idempotency=table)(work_async if is_async else work)
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo", max_receive_count=50, visibility_timeout=60)
+    sandbox.connect(handler, "orders.fifo", batch_size=10, timeout=10)
+    for body in ("crashes once", "waits"):
+        sandbox.send("orders.fifo", body, group_id="g")
+    report = sandbox.run()
+    assert not sandbox.messages("orders-dlq.fifo")
+    assert runs == {"crashes once": 2, "waits": 1}
+    assert sum(event.what == "invoked" for event in report.events) == 3
+
+
+def test_a_crash_stays_in_the_history_of_a_message_that_is_then_not_claimed(sandbox: Sandbox) -> None:  # SPEC O2
+    """Its idempotency record still counts, so it is deferred, and its start is not written."""
+    table, runs = SlowTable(), list[int]()
+
+    @consumer(attempts=MemoryAttempts(), idempotency=table, max_attempts=2, backoff=Fixed(1))
+    def handle(message: Message) -> None:
+        runs.append(message.attempt)
+        if len(runs) < 3:
+            if len(runs) == 2:
+                for item in table.items.values():
+                    item.in_progress_expiry_timestamp = int((current().clock.time() + 100) * 1000)
+            os._exit(1)
+        raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo", max_receive_count=50, visibility_timeout=60)
+    sandbox.connect(handle, "orders.fifo", batch_size=10, timeout=10)
+    sandbox.send("orders.fifo", "-", group_id="g")
+    sandbox.run()
+    [dead] = sandbox.messages("orders-dlq.fifo")
+    assert dead.failure is not None
+    errors = [(entry["attempt"], entry["error"].partition(":")[0]) for entry in dead.failure.history]
+    assert errors == [(1, "tarry.ProcessCrashed"), (2, "ValueError")]
+    assert runs == [1, 1, 2]
+
+
+class CannotCountRuns(MemoryAttempts):
+    """A store that refuses what is written of runs that failed."""
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        if any(change.kind == "run" for change in changes):
+            raise RuntimeError("throttled")
+        super().write(changes)
+
+
+def test_a_last_attempt_that_the_store_does_not_take_does_not_run_again(sandbox: Sandbox) -> None:  # SPEC C9, O2
+    """Its start was written, so it counts as one that crashed. The rules of the sandbox allow it."""
+    runs = Counter[str]()
+
+    @consumer(attempts=CannotCountRuns(), max_attempts=1)
+    def handle(message: Message) -> None:
+        runs[message.body] += 1
+        if runs["crashes once"] == 1:
+            os._exit(1)
+        if message.body == "fails":
+            raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo", max_receive_count=50, visibility_timeout=60)
+    sandbox.connect(handle, "orders.fifo", batch_size=10, timeout=10)
+    for body in ("crashes once", "fails"):
+        sandbox.send("orders.fifo", body, group_id="g")
+    sandbox.faults.add("unreachable", "SendMessageBatch", times=2)
+    sandbox.run()
+    [dead] = sandbox.messages("orders-dlq.fifo")
+    assert dead.failure is not None
+    assert (dead.body, dead.failure.attempts) == ("fails", 1)
+    assert runs == {"crashes once": 2, "fails": 1}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -405,3 +406,25 @@ def test_a_message_that_is_done_is_acknowledged_however_slow_the_redact_of_the_l
     assert len(lines(caplog, "done_before")) == 1
     [message_id] = slow.runs
     assert "WAITING_RETRY" not in [step.state for step in report.story(message_id)]
+
+
+def test_redelivered_messages_are_claimed_only_if_there_is_time_for_their_handlers(sandbox: Sandbox) -> None:  # SPEC K4
+    """Their batch waits first for what settling them needs."""
+    table, runs = SlowTable(), Counter[str]()
+
+    @consumer(idempotency=table)
+    def handle(message: Message) -> None:
+        runs[message.body] += 1
+        if message.body == "slow":
+            if runs["slow"] == 1:
+                os._exit(1)
+            table.seconds = 1.2
+            sandbox.sleep(3.5)
+
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo", max_receive_count=50, visibility_timeout=60)
+    sandbox.connect(handle, "orders.fifo", timeout=10)
+    for body in ("slow", "fast"):
+        sandbox.send("orders.fifo", body, group_id="g")
+    report = sandbox.run()
+    assert runs == {"slow": 2, "fast": 1}
+    assert sum(event.what == "invoked" for event in report.events) == 3

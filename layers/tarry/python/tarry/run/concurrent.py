@@ -170,8 +170,10 @@ class Concurrent:
 
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
-        if isolation is not None and self._is_last_part and isolation.is_one_by_one and len(self._jobs):
-            return None
+        if isolation is not None and self._is_last_part and isolation.is_one_by_one:
+            ending = 0 if run.claims is None else self._background.under_way  # a thread writes the next start
+            if len(self._jobs) or ending:
+                return None
         while not self._is_out_of_time and (message := queue.next()) is not None:
             if run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 queue.free(delivery_of(message))

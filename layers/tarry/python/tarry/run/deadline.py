@@ -45,23 +45,27 @@ class Deadline:
     ) -> None:
         self.ends_at = ends_at
         """When Lambda kills the process; infinite if it never does."""
-        share = began_with * MARGIN_SHARE
-        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
-        """The seconds kept for settling: ``wanted`` (`reserve`), or less in a short invocation."""
         self.owed = 0.0
         """The seconds kept in addition for settling the messages that have failed so far."""
         self.ending = self.most_ending = 0.0
         """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
         that they may become."""
         self.timeout = timeout
-        self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
-        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
         self._longest = 0.0
         self._began_with = began_with
+        self.keep(wanted)
         self.checked_at = -math.inf
         """When the time was last checked, at most a millisecond before the running message started."""
         self.check_at = math.inf if ends_at == math.inf and timeout is None else -math.inf
         """When to call `check` next, at the earliest."""
+
+    def keep(self, wanted: float) -> None:
+        """Keep ``wanted`` seconds (`reserve`) for settling."""
+        share = self._began_with * MARGIN_SHARE
+        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
+        """The seconds kept for settling: fewer than wanted in a short invocation."""
+        self.is_timeout_cut = self.timeout is not None and self.timeout > self._began_with - self.margin
+        """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
 
     in_hooks = 0.0
     """The seconds that the user's hooks have taken."""

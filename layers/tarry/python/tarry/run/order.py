@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
     from tarry.message.event import Records
+    from tarry.record.attempt_store import AttemptChange
     from tarry.run.run import Run
 
 _attributes_of, _count_of = itemgetter("attributes"), itemgetter("ApproximateReceiveCount")
@@ -96,7 +97,7 @@ class Isolation:
         self._starts: RunStarts | None = None
         """The starts that an attempt store is told; None without one, and on standard queues."""
         if run.is_fifo and run.invocation.attempt_store is not None:
-            self._starts = RunStarts(run, [self._delivery(*item) for item in self._left.items()])
+            self._starts = run.starts = RunStarts(run, [self._delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
         """Whether `isolate` was called, or is not needed."""
         self.has_whole_batch = len(self._left) == len(run.records)
@@ -151,8 +152,11 @@ class Isolation:
         if (acks := self._run.invocation.acks) is not None:  # after the last message, Lambda deletes them as early
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
-        if self._starts is not None and not self._starts.may_run(delivery):
-            return False
+        if self._starts is not None:
+            if not self._starts.may_run(delivery):
+                return False
+            if self._run.claims is None:
+                self._starts.write(delivery)
         count = delivery.receive_count
         text = (
             f"The message was delivered before and runs in isolation (delivery {count}). "
@@ -205,13 +209,15 @@ class RunStarts:
         self._run = run
         self.are_written = False
         """Whether each message is written before it runs."""
+        self._changes: dict[str, AttemptChange] = {}
+        """The starts that `write` is to write, by delivery id."""
         for delivery in deliveries:
             self.are_written = self.are_written or _left_no_trace(delivery)
             if _crashed(delivery):  # looked up while no handler runs that would wait for it
                 run.verdicts.outcomes.settlement.facts(delivery)
 
     def may_run(self, delivery: Delivery) -> bool:
-        """Write that a message is about to run. Return False if it must not, because of a run that crashed."""
+        """Return whether a message may run and be written; False if it must not, because of a run that crashed."""
         if not delivery.source.is_fifo:
             return True
         crash = None
@@ -220,15 +226,25 @@ class RunStarts:
             if crash is None:
                 return False
         if self.are_written:
-            invocation, handling = self._run.invocation, self._run.handling
+            handling = self._run.handling
             options = handling.steps.of(delivery.queue).dead_letter
-            change, notice = start_of(delivery, crash, options, invocation.now())
+            change, notice = start_of(delivery, crash, options, self._run.invocation.now())
+            self._changes[delivery.delivery_id] = change
             if notice is not None:
                 handling.log.notices(delivery, [notice])
-            tracking, acks = tracking_of(invocation, handling.log), invocation.acks
-            if not tracking.start(delivery, change, self._run.pending) and acks is not None:
-                acks.delete_now(())  # those that are done must not come back, and be taken for a message that crashed
         return True
+
+    def write(self, delivery: Delivery) -> None:
+        """Write that a message is about to run, once in an invocation. Nothing may keep its handler from running then.
+
+        With ``idempotency``, the message is claimed before: one that is not claimed in time has not started.
+        """
+        if (change := self._changes.pop(delivery.delivery_id, None)) is None:
+            return
+        invocation = self._run.invocation
+        tracking, acks = tracking_of(invocation, self._run.handling.log), invocation.acks
+        if not tracking.start(delivery, change, self._run.pending) and acks is not None:
+            acks.delete_now(())  # those that are done must not come back, and be taken for a message that crashed
 
 
 def _crashed(delivery: Delivery) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tarry.observe.backends import TracesRuns
     from tarry.observe.logs import Log
     from tarry.record.attempt_store import AttemptStore
-    from tarry.run.order import Item
+    from tarry.run.order import Item, RunStarts
     from tarry.run.verdicts import Rerun, Verdicts
     from tarry.world import Event
 
@@ -99,6 +99,8 @@ class Run:
     """The `verdicts` if they were made."""
     claims: ClaimsMessages | None = None
     """Claims messages before they run; None without ``idempotency``."""
+    starts: RunStarts | None = None
+    """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
     _fetching: Sequence[Event] = ()
     """For each queue that `fetch_facts` looks up, an event that is set when that has ended."""
     _fetch_until = 0.0
@@ -187,9 +189,7 @@ class Run:
         for ended in self._fetching:
             ended.wait(max(0.0, self._fetch_until - self.monotonic()))
         if self._fetching:  # the client is made by now, so less time must be kept for settling
-            invocation, wanted = self.invocation, reserve(self.invocation.world)
-            self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, self.handling.timeout)
-            self.watch = Watch(self.deadline, self.monotonic)
+            self.deadline.keep(reserve(self.invocation.world))
 
     def log_failure(self, error: BaseException) -> None:
         """Log a defect of tarry, after which the runner releases the messages that have not started."""
@@ -197,13 +197,9 @@ class Run:
         text = "tarry itself failed. Messages that were not started are released."
         self.handling.log.problem("runtime_failed", text, error=error)
 
-    def close(self) -> None:
-        """Decide on the remaining messages."""
-        if self.made_verdicts is not None:
-            self.made_verdicts.close()
-
     def finish(self) -> None:
         """Settle all messages that did not simply succeed; close the records of those that have ended."""
+        self.starts = None  # breaks a reference cycle
         if self.invocation.tracking is not None:
             self.invocation.tracking.close_started(self.pending)
         if self.made_verdicts is not None:
@@ -297,21 +293,30 @@ class Run:
         def claiming(message: Message[Any]) -> Any:
             self.on_claim(message, True)
             try:
-                may_run = claims.claim(message)
+                may_run = claims.claim(message) and self._begins(message)
             finally:
                 self.on_claim(message, False)
-            # It may have been abandoned, and decided, while it was claimed.
-            return function(message) if may_run and not delivery_of(message).is_closed else None
+            return function(message) if may_run else None
 
         async def claiming_async(message: Message[Any]) -> Any:
             self.on_claim(message, True)
             try:
-                may_run = await claims.claim_async(message)
+                may_run = await claims.claim_async(message) and self._begins(message)
             finally:
                 self.on_claim(message, False)
-            return await function(message) if may_run and not delivery_of(message).is_closed else None
+            return await function(message) if may_run else None
 
         return claiming_async if self.handling.is_async else claiming
+
+    def _begins(self, message: Message[Any]) -> bool:
+        """Return whether a message that is claimed runs; write that it is about to.
+
+        It may have been abandoned, and decided, while it was claimed or written.
+        """
+        delivery = delivery_of(message)
+        if (starts := self.starts) is not None and not delivery.is_closed:
+            starts.write(delivery)
+        return not delivery.is_closed
 
     def on_claim(self, message: Message[Any], begins: bool) -> None:
         """Note that the claim of a message begins, or has ended: the time of its handler begins then (SPEC K4)."""

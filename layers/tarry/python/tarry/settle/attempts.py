@@ -108,14 +108,14 @@ class Tracking:
             self._put_starts(done, SECONDS)
 
     def _ends_of_started(self, pending: Container[str]) -> dict[str, AttemptChange]:
-        ends = {delivery_id: self._end_of(each, pending) for delivery_id, each in self._started.items()}
+        ends = {delivery_id: self._end_of(each, pending) for delivery_id, each in tuple(self._started.items())}
         return {delivery_id: end for delivery_id, end in ends.items() if end is not None}
 
     def _put_starts(self, changes: dict[str, AttemptChange], seconds: float) -> list[str]:
         confirmed = self._put(changes, seconds, are_starts=True)
         for delivery_id in confirmed:
             if changes[delivery_id].kind != "start":
-                del self._started[delivery_id]
+                self._started.pop(delivery_id, None)
             if changes[delivery_id].kind == "end":
                 self._closed.add(delivery_id)
         return confirmed

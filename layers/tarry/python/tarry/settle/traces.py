@@ -93,6 +93,9 @@ def trace_of(
         fields["failure"] = record["failure"]
         if delivery.counts_runs:  # else the earlier history is not known, and must not be overwritten
             fields["history"] = record.get("history")
+    elif delivery.crashed and delivery.stored:  # it was not claimed, so its start, with the crash, was not written
+        fields["failure"] = delivery.stored["failure"]
+        fields["history"] = [*delivery.stored["history"]]
     return change_of(delivery, "run" if is_run else "seen", now, retention=retention, **fields), notice
 
 

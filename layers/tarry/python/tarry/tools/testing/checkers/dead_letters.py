@@ -105,11 +105,13 @@ def _compared(
 def _is_spent_by_crashes(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether a message need not run any more: an attempt store knows that an earlier run crashed (SPEC C9).
 
-    With tarry's own failure steps, it has no attempt or no delivery left, or a crash is not retried: an error of a list
-    without `RetryInPlace` is a dead letter at once, whatever ``max_attempts`` says (SPEC B7, E1).
+    A run that failed is taken for one that crashed if the store did not take its end. With tarry's own failure steps,
+    the message has no attempt or no delivery left, or a crash is not retried: an error of a list without `RetryInPlace`
+    is a dead letter at once, whatever ``max_attempts`` says (SPEC B7, E1).
     """
     delivery_id, redrive = delivery.copy.delivery_id, history.redrive(delivery.copy.sent_to)
-    lost = [each for each in delivery.copy.deliveries if each.count < delivery.count and not each.ended_well]
+    earlier = [each for each in delivery.copy.deliveries if each.count < delivery.count]
+    lost = [each for each in earlier if not each.ended_well or each.verdict in FAILED]
     crashed = [
         each.run
         for each in lost
