@@ -428,3 +428,23 @@ def test_redelivered_messages_are_claimed_only_if_there_is_time_for_their_handle
     report = sandbox.run()
     assert runs == {"slow": 2, "fast": 1}
     assert sum(event.what == "invoked" for event in report.events) == 3
+
+
+def test_what_a_slow_claim_took_is_missing_at_its_end_not_for_the_handler(sandbox: Sandbox) -> None:  # SPEC K4
+    """A look-up that hangs and a slow claim take half of the invocation; the handler runs in the rest."""
+    table, runs = SlowTable(), list[int]()
+
+    @consumer(idempotency=table, max_attempts=2)
+    def handle(message: Message) -> None:
+        runs.append(message.receive_count)
+        if len(runs) == 1:
+            table.seconds = 0.9
+            os._exit(1)
+        sandbox.sleep(0.5)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handle, "orders", timeout=6)
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=20)
+    sandbox.send("orders", "-")
+    report = sandbox.run()
+    assert (runs, report.count("COMMITTED")) == ([1, 2], 1)

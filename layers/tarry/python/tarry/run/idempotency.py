@@ -325,20 +325,22 @@ class Claims:
         return rounds * REQUESTS_OF_END * self._request_seconds
 
     def _keep_time(self) -> None:
-        """Have handlers leave time to end the claims on their messages."""
+        """Have handlers leave time to end the claims on their messages.
+
+        What slow claims have taken is the ends' time: the handler of a message that is claimed all the same must run.
+        """
         deadline = self._deadline
-        deadline.ending = min(self._ends_cost(), deadline.most_ending)
-        if self._batch_seconds is not None:  # what slow claims have taken is the ends' time, not the handler's
-            left = deadline.interrupt_at + deadline.ending - self._monotonic() - deadline.owed
-            deadline.ending = max(0.0, min(deadline.ending, left - self._batch_seconds(len(self._open))))
+        left = deadline.ends_at - deadline.margin - deadline.owed - self._monotonic()
+        spare = left / 2 if self._batch_seconds is None else left - self._batch_seconds(len(self._open))
+        deadline.ending = max(0.0, min(self._ends_cost(), deadline.most_ending, spare))
 
     def _is_late(self, delivery: Delivery, is_first: bool) -> bool:
         """Return whether no time was left to claim a message, or too little is left for its handler."""
         claim: Any = delivery.claim
         if claim is None or claim.seconds_elsewhere is not None:
             return False
-        if claim.is_held and self._batch_seconds is None and not is_first:
-            claim.is_held = self._fits(0)
+        if claim.is_held and self._batch_seconds is None:
+            claim.is_held = self._monotonic() < self._deadline.interrupt_at if is_first else self._fits(0)
         return not claim.is_held
 
     def _is_last_delivery(self, delivery: Delivery) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"
 )
-NO_TIME = re.compile("no time|in the time that was left")
+NO_TIME = re.compile("no time|in the time that was left|redact raised")
 TOO_LONG = "Total VisibilityTimeout"
 RULE = "delays are kept"
 LATE_SECONDS = 2.0
@@ -74,7 +74,7 @@ def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
             yield violation(RULE, copy, text, change.at)
-        elif visible_at > latest + LATE_SECONDS + _seconds_before(delivery) and not _may_be_late(delivery):
+        elif visible_at > latest + LATE_SECONDS + _seconds_before(delivery) and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, change.at)
 
@@ -104,7 +104,7 @@ def _check_copy_delay(delivery: ObservedDelivery, promised: tuple[float, float],
         if _due(copy) < earliest - MOMENT:
             text = f"its copy is due {earliest - _due(copy):.3f} s before its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
-        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery):
+        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"its copy is due {_due(copy) - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
 
@@ -152,8 +152,8 @@ def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
     return delivery.run.ended.at if delivery.run.is_batch else 0.0
 
 
-def _may_be_late(delivery: ObservedDelivery) -> bool:
-    """Whether a fault delayed its invocation, or no time was left to settle it.
+def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether a fault delayed its invocation or the look-up of its queue, or no time was left to settle it.
 
     Or no time was left for a run by `LocalRetry`, which other messages had.
     """
@@ -161,7 +161,8 @@ def _may_be_late(delivery: ObservedDelivery) -> bool:
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
     runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
-    return bool(delivery.invocation.faults) or not_settled or waited_its_turn
+    had_fault = bool(delivery.invocation.faults) or history.look_up_failed(delivery)
+    return had_fault or not_settled or waited_its_turn
 
 
 def _seconds_before(delivery: ObservedDelivery) -> float:
@@ -229,7 +230,8 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
         return True  # SQS accepts a handle only as long as the lease holds
     if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # an SQS record tells it in whole milliseconds
         return True  # the lease has ended, as far as its invocation can know (SPEC E6)
-    if invocation.faults and any("not_settled" in event.fields for event in delivery.log_lines):
+    not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
+    if invocation.faults and (not_settled or (not delivery.log_lines and history.was_out_of_time(invocation))):
         return True  # it began late, or earlier requests took the remaining time (SPEC G6)
     later = delivery.following
     return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
