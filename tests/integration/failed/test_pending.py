@@ -67,7 +67,7 @@ def test_the_messages_that_wait_are_shown_with_the_next_try_first() -> None:
     assert [row[1] for row in rows] == ["ledger.fifo", "orders"]
     assert rows[0][2:] == ["2", "waiting_retry", "due"]
     assert rows[1][2:] == ["2", "app.GatewayTimeout:", "no", "answer", "in", "3", "s", "2096-10-02", "07:06:40"]
-    assert result.stderr == "shop-attempts: 2 messages pending\n"
+    assert result.stderr == "AWS 123456789012 us-east-1\nshop-attempts: 2 messages pending\n"
 
 
 def test_a_queue_and_a_number_select_and_json_has_everything() -> None:
@@ -82,7 +82,7 @@ def test_a_queue_and_a_number_select_and_json_has_everything() -> None:
         "error": "app.GatewayTimeout: no answer in 3 s", "fingerprint": "b45dfe4b2404",
         "next_try": "2096-10-02T07:06:40.000Z", "history": [{"attempt": 2}],
     }  # fmt: skip
-    assert result.stderr == "shop-attempts: 2 messages pending; 1 more (--max)\n"
+    assert result.stderr == "AWS 123456789012 us-east-1\nshop-attempts: 2 messages pending; 1 more (--max)\n"
 
 
 def test_control_characters_and_markup_of_an_error_have_no_effect() -> None:

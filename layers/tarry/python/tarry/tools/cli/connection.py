@@ -84,6 +84,24 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
         refuse(str(error))
 
 
+def say_endpoint(url: str) -> None:
+    """Write to stderr where the requests of `tarry local`, or of a function, to an endpoint URL go.
+
+    Raises:
+        UsageError: they go to AWS, and no region is set.
+    """
+    from botocore.exceptions import NoRegionError
+
+    from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+    from tarry.tools.local.aws.client import client_at
+
+    try:
+        region = client_at(url, "sqs").meta.region_name
+    except NoRegionError as error:
+        raise UsageError(f"no AWS region is set for {url}: set AWS_REGION") from error
+    AwsAccess(TargetOptions(endpoint_url=url, region=region, aws=is_aws(url))).say_place()
+
+
 def queue_at(client: Any, queue: str, stack: str | None) -> str:
     """Return a queue as its SQS knows it: a logical id, of a stack or of the template here, becomes a name.
 

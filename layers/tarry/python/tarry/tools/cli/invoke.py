@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.failed.usage import UsageError
+from tarry.tools.cli.connection import say_endpoint
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
 from tarry.tools.common.places import is_aws
@@ -83,6 +84,8 @@ def invoke(  # noqa: PLR0917 the options of the command
         with refusals():
             url = endpoint_url and endpoint_of(endpoint_url, os.environ)
             strict = bool(url and is_aws(url))
+            if url:
+                say_endpoint(url)
             found = read_project(
                 template_path(template, note),
                 pairs(parameter or [], "--parameter"),

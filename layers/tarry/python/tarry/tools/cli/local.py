@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from tarry.failed.usage import UsageError
+from tarry.tools.cli.connection import say_endpoint
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
 from tarry.tools.cli.findings import warn
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
@@ -216,6 +217,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
         with refusals():
+            other_sqs = endpoint_of(endpoint_url, {}) if endpoint_url else None
+            if other_sqs is not None:
+                say_endpoint(other_sqs)
             admission = admission_of(allow_host or (), cors or ())
             settings = RunSettings(
                 template_path(template, note),
@@ -228,7 +232,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 strict_parameters=strict_parameters,
                 overrides=read_overrides(env or []),
                 region=given_region(),
-                endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
+                endpoint_url=other_sqs,
                 port=port,
                 admission=admission,
                 watch=watch,

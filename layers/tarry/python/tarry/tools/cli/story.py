@@ -21,6 +21,7 @@ from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse, renamed
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.tools.cli.options import LOCAL_URL, Profile, Region
+from tarry.tools.common.places import place_text
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs
 
@@ -149,6 +150,7 @@ def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
         url = str(endpoint_of(endpoint_url, os.environ, running=instance_here))
         try:
             found_story = ask(url, message_id)
+            note(place_text(url))
             asked.append(f"tarry local at {url} does not know it (it forgets messages that settled long ago)")
         except OSError:
             found_story = None
@@ -182,6 +184,7 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
         import botocore.exceptions  # noqa: F401
     with refusals(aws=True):
         account, stack = AwsAccess(where), where.stack
+        account.say_place("logs")
         place = places_of(account.client, account.region, stack, names)
         note(place.note)
         count = len(place.groups)

@@ -31,6 +31,7 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     """
     where = where if table else in_project(where)
     account = AwsAccess(where)
+    account.say_place("dynamodb")
     tables = (table,) if table else _tables_of(where.stack, account)
     found = pending(tables, account.client("dynamodb"), where.queue and queue_name(where.queue))
     shown = found[:most]

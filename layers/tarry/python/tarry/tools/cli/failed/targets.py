@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,16 @@ class AwsAccess:
     def place(self, account: str | None = None, region: str | None = None) -> str:
         """Return where requests go, for a user: ``AWS 123456789012 eu-west-1`` or ``local 127.0.0.1:4576``."""
         return place_text(self.url, account, region or self.region)
+
+    def say_place(self, service: str = "sqs") -> None:
+        """Write to stderr where requests to a service go; the account is that of the credentials, if STS tells it."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        url, account = self.client(service).meta.endpoint_url, None
+        if is_aws(url):
+            with suppress(BotoCoreError, ClientError):
+                account = self.identity().split(":")[4]
+        note(place_text(url, account, self.region))
 
     def client(self, service: str, tries: int | None = None) -> Any:
         """Make a boto3 client with longer timeouts and more tries than in a function."""

@@ -65,7 +65,8 @@ def client_at(url: str | None, service: str) -> Any:
     )
     if url is None or is_aws(url):
         config = config.merge(Config(ignore_configured_endpoint_urls=True))  # type: ignore[call-arg] # missing in its stubs
-        return boto3.session.Session().client(service, endpoint_url=url, config=config)  # type: ignore[call-overload]
+        at_aws = boto3.session.Session(region_name=given_region())  # boto3 itself reads only AWS_DEFAULT_REGION
+        return at_aws.client(service, endpoint_url=url, config=config)  # type: ignore[call-overload]
     has_keys = "AWS_ACCESS_KEY_ID" in os.environ and "AWS_SECRET_ACCESS_KEY" in os.environ
     made_up = {} if has_keys else {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     session = session_without_profile(region_name=region(), **made_up)
