@@ -1,6 +1,8 @@
 """`tarry local --watch`: changes of code and of the template while messages are handled."""
 
+import os
 import signal
+import time
 
 from .conftest import Project
 from .process import LocalProcess
@@ -105,4 +107,46 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
         local.wait("stays until tarry local ends, with 1 message.$")
         local.wait("^Queue News is no longer in the template. It stays until tarry local ends, empty.$")
         assert dead in str(local.sqs.receive_message(QueueUrl=local.url("Dead")))
+        assert local.end(signal.SIGINT) == 0
+
+
+def test_an_edit_of_the_source_takes_the_place_of_a_newer_build(project: Project) -> None:
+    plain = "  Plain:\n    Type: AWS::Serverless::Function\n"
+    project.edit("template.yaml", plain, f"{plain}    Metadata: {{BuildMethod: makefile}}\n")
+    source = (project.folder / "plain/app.py").read_text()
+    (project.folder / ".aws-sam/build").mkdir(parents=True)
+    project.write(".aws-sam/build/Plain/app.py", source.replace("handled by", "built and handled by"))
+    project.write(".aws-sam/build/Plain/helper.py", "def name(): return 'plain'")
+    project.write(".aws-sam/build/template.yaml", "")
+    for place in (*(project.folder / "plain").iterdir(), project.folder / "template.yaml"):
+        os.utime(place, (time.time() - 99,) * 2)
+    os.utime(project.folder / ".aws-sam/build/template.yaml", (time.time() - 9,) * 2)
+    with LocalProcess(project.folder, "--watch") as local:
+        local.wait("SQS is running at ")
+        local.wait(r"^Plain runs from .aws-sam/build/Plain, because its build \(makefile\) is newer than plain and ")
+        local.send("jobs", "{}")
+        local.wait("^Plain: built and handled by plain")
+        project.write("plain/app.py", source.replace("handled by", "edited and handled by"))
+        local.wait("^plain/app.py has changed: function Plain changed.$")
+        local.wait("^Plain runs from plain, which is newer than its build.$")
+
+        def is_edited() -> bool:
+            local.send("jobs", "{}")
+            return "Plain: edited and handled by plain" in local.text
+
+        local.until(is_edited, "a message that the edited source handles")
+        assert local.end(signal.SIGINT) == 0
+
+
+def test_an_edit_of_a_source_that_cannot_run_by_itself_asks_for_a_build(project: Project) -> None:
+    project.write("plain/requirements.txt", "no-such-library")
+    source = (project.folder / "plain/app.py").read_text()
+    (project.folder / ".aws-sam/build").mkdir(parents=True)
+    project.write(".aws-sam/build/Plain/app.py", source)
+    project.write(".aws-sam/build/Plain/helper.py", "def name(): return 'plain'")
+    with LocalProcess(project.folder, "--watch") as local:
+        local.wait("SQS is running at ")
+        project.write("plain/app.py", source.replace("handled by", "edited and handled by"))
+        local.wait("^plain/app.py has changed: the build still runs.$")
+        local.wait("^Plain runs from .*; plain/app.py is newer than this build: run sam build.$")
         assert local.end(signal.SIGINT) == 0

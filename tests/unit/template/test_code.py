@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.local.project import note_builds
+from tarry.tools.local.project import note_builds, read_project
 from tarry.tools.simulator.code import Code, CodeError
 from tarry.tools.template import TemplateError, TemplateFunction, read_template
 from tarry.tools.template.code import import_path, missing_code
@@ -140,6 +140,32 @@ def test_the_build_runs_only_where_the_source_cannot(tmp_path: Path) -> None:
     (tmp_path / "src/app.py").unlink()
     assert "does not have the handler app.handler" in read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
     assert "is not a directory" in read(tmp_path, {"F": serverless(CodeUri="gone")}).build_reason
+
+
+def test_a_build_of_a_makefile_or_of_esbuild_runs_while_it_is_newer_than_its_source(tmp_path: Path) -> None:
+    def run(method: str) -> tuple[Path | None, str]:
+        """Return the code of the function as `tarry local` and `tarry invoke` run it, and their note."""
+        notes: list[str] = []
+        function = {**serverless(CodeUri="src"), "Metadata": {"BuildMethod": method}}
+        assert read(tmp_path, {"F": function}).code == source, "tarry check reads the source"
+        for place in (source / "app.py", source / "rules.json", template):
+            touch(place, -9)
+        for place, seconds in edited.items():
+            touch(tmp_path / place, seconds)
+        found = read_project(template, {}, None, None, notes.append).functions["F"]
+        note_builds([found], notes.append)
+        return found.code, " ".join(notes)
+
+    source, build, template = tmp_path / "src", tmp_path / ".aws-sam/build/F", tmp_path / "template.json"
+    write(tmp_path, "src/app.py", "src/rules.json", ".aws-sam/build/F/app.py", ".aws-sam/build/template.yaml")
+    edited: dict[str, float] = {}
+    for method in ("makefile", "esbuild"):
+        note = f"F runs from {build}, because its build ({method}) is newer than {source} and template.json."
+        assert run(method) == (build, note)
+    assert run("python3.13") == (source, "")
+    for name in ("src/app.py", "src/rules.json", "template.json"):
+        edited = {name: 9}
+        assert run("makefile") == (source, ""), name
 
 
 def test_the_template_of_a_build_names_the_build_itself(tmp_path: Path) -> None:

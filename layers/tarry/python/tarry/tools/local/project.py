@@ -58,7 +58,9 @@ def read_project(
     """
     config = read_samconfig(path, config_env)
     where = region or config.region or DEFAULT_REGION
-    template = read_template(path, parameters, where, configured=config.parameters, stored=stored, lenient=True)
+    template = _with_builds(
+        read_template(path, parameters, where, configured=config.parameters, stored=stored, lenient=True)
+    )
     if strict and template.missing:
         raise missing_values(template.missing)
     _note_parameters(template, note)
@@ -67,6 +69,21 @@ def read_project(
     if template.left_out:
         note(f"Left out: {'; '.join(template.left_out)}.")
     return template
+
+
+def _with_builds(template: Template) -> Template:
+    """Return the template with the builds that are newer than their sources as the code of their functions."""
+    functions = {
+        name: replace(
+            each,
+            code=each.other_code,
+            other_code=each.code,
+            build_reason=f"its build ({each.build_method}) is newer than {each.code} and {template.path.name}",
+        )
+        for name, each in template.functions.items()
+        if each.other_code and not each.build_reason
+    }
+    return replace(template, functions={**template.functions, **functions})
 
 
 def _note_parameters(template: Template, note: Note) -> None:

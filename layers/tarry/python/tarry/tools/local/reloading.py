@@ -30,6 +30,8 @@ def watched(plan: RunPlan) -> Iterator[Path]:
     yield plan.template.path
     for function in () if plan.queues_only else plan.template.functions.values():
         yield from _directories(function)
+        if function.other_code is not None:
+            yield function.other_code  # the source of a build
 
 
 def _directories(function: TemplateFunction) -> list[Path]:
@@ -56,8 +58,11 @@ class Reloader:
                 places = ((path, file) for path in _directories(function) for file in files.get(path, ()))
                 return [file for path, file in places if path / file != template]
 
-            if template in files:
-                loaded = await self._reload_template(cloud)
+            sources = (each.other_code for each in cloud.plan.template.functions.values() if each.other_code in files)
+            places = (path / file for path in sources if path is not None for file in files[path])
+            edited = next((place for place in places if place != template), None)
+            if template in files or edited:
+                loaded = await self._reload_template(cloud, None if template in files else edited)
             elif any(changes(function) for function in _not_started(cloud)):
                 loaded = await _start_again(cloud)
             names = {name: changes(host.function) for name, host in cloud.functions.items() if name not in loaded}
@@ -74,18 +79,20 @@ class Reloader:
             if text not in before:
                 cloud.note("\n  ".join(filter(None, (f"Warning: {text}", finding.snippet))))
 
-    async def _reload_template(self, cloud: LocalCloud) -> Collection[str]:
+    async def _reload_template(self, cloud: LocalCloud, edited: Path | None = None) -> Collection[str]:
         """Run the changed template; return the names of the functions that were loaded.
 
-        If it cannot be used, or one of its functions cannot be run here, keep the former template.
+        If it cannot be used, or one of its functions cannot be run here, keep the former template. ``edited``: the file
+        that has changed instead, of the source of a function that runs from its build.
         """
         path, notes = cloud.plan.template.path, list[str]()
+        name = str(edited or path.name)
         try:
             loop = asyncio.get_running_loop()
             plan = await loop.run_in_executor(None, make_plan, cloud.settings, notes.append)
             codes = await self._prepare(cloud, plan, notes)
         except (UsageError, TemplateError) as error:
-            cloud.note(f"{path.name} has changed, but the former template stays in use: {error}", "red")
+            cloud.note(f"{name} has changed, but the former template stays in use: {error}", "red")
             return ()
         before, cloud.plan = cloud.plan, plan
         notes += await cloud.sqs.update(with_foreign_queues(plan.template).values())
@@ -97,7 +104,9 @@ class Reloader:
                 *_differences("event", _events_of(before), _events_of(plan)),
             ]
         )
-        cloud.note(f"{path.name} has changed: {summary or 'its queues, functions and events are the same'}.", "cyan")
+        same = "the build still runs" if edited else "its queues, functions and events are the same"
+        cloud.note(f"{name} has changed: {summary or same}.", "cyan")
+        notes += _taken_back(before.template.functions, plan.template.functions)
         for text in notes:
             cloud.note(text)
         cloud.history.record("reloaded", queues={mapping.queue for mapping in plan.all_mappings})
@@ -218,6 +227,13 @@ def _differences(kind: str, before: Mapping[str, object], after: Mapping[str, ob
     ):
         if names:
             yield f"{kind}{'s'[: len(names) != 1]} {', '.join(names)} {verb}"
+
+
+def _taken_back(before: Mapping[str, TemplateFunction], after: Mapping[str, TemplateFunction]) -> Iterator[str]:
+    """Yield a note for each function that ran from its build, and now runs from its source."""
+    for name, function in after.items():
+        if name in before and before[name].build_reason and not function.build_reason:
+            yield f"{function.logical_id} runs from {function.code}, which is newer than its build."
 
 
 def _kept_queues(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tarry.tools.template.document import properties_of
-from tarry.tools.template.finding import BUILD, is_built, project_of
+from tarry.tools.template.finding import BUILD, SOURCES, is_built, project_of
 from tarry.tools.template.foreign import why_foreign
 from tarry.tools.template.intrinsics import Intrinsics, intrinsic_of
 from tarry.tools.template.model import TemplateError, TemplateFunction, TemplateLayer
@@ -24,6 +24,8 @@ ASSET_OF_CDK_1 = re.compile(r"AssetParameters([0-9a-f]{64})S3VersionKey")
 """The parameter with the key of an asset of version 1 of the CDK; it contains the hash that names the directory."""
 LAYERS = {"AWS::Serverless::LayerVersion": "ContentUri", "AWS::Lambda::LayerVersion": "Content"}
 ARCHIVES = (".zip", ".jar")
+OWN_STEPS = frozenset({"makefile", "esbuild"})
+"""The build methods whose build is other code than its source; the others copy the source, and install packages."""
 REQUIREMENTS = "requirements.txt"
 PACKAGE = "package.json"
 CODE = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx"})
@@ -35,12 +37,14 @@ class FoundCode(NamedTuple):
 
     ``build_reason`` is why this is the build rather than the source; empty for the source. ``foreign_build`` is why the
     build is left out, although the source lacks packages. ``lacking`` is which packages it lacks without a build.
+    ``other`` is the source if this is the build, or a build that is newer than this source, if it has its own steps.
     """
 
     directory: Path | None
     build_reason: str = ""
     foreign_build: str = ""
     lacking: str = ""
+    other: Path | None = None
 
 
 class CodeFinder:
@@ -50,6 +54,7 @@ class CodeFinder:
         self, path: Path, document: Mapping[str, Any], scope: Intrinsics, leave_out: Callable[[str], None]
     ) -> None:
         self._leave_out = leave_out
+        self._template = path
         self._directory = path.parent
         self._build = None if is_built(path) else project_of(path) / BUILD
         self.resources: Mapping[str, Any] = document["Resources"]
@@ -90,11 +95,22 @@ class CodeFinder:
                 "npm ci" if is_node(runtime) else "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
             )
             return FoundCode(source, lacking=f"{reason}: run {install}" if is_lacking else "")
-        if reason and source is not None and (changed := _changed_after(source, build)) is not None:
+        if reason and source is not None and (changed := _changed_after(source, build.stat().st_mtime)) is not None:
             reason += f"; {changed} is newer than this build: run sam build"
         if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
             return FoundCode(source, foreign_build=why)
-        return FoundCode(build, reason) if reason else FoundCode(source)
+        if reason:
+            return FoundCode(build, reason, other=source)
+        return FoundCode(source, other=build if self._is_preferred(build, source, logical_id) else None)
+
+    def _is_preferred(self, build: Path, source: Path | None, logical_id: str) -> bool:
+        """Whether a build is other code than its source, and newer than all of it and than the template."""
+        listing = build.parent / SOURCES[0]
+        if self.build_method(logical_id) not in OWN_STEPS or source is None or not listing.is_file():
+            return False
+        built_at = listing.stat().st_mtime
+        is_newer = built_at > self._template.stat().st_mtime and _changed_after(source, built_at, any_file=True) is None
+        return is_newer and not self._foreign(build)
 
     def build_method(self, logical_id: str) -> str | None:
         """Return the ``BuildMethod`` of a function."""
@@ -226,11 +242,11 @@ def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> s
     return f"{listing} has {', '.join(missing)}, not installed here" if missing else ""
 
 
-def _changed_after(source: Path, build: Path) -> Path | None:
-    """Return a source file that was changed after the build; None if there is none, or the source is not here."""
-    built_at = build.stat().st_mtime
+def _changed_after(source: Path, built_at: float, *, any_file: bool = False) -> Path | None:
+    """Return a file of code, or any file, that was changed after the build; None if there is none, or no source."""
     files = (Path(folder, name) for folder, folders, names in os.walk(source) if _keep(folders) for name in names)
-    return next((file for file in files if file.suffix in CODE and file.stat().st_mtime > built_at), None)
+    files = (file for file in files if (any_file or file.suffix in CODE) and file.exists())
+    return next((file for file in files if file.stat().st_mtime > built_at), None)
 
 
 def _keep(folders: list[str]) -> bool:

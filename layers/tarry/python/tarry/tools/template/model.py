@@ -108,8 +108,10 @@ class TemplateFunction:
     runtime: str | None = None
     build_method: str | None = None
     """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
-    build_reason: str = ""
+    build_reason: str = field(default="", compare=False)
     """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
+    other_code: Path | None = field(default=None, compare=False)
+    """The source if ``code`` is its build, or the build of a makefile or esbuild that is newer than ``code``."""
     foreign_build: str = ""
     """Why the output of ``sam build`` is left out, although the source lacks packages."""
     lacking_packages: str = ""

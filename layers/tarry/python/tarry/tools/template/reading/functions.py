@@ -75,6 +75,7 @@ def _function(
         log_level=_log_level(properties.get("LoggingConfig"), scope, reading, f"{logical_id}.LoggingConfig"),
         build_method=finder.build_method(logical_id),
         build_reason=code.build_reason,
+        other_code=code.other,
         foreign_build=code.foreign_build,
         lacking_packages=code.lacking,
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, unwatched(scope)),
