@@ -3,6 +3,7 @@
 All tests share one cloud, so that they wait at the same time. The last test stops it and checks for leftovers.
 """
 
+import asyncio
 import json
 import re
 import signal
@@ -17,8 +18,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
+from tarry.tools.console.access import WatchedQueue
 from tarry.tools.local.samples import read_samples
 from tarry.tools.local.stories import last_run
+from tests.consoles import console_at, visiting
 
 from .process import SOON_SECONDS, LocalProcess
 
@@ -223,6 +226,19 @@ def test_the_story_of_a_message_is_shown_while_it_runs(  # SPEC L6
     unknown = command(local, "0" * 36)
     assert unknown.exit_code == 1
     assert f"tarry local at http://127.0.0.1:{local.port} does not know it" in unknown.stderr
+
+
+def test_a_console_in_another_process_names_the_latest_error(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: "DEAD_LETTERED" in str(local.timeline(sent.ordered[2])), "the dead letter")
+    console = console_at(f"http://127.0.0.1:{local.port}", [WatchedQueue("ordered.fifo", "ordered-dead.fifo")])
+
+    async def overview() -> str:
+        async with visiting(console) as visitor:
+            while "Reading the queues." in (text := (await visitor.get("/")).text):
+                pass
+            return text
+
+    assert "The latest: exhausted: ValueError: bad" in asyncio.run(overview())
 
 
 def test_the_message_of_a_handler_that_crashes_is_redelivered(local: LocalProcess, sent: SentMessages) -> None:

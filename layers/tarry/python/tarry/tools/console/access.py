@@ -12,8 +12,6 @@ from aiohttp import web
 
 from tarry.failed.journal import state_folder
 from tarry.failed.queue_names import queue_name
-from tarry.failed.text import one_line
-from tarry.message.outcomes import State
 from tarry.tools.common.audit import audit_file
 from tarry.tools.common.explaining import has_expired
 from tarry.tools.console.live import Live
@@ -179,6 +177,10 @@ class Console:
         self.stack = stack
         self.local = local
         self.live = Live()
+        self.known_errors: dict[str, str] = {}
+        """The latest errors of a running `tarry local`, or of the last search in logs."""
+        self.searched = ""
+        """The result and the cost of the last search for them in logs, or why it failed; empty without one."""
         self._clients: dict[str, Any] = {}
         self._making = threading.Lock()
         self._slots = asyncio.Semaphore(THREADS)
@@ -202,14 +204,14 @@ class Console:
         return next((each for each in self.dead_letter_queues if queue_name(each) == name), None)
 
     def latest_errors(self) -> dict[str, str]:
-        """Return why the latest message came to each dead-letter queue, by its name, where `tarry local` tells it."""
-        if self.local is None:
-            return {}
-        targets, found = {each.name: each.dead_letter_queue for each in self.queues}, dict[str, str]()
-        for message in self.local.scene().messages:  # the latest first
-            if message.state == State.DEAD_LETTERED and (target := targets.get(message.queue)):
-                found.setdefault(target, one_line(message.why))
-        return found
+        """Return why the latest message came to each dead-letter queue, by its name, where it is known."""
+        return self.known_errors if self.local is None else self.local.scene().latest_errors
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions that consume the queues, by the names that they have at AWS; none if these are not known."""
+        is_known = self.account.is_aws and self.template is None
+        return tuple(dict.fromkeys(each for queue in self.queues for each in queue.functions)) if is_known else ()
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, made at the first call. Can be called from any thread."""

@@ -170,6 +170,7 @@ async def _session(
             await stack.enter_async_context(in_background(reloader.run(cloud)))
         if isinstance(cloud.sqs, EmbeddedSqs):
             cloud.sqs.model.find_story = lambda wanted: answer_to(board.stories_of(wanted, cloud.scheduler.now), wanted)
+            cloud.sqs.model.latest_errors = lambda: outlook.scene(cloud)().latest_errors
         if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
             stack.enter_context(announced(cloud.url, plan.template.path))
         if beside is not None:

@@ -74,8 +74,12 @@ class LogSearch:
         Raises:
             botocore.exceptions.ClientError: AWS refuses a query.
         """
+        self.run_query(query_for(text))
+
+    def run_query(self, query: str) -> None:
+        """Find all lines of a query. Raises the same."""
         for groups in self._groups:
-            self._run(groups, query_for(text))
+            self._run(groups, query)
 
     def _run(self, groups: Sequence[str], query: str) -> None:
         query_id = self._start(groups, query)

@@ -44,7 +44,7 @@ def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[Func
     Raises:
         botocore.exceptions.ClientError: AWS refuses a request.
     """
-    return [_log_of(aws_lambda, function) for function in _functions(cloudformation, stack)]
+    return [log_of(aws_lambda, function) for function in _functions(cloudformation, stack)]
 
 
 def _functions(cloudformation: Any, stack: str) -> Iterator[str]:
@@ -55,7 +55,8 @@ def _functions(cloudformation: Any, stack: str) -> Iterator[str]:
             yield from _functions(cloudformation, each["PhysicalResourceId"])
 
 
-def _log_of(aws_lambda: Any, function: str) -> FunctionLog:
+def log_of(aws_lambda: Any, function: str) -> FunctionLog:
+    """Return the log of a function by its name. Raises the errors of boto3."""
     settings = aws_lambda.get_function_configuration(FunctionName=function).get("LoggingConfig") or {}
     level = settings.get("ApplicationLogLevel") or "INFO" if settings.get("LogFormat") == "JSON" else "WARN"
     return FunctionLog(function, settings.get("LogGroup") or f"{DEFAULT_PREFIX}{function}", level)

@@ -6,15 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
+from tarry.message.outcomes import State
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.from_log import ids_in, only_one, story_of_log
 from tarry.tools.story.insights import LogSearch
+from tarry.tools.story.lines import read_line
 from tarry.tools.story.log_groups import (
     batches,
     check_named,
     existing_groups,
     forgotten,
+    log_of,
     logs_of_stack,
     never_written,
     silences,
@@ -29,6 +33,17 @@ if TYPE_CHECKING:
 LEAST_CHARACTERS = 8
 """The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""
 SOURCE = "CloudWatch Logs"
+
+
+LATEST_SECONDS = 86_400.0
+"""The time in which the latest errors are searched."""
+LATEST_PATIENCE_SECONDS = 30.0
+LATEST = (
+    'fields @timestamp, @message, @log, @requestId | filter @message like "dead_lettered message_id=" '
+    "| parse @message /dead_letter_queue=(?<tarry_target>\\S+)/ "
+    "| sort @timestamp desc | dedup tarry_target | limit 1000"
+)
+"""The query for the latest line about each dead-letter queue. All formats of logs have the text of the line."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +68,20 @@ class FoundStory:
     """Why there may be no line, for a reader, if there is no story."""
 
 
+@dataclass(frozen=True)
+class LatestErrors:
+    """Why the latest message came to each dead-letter queue, by its name, and what the search has cost."""
+
+    errors: dict[str, str]
+    cost: str
+
+
 def places_of(
-    client: Callable[[str], Any], region: str | None, stack: str | None, names: Sequence[str] = ()
+    client: Callable[[str], Any],
+    region: str | None,
+    stack: str | None,
+    names: Sequence[str] = (),
+    functions: Sequence[str] = (),
 ) -> SearchPlace:
     """Return the log groups of a stack's functions, and the named ones, that exist.
 
@@ -63,19 +90,50 @@ def places_of(
         region: The region, for errors.
         stack: The name of a deployed stack.
         names: The names of other log groups.
+        functions: The names of functions, without a stack.
 
     Raises:
         UsageError: The stack has no functions, none of them was ever invoked, or a named log group does not exist.
     """
     logs = client("logs")
-    functions: list[FunctionLog] = []
+    found = [log_of(client("lambda"), each) for each in functions]
     if stack is not None:
-        functions = logs_of_stack(client("cloudformation"), client("lambda"), stack)
-        if not functions:
+        found = logs_of_stack(client("cloudformation"), client("lambda"), stack)
+        if not found:
             raise UsageError(f"stack {stack} has no functions: name the log groups to search (--log-group NAME)")
-    groups = existing_groups(logs, [*names, *(each.group for each in functions)])
+    groups = existing_groups(logs, [*names, *(each.group for each in found)])
     check_named(names, groups, region)
-    return SearchPlace(functions, groups, never_written(functions, groups))
+    return SearchPlace(found, groups, never_written(found, groups))
+
+
+def latest_errors(logs: Any, place: SearchPlace, sleep: Callable[[float], None] = time.sleep) -> LatestErrors:
+    """Search the logs of the last day for the latest message that tarry sent to each dead-letter queue.
+
+    Raises:
+        UsageError: There is no log group, or the search took too long and was stopped.
+        botocore.exceptions.ClientError: AWS refuses the query.
+    """
+    if not place.groups:
+        raise UsageError("none of the functions has a log group: no function was ever invoked")
+    left = LATEST_PATIENCE_SECONDS
+
+    def wait(seconds: float) -> None:
+        nonlocal left
+        left -= seconds
+        if left < 0:
+            raise UsageError(f"the search in logs took more than {LATEST_PATIENCE_SECONDS:.0f} s, and was stopped")
+        sleep(seconds)
+
+    now = time.time()
+    search = LogSearch(logs, batches(place.groups.values()), now - LATEST_SECONDS, now, sleep=wait)
+    search.run_query(LATEST)
+    errors: dict[str, str] = {}
+    for entry in sorted(search.found.entries, key=lambda each: -each.at):
+        line = read_line(entry)
+        if line is not None and line.state is State.DEAD_LETTERED and (target := line.text("dead_letter_queue")):
+            why = one_line(": ".join(filter(None, (line.text("reason"), line.text("error")))))
+            errors.setdefault(target, f"{why} ({moment(entry.at)})")
+    return LatestErrors(errors, search.found.cost)
 
 
 def search_logs(

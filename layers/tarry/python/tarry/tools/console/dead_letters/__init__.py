@@ -28,6 +28,7 @@ def routes(app: web.Application) -> None:
     app.middlewares.append(jobs.busy)
     app.router.add_get("/dead-letters", groups.index, name="dead_letters")
     app.router.add_post("/dead-letters", groups.start_scans)
+    app.router.add_post("/latest-errors", groups.search_errors)
     app.router.add_get(QUEUE, groups.groups, name="dead_letters_groups")
     app.router.add_post(f"{QUEUE}/scan", groups.start_scan)
     app.router.add_get(f"{QUEUE}/list", listing.listed)

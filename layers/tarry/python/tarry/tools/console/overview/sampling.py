@@ -147,9 +147,12 @@ class Sampler:
         return read_queue(address, self._console.client("sqs"), time.time(), served)
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
-        from tarry.tools.local.aws.served import served_queues
+        from tarry.tools.local.aws.served import description, queues_in
 
-        return served_queues((self._console.account.endpoint or "").rstrip("/"))
+        about = description((self._console.account.endpoint or "").rstrip("/"))
+        if isinstance(errors := about.get("latest_errors"), dict):
+            self._console.known_errors = {name: str(why) for name, why in errors.items()}
+        return queues_in(about)
 
     def _metrics(self, names: list[str]) -> dict[str, Any]:
         return last_hour(names, self._console.client("cloudwatch"), time.time())

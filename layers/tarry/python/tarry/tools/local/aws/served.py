@@ -10,8 +10,13 @@ PATIENCE_SECONDS = 2
 
 def served_queues(endpoint_url: str) -> dict[str, Mapping[str, Any]]:
     """Return the queues by name as the server of tarry describes them; empty for another SQS."""
+    return queues_in(description(endpoint_url))
+
+
+def queues_in(about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the queues of a description by name."""
     try:
-        return {queue["name"]: queue for queue in description(endpoint_url)["queues"]}
+        return {queue["name"]: queue for queue in about["queues"]}
     except (LookupError, TypeError):
         return {}
 

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tarry.failed.text import one_line
+from tarry.message.outcomes import State
 from tarry.tools.local.show.log import LogLine
 from tarry.tools.local.show.timeline import MessageTimeline
 
@@ -59,6 +61,15 @@ class Scene:
     lines: Sequence[LogLine] = ()
     ended: dict[str, int] = field(default_factory=dict)
     """The number of messages that have ended in each state."""
+
+    @property
+    def latest_errors(self) -> dict[str, str]:
+        """Why the latest message came to each dead-letter queue, by its name."""
+        targets, found = {row.name: row.dead_letter_queue for row in self.queues}, dict[str, str]()
+        for message in self.messages:  # the latest first
+            if message.state == State.DEAD_LETTERED and (target := targets.get(message.queue)):
+                found.setdefault(target, one_line(message.why))
+        return found
 
 
 class View(Protocol):

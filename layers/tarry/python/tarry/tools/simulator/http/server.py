@@ -238,7 +238,13 @@ class SqsServer:
     async def _queues(self, _: web.Request) -> web.Response:
         """List the queues with their attributes and the age of the oldest message; SQS itself has no such request."""
         queues = [self._described(name) for name in self._sqs.queues()]
-        about = {"queues": queues, "region": self._sqs.region, "other_services": self._sqs.other_services}
+        about: dict[str, Any] = {
+            "queues": queues,
+            "region": self._sqs.region,
+            "other_services": self._sqs.other_services,
+        }
+        if self._sqs.latest_errors is not None:
+            about["latest_errors"] = self._sqs.latest_errors()
         return web.json_response(about)
 
     async def _story(self, request: web.Request) -> web.Response:

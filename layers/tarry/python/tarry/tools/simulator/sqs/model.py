@@ -53,6 +53,8 @@ class Sqs:
         """The endpoint URL of other AWS services that belong to this SQS, for clients that look for them."""
         self.find_story: Callable[[str], Mapping[str, Any]] | None = None
         """Answers `GET /story?id=ID` of its server, if it is set."""
+        self.latest_errors: Callable[[], Mapping[str, str]] | None = None
+        """Tells `GET /queues` why the latest message came to each dead-letter queue, by its name, if it is set."""
         self.event_source_mappings: Callable[..., tuple[int, dict[str, Any]]] | None = None
         """Answers Lambda's requests for event source mappings, if it is set: method, UUID, query, body."""
         self._registry = Registry(account, region)

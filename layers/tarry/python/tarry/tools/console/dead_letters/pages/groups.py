@@ -24,9 +24,11 @@ from tarry.tools.console.dead_letters.pages.requested import (
 from tarry.tools.console.dead_letters.pages.rows import cause_rows, group_row, page_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.pages import explained, render
+from tarry.tools.story.searching import latest_errors, places_of
 
 if TYPE_CHECKING:
     from tarry.tools.console.access import Console
+    from tarry.tools.story.searching import LatestErrors
 
 MAX_CAUSES = 20
 GROUPINGS: dict[GroupBy, str] = {
@@ -70,7 +72,32 @@ async def index(request: web.Request) -> web.Response:
         causes=by_cause[:MAX_CAUSES],
         total=sum(map(len, scans)),
         scans=len(scans),
+        has_logs=bool(console.stack or console.functions),
     )
+
+
+async def search_errors(request: web.Request) -> web.Response:
+    """Search the logs for the latest error of each queue, for all pages. It is a POST because AWS bills it."""
+    console = console_of(request)
+    try:
+        found = await console.in_thread(_searched, console)
+    except Exception as error:
+        if (text := explained(error)) is None:
+            raise
+        console.searched = text
+    else:
+        console.known_errors = found.errors
+        names = set(names_of_queues(console)) & found.errors.keys()
+        count = (
+            f"the latest errors of {len(names):,} dead-letter queue{'s'[: len(names) != 1]}" if names else "no error"
+        )
+        console.searched = f"The logs of the last 24 hours have {count}. {found.cost}"
+    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+
+
+def _searched(console: Console) -> LatestErrors:
+    place = places_of(console.client, console.account.region, console.stack, functions=console.functions)
+    return latest_errors(console.client("logs"), place)
 
 
 async def groups(request: web.Request) -> web.Response:
