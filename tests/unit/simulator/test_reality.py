@@ -11,6 +11,7 @@ from time import time as real_time
 
 import pytest
 
+from tarry.tools.simulator import actors
 from tarry.tools.simulator.errors import Blocked, RealSleep
 from tarry.tools.simulator.passing_time import passing_time
 from tarry.tools.simulator.process import Process
@@ -56,6 +57,23 @@ def test_a_sleep_imported_by_name_is_detected_by_the_time_it_takes() -> None:
     simulation.threads.start(lambda: sleep_imported_by_name(0.4))
     with pytest.raises(Blocked, match=r"lambda: sleep_imported_by_name\(0\.4\)"):
         simulation.scheduler.run()
+    simulation.close()
+
+
+def test_an_actor_that_goes_on_while_its_state_is_read_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole process may have stood still, as on a busy machine."""
+    simulation, may_go_on, real = Simulation(patience_seconds=0.01), threading.Event(), actors.usage
+
+    def usage(native_id: int | None) -> tuple[bool, float]:
+        actor = simulation.actors.running
+        may_go_on.set()
+        while actor is not None and actor._back.locked():
+            sleep_imported_by_name(0.001)
+        return real(native_id)
+
+    monkeypatch.setattr(actors, "usage", usage)
+    simulation.threads.start(may_go_on.wait)
+    simulation.scheduler.run()
     simulation.close()
 
 

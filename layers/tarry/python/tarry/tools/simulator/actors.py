@@ -95,6 +95,8 @@ class Actor:
                     is_runnable, used = usage(self.native_id)
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
                     if seen == actors.scheduler.now and not is_starved and not actors.is_excused():
+                        if self._back.acquire(blocking=False):
+                            break  # the whole process stood still, and the actor has gone on since
                         self._check_progress()
                     seen, worked = actors.scheduler.now, used
         except BaseException:  # the actor did not hand control back: give up on its thread
