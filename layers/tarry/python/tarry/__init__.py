@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         SendError,
         Undecodable,
     )
-    from tarry.message.batch import Batch
+    from tarry.message.batch import Batch, BatchError
     from tarry.message.failure import Failure, FailureStep
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome, State
-    from tarry.message.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.message.signals import Defer, Discard, Reject, Retry
     from tarry.observe.logs import LogOptions
     from tarry.record.attempt_store import AttemptChange, AttemptStore, MemoryAttempts
     from tarry.record.attempt_table import DynamoDBAttempts
@@ -89,11 +89,11 @@ _HOMES = {
     ),
     "tarry.message.failure": ("Failure", "FailureStep"),
     "tarry.decide.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
-    "tarry.message.batch": ("Batch",),
+    "tarry.message.batch": ("Batch", "BatchError"),
     "tarry.message.message": ("Message",),
     "tarry.message.outcomes": ("Outcome", "State"),
     "tarry.decide.retry_policy": ("RetryPolicy",),
-    "tarry.message.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
+    "tarry.message.signals": ("Defer", "Discard", "Reject", "Retry"),
     "tarry.sqs.queue": ("Queue",),
     "tarry.observe.logs": ("LogOptions",),
 }

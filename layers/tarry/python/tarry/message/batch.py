@@ -1,4 +1,4 @@
-"""The messages that a batch handler gets, and the verdicts it can give on all of them."""
+"""The messages that a batch handler gets, the verdicts it can give on all of them, and the error that names one."""
 
 from __future__ import annotations
 
@@ -82,3 +82,29 @@ class Batch(Sequence[Message[T]]):
 def batch_verdict_of(batch: Batch[Any]) -> BatchVerdict:
     """Return the verdict on the batch as a whole, and the answer that its handler returned."""
     return batch._verdict
+
+
+class BatchError(Exception):
+    """Raised by a batch handler to name the message that failed.
+
+    The messages before it are acknowledged, and the messages after it are released. A verdict on a single message
+    holds. ``raise BatchError(index=3) from error`` records the error.
+
+    Args:
+        text: The text of the exception.
+        index: The index of the message in the batch.
+        message: The message itself.
+
+    Raises:
+        ValueError: Not exactly one of ``index`` and ``message`` is given.
+    """
+
+    def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
+        if (index is None) == (message is None):
+            raise ValueError("BatchError names one message: give either index= or message=")
+        super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
+        self.index = index
+        self.message = message
+
+
+BatchError.__module__ = "tarry"  # the name that users import it by, in records and logs

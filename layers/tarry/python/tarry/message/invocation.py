@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
     from tarry.message.diagnosis import Diagnoses
-    from tarry.message.event import Group
-    from tarry.message.failure import Failure
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome
     from tarry.message.verdicts import BatchVerdict
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     class SeesOutcomes(Protocol):
         """Closes the spans of messages (`tarry.observe.opentelemetry`)."""
 
-        def decided(self, delivery_id: str, outcome: Outcome, failure: Failure | None, /) -> None: ...
+        def decided(self, delivery_id: str, outcome: Outcome, failure: Any, /) -> None: ...
 
         def close(self) -> None: ...
 
@@ -68,7 +66,7 @@ if TYPE_CHECKING:
             outcome: Outcome,
             delay: int | None,
             reason: str | None,
-            failure: Failure | None,
+            failure: Any,
             fields: dict[str, Any],
         ) -> None: ...
 
@@ -92,6 +90,9 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 1e6
 """A longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)."""
 NO_RECORDS: Mapping[str, dict[str, Any]] = {}
+
+Group = tuple[str, str | None]
+"""The ARN of a FIFO queue and the group id. Messages without a group id form one group."""
 
 
 class Invocation:
@@ -200,8 +201,6 @@ class Invocation:
     def behind(self) -> Container[str]:
         """The delivery ids of the messages that are behind another message of their FIFO group in this batch."""
         if self._behind is None:
-            from tarry.message.event import ids_behind
-
             self._behind = ids_behind(self.records.items())
         return self._behind
 
@@ -242,3 +241,28 @@ def _seconds_left(context: Any) -> float:
         return math.inf
     # "for ever", as a context of a test says with sys.maxsize or NaN, is more than the clocks and timers can count
     return seconds if type(seconds) is float and seconds < LONGEST_SECONDS else math.inf
+
+
+def group_of(record: dict[str, Any]) -> Group | None:
+    """Return the FIFO group of a record; None on a standard queue, where a group id implies no order."""
+    source = record.get("eventSourceARN")
+    if not isinstance(source, str) or not source.endswith(".fifo"):
+        return None
+    attributes = record.get("attributes")
+    group = attributes.get("MessageGroupId") if isinstance(attributes, dict) else None
+    return source, group if isinstance(group, str) else None
+
+
+def ids_behind(items: Iterable[tuple[str, dict[str, Any]]]) -> set[str]:
+    """Return the ids of the messages that are behind another message of their FIFO group.
+
+    ``items``: the ids and records of a batch, in its order.
+    """
+    seen: set[Group] = set()
+    behind: set[str] = set()
+    for message_id, record in items:
+        if (group := group_of(record)) in seen:
+            behind.add(message_id)
+        elif group is not None:
+            seen.add(group)
+    return behind

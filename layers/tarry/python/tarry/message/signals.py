@@ -8,13 +8,8 @@ raise Retry(60) from error       # the failure record has the error
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tarry.support.causes import cause_of, is_a, leaves_of, text_of
 from tarry.support.delays import Delay, moment_of, whole_seconds
-
-if TYPE_CHECKING:
-    from tarry.message.message import Message
 
 
 class Signal(Exception):
@@ -82,30 +77,7 @@ class Defer(Signal):
         self.until = moment_of(delay)
 
 
-class BatchError(Exception):
-    """Raised by a batch handler to name the message that failed.
-
-    The messages before it are acknowledged, and the messages after it are released. A verdict on a single message
-    holds. ``raise BatchError(index=3) from error`` records the error.
-
-    Args:
-        text: The text of the exception.
-        index: The index of the message in the batch.
-        message: The message itself.
-
-    Raises:
-        ValueError: Not exactly one of ``index`` and ``message`` is given.
-    """
-
-    def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
-        if (index is None) == (message is None):
-            raise ValueError("BatchError names one message: give either index= or message=")
-        super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
-        self.index = index
-        self.message = message
-
-
-for _public in (Retry, Reject, Discard, Defer, BatchError):
+for _public in (Retry, Reject, Discard, Defer):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs
 
 MAX_REASON_CHARACTERS = 1_000

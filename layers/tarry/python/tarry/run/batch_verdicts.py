@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import UnexplainedFailure
-from tarry.message.batch import batch_verdict_of
+from tarry.message.batch import BatchError, batch_verdict_of
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
-from tarry.message.signals import BatchError, Discard, Reject, Retry
+from tarry.message.signals import Discard, Reject, Retry
 from tarry.message.verdicts import ACK
 from tarry.run.verdicts import NAMED, NO_VERDICT
 from tarry.support.causes import cause_of, clear_frames, is_a
@@ -19,10 +19,9 @@ from tarry.support.forks import generation
 if TYPE_CHECKING:
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Group
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Group, Invocation
     from tarry.message.verdicts import Answer, Verdict
-    from tarry.run.run import Handling
+    from tarry.run.handlers import Handling
     from tarry.run.verdicts import Verdicts
     from tarry.world import Event
 

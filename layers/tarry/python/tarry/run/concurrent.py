@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.message import Message, delivery_of
-from tarry.run.event_loop import Background
+from tarry.run.background import Background
 from tarry.run.groups import GroupQueues, MessageQueue
 from tarry.run.jobs import Job
 from tarry.run.not_started import NotStarted
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.run.jobs import Jobs
     from tarry.run.order import Isolation
+    from tarry.run.outcomes import Rerun
     from tarry.run.run import Run
-    from tarry.run.verdicts import Rerun
 
 
 class Concurrent:

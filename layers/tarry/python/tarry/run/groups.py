@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Group
+    from tarry.message.invocation import Group
     from tarry.message.message import Message
 
 

@@ -5,6 +5,29 @@ from __future__ import annotations
 import sys
 from functools import partial
 from types import CodeType, FunctionType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.decide.steps import FailureSteps
+    from tarry.observe.logs import Log
+
+    class Handling(Protocol):
+        """A consumer's settings, as far as running its handler needs them."""
+
+        function: Callable[[Any], Any]
+        is_async: bool
+        concurrency: int
+        timeout: float | None
+        policy: RetryPolicy
+        steps: FailureSteps
+        log: Log
+        isolate: bool
+        fails_without_verdict: bool
+
 
 # the flags of the inspect module, without its import
 _CO_COROUTINE, _CO_ITERABLE_COROUTINE, _CO_GENERATORS = 0x80, 0x100, 0x20 | 0x200

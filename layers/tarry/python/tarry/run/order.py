@@ -15,7 +15,8 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.event import group_of, receives
+from tarry.message.event import receives
+from tarry.message.invocation import group_of
 from tarry.message.notices import INFO, WARNING
 from tarry.settle.attempts import tracking_of
 from tarry.settle.eager_acks import Acks

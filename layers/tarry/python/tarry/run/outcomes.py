@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tarry.message.failure import Failure
     from tarry.message.invocation import Invocation
     from tarry.run.groups import Groups
-    from tarry.run.run import Handling
-    from tarry.run.verdicts import Rerun
+    from tarry.run.handlers import Handling
     from tarry.settle.settlement import Settlement
     from tarry.support.values import QueueArn
     from tarry.world import Event
@@ -59,6 +58,13 @@ class Awaiting(NamedTuple):
     @property
     def delivery(self) -> Delivery:
         return self.decided.delivery
+
+
+class Rerun(NamedTuple):
+    """A message to run again within this delivery, after ``delay`` seconds."""
+
+    failure: Failure
+    delay: float
 
 
 class AwaitingFacts:

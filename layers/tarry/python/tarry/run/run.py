@@ -23,18 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from tarry.decide.retry_policy import RetryPolicy
-    from tarry.decide.steps import FailureSteps
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome
     from tarry.observe.backends import TracesRuns
-    from tarry.observe.logs import Log
     from tarry.record.attempt_store import AttemptStore
+    from tarry.run.handlers import Handling
     from tarry.run.order import Item, RunStarts
-    from tarry.run.verdicts import Rerun, Verdicts
+    from tarry.run.outcomes import Rerun
+    from tarry.run.verdicts import Verdicts
     from tarry.world import Event
 
     class ClaimsMessages(Protocol):
@@ -51,19 +50,6 @@ if TYPE_CHECKING:
         def ran(self, seconds: float, messages: int, /) -> None: ...
 
         def end_all(self, ends: Sequence[tuple[Any, Outcome]], /) -> None: ...
-
-    class Handling(Protocol):
-        """A consumer's settings, as far as running its handler needs them."""
-
-        function: Callable[[Any], Any]
-        is_async: bool
-        concurrency: int
-        timeout: float | None
-        policy: RetryPolicy
-        steps: FailureSteps
-        log: Log
-        isolate: bool
-        fails_without_verdict: bool
 
 
 FETCH_SHARE = 1 / 3

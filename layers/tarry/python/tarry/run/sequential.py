@@ -15,8 +15,8 @@ from tarry.support.forks import exit_if_forked
 
 if TYPE_CHECKING:
     from tarry.run.order import Isolation
+    from tarry.run.outcomes import Rerun
     from tarry.run.run import Run
-    from tarry.run.verdicts import Rerun
     from tarry.world import Interruption
 
 

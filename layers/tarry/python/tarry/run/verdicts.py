@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import RESERVE_SECONDS
@@ -17,7 +17,7 @@ from tarry.message.notices import WARNING
 from tarry.message.outcomes import RUNS_ELSEWHERE, Outcome
 from tarry.message.verdicts import Answer
 from tarry.run.groups import Groups
-from tarry.run.outcomes import DONE, Awaiting, AwaitingFacts, Outcomes
+from tarry.run.outcomes import DONE, Awaiting, AwaitingFacts, Outcomes, Rerun
 from tarry.settle.visibility import is_stopped_by_lost_lease
 from tarry.support.causes import drop_tracebacks, is_a
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tarry.message.invocation import Invocation
     from tarry.message.verdicts import Verdict
     from tarry.run.deadline import Deadline
-    from tarry.run.run import Handling
+    from tarry.run.handlers import Handling
 
 KEY = "batchItemFailures"
 
@@ -95,13 +95,6 @@ RUNS_AGAIN = frozenset({"retry", "again", "defer"})
 """The outcomes of a run that crashed with which the message runs again at once."""
 MAX_WITH_TRACEBACKS = 10
 """The most failures whose tracebacks are kept for the failure steps during a look-up."""
-
-
-class Rerun(NamedTuple):
-    """A message to run again within this delivery, after ``delay`` seconds."""
-
-    failure: Failure
-    delay: float
 
 
 class Verdicts:

@@ -17,8 +17,8 @@ from tarry.support.forks import exit_if_forked
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.message.message import Message
+    from tarry.run.background import Background
     from tarry.run.batch_verdicts import BatchVerdicts
-    from tarry.run.event_loop import Background
     from tarry.run.jobs import Jobs
     from tarry.run.run import ClaimsMessages, Run
 
@@ -77,7 +77,7 @@ class WholeBatch:
         del raised  # its traceback holds this frame
 
     async def _run_as_task(self, jobs: Jobs) -> None:
-        from tarry.run.event_loop import Background
+        from tarry.run.background import Background
 
         background = self._background = Background(self._run, jobs)
         try:
