@@ -7,6 +7,7 @@ Whatever happens to requests and answers: no dead letter is lost, and what a com
 
 import json
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ from typer.testing import CliRunner, Result
 from tarry.decide.backoff import Fixed
 from tarry.tools.cli.app import app
 from tests.integration.failed.test_command import APP, TEMPLATE
-from tests.proxy import FaultProxy, at_random, proxied
+from tests.proxy import FAULTS, UNAPPLIED, FaultProxy, at_random, proxied
 from tests.served import served
 from tests.shop import ServedShop
+from tests.wire import arn
 
 SEEDS = int(os.environ.get("TARRY_FAULTS", "2"))
 COUNT = 40
@@ -49,6 +51,20 @@ class FaultyShop:
             self.proxy.choose = lambda _: None
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         return result
+
+    def strike(self, operation: str, fault: str, times: int, *, after: str | None = None) -> None:
+        """Let a fault strike the next requests of an operation; after another one, which SIGTERM follows."""
+        asked: list[str] = []
+
+        def choose(name: str) -> str | None:
+            asked.append(name)
+            if name == after:
+                os.kill(os.getpid(), signal.SIGTERM)
+            is_time = after is None or after in asked
+            struck = self.proxy.struck[operation, fault] < times
+            return fault if name == operation and is_time and struck else None
+
+        self.proxy.choose = choose
 
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each message is in orders-dlq and in orders, by its id."""
@@ -177,6 +193,58 @@ def test_a_retry_in_this_process_tells_which_dead_letters_are_left(
         if left[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:
             assert "may be" in line["error"] or "could not be deleted" in line["error"], line
     assert {f"id-{index}" for index in range(10)} - left.keys() <= reported(result).keys()
+
+
+@pytest.mark.parametrize("tries", [1, 99])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("rate", [(), ("--rate", "500/s")], ids=["at once", "rate"])
+def test_a_move_task_whose_start_gets_no_clear_answer_is_watched_and_counted(
+    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, fault: str, tries: int, rate: tuple[str, ...]
+) -> None:  # SPEC M3, M6
+    monkeypatch.setattr("tarry.tools.cli.failed.moving.STEP_SECONDS", 0.01)
+    faulty.shop.put(COUNT)
+    faulty.strike("StartMessageMoveTask", fault, tries)
+    result = faulty.run("retry", "--all", "--via", "aws", "--force", *rate)
+    moved = faulty.counts()[1].total()
+    [begun, ended] = map(json.loads, (faulty.shop.folder / "tarry/audit.jsonl").read_text().splitlines())
+    assert begun["run"] == ended["run"]
+    match result.exit_code:
+        case 0:
+            assert f"orders-dlq: completed, about {COUNT} messages moved to orders" in result.stdout
+            assert (moved, ended["changes"][0]["move_task"], ended["changes"][0]["moved"]) == (
+                COUNT,
+                "completed",
+                COUNT,
+            )
+        case 1:  # no task is listed
+            assert "SQS may have started a message move task, or not: " in result.stderr
+            assert (moved, ended["changes"][0]["move_task"]) == (0, "unconfirmed")
+        case _:
+            assert (result.exit_code, "changes" in ended) == (2, False)
+            assert moved == 0 or (fault == "repeated" and "There is already a task running" in result.stderr)
+    assert result.exit_code == 0 or fault == "repeated" or fault in UNAPPLIED
+    assert result.exit_code == 0 or tries > 1 or fault in {"repeated", "denied", "portal"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("operation", ["ListMessageMoveTasks", "CancelMessageMoveTask"])
+def test_a_move_task_that_cannot_be_watched_or_cancelled_is_said_to_go_on(
+    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, operation: str, fault: str
+) -> None:  # SPEC M6
+    """SIGTERM comes as soon as the task is started: the command cancels it."""
+    monkeypatch.setattr("tarry.tools.cli.failed.moving.STEP_SECONDS", 0.01)
+    faulty.shop.put(COUNT)
+    faulty.strike(operation, fault, 99, after="StartMessageMoveTask")
+    result = faulty.run("retry", "--all", "--via", "aws", "--rate", "1/s", "--force")
+    line = json.loads((faulty.shop.folder / "tarry/audit.jsonl").read_text().splitlines()[-1])
+    [task] = faulty.shop.sqs.client.list_message_move_tasks(SourceArn=arn("orders-dlq"))["Results"]
+    if "SQS lists no message move task that was started now" in result.stderr:
+        assert (fault, line["changes"][0]["move_task"]) == ("cut", "started")  # half an answer is an empty one to boto3
+    elif result.exit_code == 128 + signal.SIGTERM:
+        assert (task["Status"], line["changes"][0]["move_task"]) == ("CANCELLED", "cancelled")
+    else:
+        assert (result.exit_code, line["changes"][0]["move_task"]) == (1, "started")
+        assert "if a message move task was started, it goes on" in result.stderr
 
 
 @pytest.mark.parametrize(("operation", "exit_code"), [("DeleteMessageBatch", 1), ("GetQueueUrl", 2)])

@@ -17,11 +17,19 @@ from tarry.failed.archive_bucket import ArchiveBucket
 from tarry.failed.canary import Canary, CanaryReturned
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
-from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
+from tarry.failed.errors import (
+    AmbiguousId,
+    BadFilter,
+    CannotEdit,
+    MoveUnconfirmed,
+    NotAllowed,
+    NowhereToGo,
+    UnknownQueue,
+)
 from tarry.failed.groups import Group, groups
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
-from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, start_move
+from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, moved_since, start_move
 from tarry.failed.pacing import Limits, Pace, TooManyReturned
 from tarry.failed.queues import DeadLetterQueue, Routes, find
 from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
@@ -48,6 +56,7 @@ __all__ = [
     "Inspection",
     "Limits",
     "MessageMoveTask",
+    "MoveUnconfirmed",
     "NotAllowed",
     "NowhereToGo",
     "Pace",
@@ -67,6 +76,7 @@ __all__ = [
     "groups",
     "last_move",
     "matches",
+    "moved_since",
     "not_found",
     "opened",
     "preview",

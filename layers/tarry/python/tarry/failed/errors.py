@@ -1,4 +1,6 @@
-"""The errors of `tarry.failed`. Each is one line: the problem and the remedy. No message was changed before."""
+"""The errors of `tarry.failed`. Each is one line: the problem and the remedy. No message was changed before, but for
+`MoveUnconfirmed`.
+"""
 
 from __future__ import annotations
 
@@ -49,5 +51,9 @@ class CannotEdit(TarryError):
     """The dead letter cannot have this body."""
 
 
-for _public in (UnknownQueue, AmbiguousId, BadFilter, NowhereToGo, NotAllowed, CannotEdit):
+class MoveUnconfirmed(TarryError):
+    """SQS did not confirm the start of a message move task: it may run, or have ended."""
+
+
+for _public in (UnknownQueue, AmbiguousId, BadFilter, NowhereToGo, NotAllowed, CannotEdit, MoveUnconfirmed):
     _public.__module__ = "tarry.failed"

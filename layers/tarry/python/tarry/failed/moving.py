@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
-from tarry.failed.errors import NowhereToGo
+from tarry.failed.errors import MoveUnconfirmed, NowhereToGo
 from tarry.failed.requests import lookups
+from tarry.sqs.refusals import may_be_applied
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tarry.support.values import QueueArn
 
 MAX_MOVES_PER_SECOND = 500
+MAX_LISTED_TASKS = 10
 
 
 class MessageMoveTask(Value):
@@ -52,9 +54,21 @@ class MessageMoveTask(Value):
 
 def last_move(queue: DeadLetterQueue) -> MessageMoveTask | None:
     """Return the last message move task of a dead-letter queue, which may have ended; None if there was none."""
-    answer = lookups().requests.call("list_message_move_tasks", SourceArn=queue.arn.text, MaxResults=1)
-    found = answer.get("Results", [])
-    return MessageMoveTask(found[0]) if found else None
+    return next(iter(_moves(queue, 1)), None)
+
+
+def moved_since(queue: DeadLetterQueue, earlier: MessageMoveTask | None) -> MessageMoveTask | None:
+    """Return the last task that was started after ``earlier``, with the number of messages that all of these moved.
+
+    There are several if boto3 has repeated a start whose answer was lost.
+    """
+    tasks = [each for each in _moves(queue) if earlier is None or each.started_at > earlier.started_at]
+    return tasks[0]._changed(moved=sum(each.moved for each in tasks)) if tasks else None
+
+
+def _moves(queue: DeadLetterQueue, most: int = MAX_LISTED_TASKS) -> list[MessageMoveTask]:
+    answer = lookups().requests.call("list_message_move_tasks", SourceArn=queue.arn.text, MaxResults=most)
+    return [MessageMoveTask(each) for each in answer.get("Results", [])]
 
 
 def destination(routes: Routes) -> QueueArn:
@@ -87,6 +101,7 @@ def start_move(routes: Routes, rate: float | None = None) -> None:
     Raises:
         ConfigurationError: the rate is out of range.
         NowhereToGo: the destination is not known.
+        MoveUnconfirmed: SQS may have started the task, or not.
         botocore.exceptions.ClientError: SQS refuses the request, for example because a task is running.
     """
     parameters: dict[str, Any] = {"SourceArn": routes.queue.arn.text, "DestinationArn": destination(routes).text}
@@ -96,7 +111,14 @@ def start_move(routes: Routes, rate: float | None = None) -> None:
                 f"a message move task takes a rate from 1 to {MAX_MOVES_PER_SECOND} messages a second, got {rate:g}"
             )
         parameters["MaxNumberOfMessagesPerSecond"] = int(rate)
-    lookups().requests.call("start_message_move_task", **parameters)
+    try:
+        lookups().requests.call("start_message_move_task", **parameters)
+    except Exception as error:
+        if may_be_applied(error):
+            raise MoveUnconfirmed(
+                f"{routes.queue}: SQS may have started a message move task, or not: {error}"
+            ) from error
+        raise
 
 
 def cancel_move(task: MessageMoveTask) -> int:

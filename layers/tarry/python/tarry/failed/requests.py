@@ -21,7 +21,7 @@ LOG = Log("tarry.failed", LogOptions())
 
 
 class PatientRequests(Requests):
-    """Requests that are repeated when throttled; a send only if no earlier try of it may have been applied."""
+    """Requests that are repeated when throttled; a send or start only if no earlier try of it may have been applied."""
 
     def __init__(self, tries: int = TRIES) -> None:
         super().__init__(Invocation(world.current(), None, lambda _: None, LOG))
@@ -42,7 +42,7 @@ class PatientRequests(Requests):
             try:
                 return self._call(operation, parameters)
             except Exception as error:
-                if not is_refused_for_now(error) or (operation.startswith("send") and may_be_applied(error)):
+                if not is_refused_for_now(error) or (operation.startswith(("send", "start")) and may_be_applied(error)):
                     raise
             wait(number)
         return self._call(operation, parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarry import failed
@@ -15,6 +16,8 @@ from tarry.tools.cli.failed.prompts import confirms
 from tarry.world import current
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.failed import DeadLetterQueue, MessageMoveTask, Routes
     from tarry.tools.cli.failed.reporting import ResultReport
     from tarry.tools.cli.failed.session import CommandSession
@@ -36,6 +39,8 @@ def move(
     for each, target in zip(routes, targets, strict=True):
         queue, earlier = each.queue, failed.last_move(each.queue)
         is_running = earlier is not None and earlier.is_running
+        look = partial(failed.last_move, queue) if is_running else partial(failed.moved_since, queue, earlier)
+        change: dict[str, Any] = {"queue": queue.arn.text, "to": target.text, "move_task": "started"}
         if settings.dry_run:
             state = "; a task that moves them is running already" if is_running else ""
             report.write(f"{queue}: SQS would move about {queue.about:,} messages to {target.name}{state}")
@@ -50,13 +55,15 @@ def move(
             if asks and not confirms(run.guidance, run.stopping, question):
                 continue
             run.begin_change()
-            failed.start_move(each, settings.limits.rate)
-            report.counts["started"] += 1
-            note(f"{queue}: SQS moves its messages to {target.name}. Ctrl-C cancels this; messages moved so far stay.")
-        change: dict[str, Any] = {"queue": queue.arn.text, "to": target.text, "move_task": "started"}
+            change["move_task"] = _started(each, settings.limits.rate, target.name)
+            report.counts[change["move_task"]] += 1
         if run.audit is not None and not is_running:
             run.audit.add_change(change)
-        task = _watched(run, report, each, None if is_running else earlier)
+        try:
+            task = _watched(run, report, queue, look)
+        except Exception:
+            note(f"{queue}: if a message move task was started, it goes on; --dry-run says whether it runs")
+            raise
         if task is not None:
             change |= {"move_task": task.status.lower(), "moved": task.moved}
         if run.audit is not None and is_running and run.stopping():
@@ -67,20 +74,29 @@ def move(
     run.exit(code)
 
 
+def _started(routes: Routes, rate: float | None, target: str) -> str:
+    """Start a task; return whether SQS has confirmed it, in the words of the audit."""
+    try:
+        failed.start_move(routes, rate)
+    except failed.MoveUnconfirmed as error:
+        note(f"tarry: {error}")
+        return "unconfirmed"
+    note(f"{routes.queue}: SQS moves its messages to {target}. Ctrl-C cancels this; messages moved so far stay.")
+    return "started"
+
+
 def _watched(
-    run: CommandSession, report: ResultReport, routes: Routes, earlier: MessageMoveTask | None
+    run: CommandSession, report: ResultReport, queue: DeadLetterQueue, look: Callable[[], MessageMoveTask | None]
 ) -> MessageMoveTask | None:
-    """Watch the task that was started after ``earlier``, and cancel it at a signal; return its end."""
+    """Watch a task until its end, and cancel it at a signal; None if SQS does not list it."""
     clock, steps, cancelled = current().clock, 0, False
     with report.progress():
         while True:
-            task = failed.last_move(routes.queue)
-            if task is not None and earlier is not None and task.started_at <= earlier.started_at:
-                task = None  # it is not listed yet
+            task = look()
             if (task is not None and not task.is_running) or (steps > LISTED_WITHIN_STEPS and task is None):
                 return task
             if task is not None:
-                report.bar.show(str(routes.queue), task.moved, task.to_move or routes.queue.about)
+                report.bar.show(str(queue), task.moved, task.to_move or queue.about)
                 if run.stopping() and not cancelled:
                     run.begin_change()
                     cancelled = _cancelled(task)
@@ -107,7 +123,7 @@ def _report(
 ) -> int:
     """Write how a task has ended; return the exit code."""
     if task is None:
-        note(f"tarry: {queue}: SQS does not list the message move task that was started; see the SQS console")
+        note(f"tarry: {queue}: SQS lists no message move task that was started now; see the SQS console")
         return 1
     if as_json:
         fields = {"queue": queue.name, "status": task.status, "moved": task.moved, "error": task.failure}

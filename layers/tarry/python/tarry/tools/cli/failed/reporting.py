@@ -147,7 +147,7 @@ class ResultReport:
     @property
     def something_was_done(self) -> bool:
         """Whether a queue was changed, or may have been."""
-        return any(self.counts[outcome] for outcome in ("retried", "deleted", "restored", "unconfirmed"))
+        return any(self.counts[outcome] for outcome in ("retried", "deleted", "restored", "started", "unconfirmed"))
 
     @property
     def exit_code(self) -> int:

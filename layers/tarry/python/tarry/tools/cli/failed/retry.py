@@ -142,7 +142,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:
         if not dry_run:
             run.begin_audit(audit, "failed retry", **selection_fields(selection), to=to, **settings.fields())
-        outcomes = ("retried", "failed", "skipped", *(["deleted"] if asks else []))
+        outcomes = ("started",) if via is Via.aws else ("retried", "failed", "skipped", *(["deleted"] if asks else []))
         report = run.report(*outcomes, as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
         if via is Via.aws:
             move(run, report, to, settings, asks=has_terminal() and not force, as_json=as_json)
