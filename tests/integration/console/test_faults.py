@@ -5,53 +5,80 @@
 
 import asyncio
 import json
+from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 
+from tarry.failed.result import twice_in
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tests.consoles import Visitor, visiting
-from tests.integration.console.test_dead_letters import audit_lines, done
+from tests.consoles import visiting
+from tests.integration.console.test_dead_letters import done
 from tests.integration.failed.test_faults import ALL, COUNT, SEEDS, FaultyShop, faulty
-from tests.proxy import at_random
+from tests.proxy import Choice, at_random
 
 __all__ = ["faulty"]
 
-DONE = {"retry": "retried", "remove": "deleted"}
+ACTIONS = {
+    "retry": ("/retry/start", {"all": "1"}),
+    "canary": ("/retry/start", {"all": "1", "canary": "5", "within": "1s"}),
+    "edit": ("/edit/start", {"id": "id-2", "body": '{"id": 2, "edited": true}'}),
+    "remove": ("/remove/start", {"all": "1"}),
+}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("action", DONE)
-def test_an_action_on_all_counts_what_was_done_and_what_may_have_been(
-    faulty: FaultyShop, action: str, seed: int
-) -> None:  # SPEC M6
-    faulty.shop.put(COUNT)
-    folder = faulty.shop.folder
+def page_after(faulty: FaultyShop, action: str, choose: Choice) -> str:
+    """Scan all, start an action under faults, and return the page of its job."""
 
-    async def work(visitor: Visitor) -> None:
-        await done(visitor, "/scan")
-        faulty.proxy.choose = at_random(Random(f"{action} {seed}"), 0.3)
-        try:
-            await done(visitor, f"/{action}/start", {"all": "1"})
-        finally:
-            faulty.proxy.choose = lambda _: None
-
-    async def main() -> None:
+    async def main() -> str:
         place = Place("endpoint", "us-east-1", endpoint=faulty.proxy.url)
         account = AwsAccess(TargetOptions(endpoint_url=faulty.proxy.url))
+        folder = faulty.shop.folder
         settings: dict[str, Any] = {"can_write": True, "keepalive": 1.0, "state": folder}
         settings["audit_path"] = folder / "audit.jsonl"
         queues = [WatchedQueue("orders", "orders-dlq")]
         async with visiting(Console(account, place, queues, **settings)) as visitor:
-            await work(visitor)
+            await done(visitor, "/scan")
+            faulty.proxy.choose = choose
+            try:
+                return await done(visitor, *ACTIONS[action])
+            finally:
+                faulty.proxy.choose = lambda _: None
 
-    asyncio.run(main())
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_action_counts_what_was_done_and_what_may_have_been(
+    faulty: FaultyShop, action: str, seed: int
+) -> None:  # SPEC M6
+    faulty.shop.put(COUNT)
+    page = page_after(faulty, action, at_random(Random(f"{action} {seed}"), 0.6 if action == "edit" else 0.3))
     left, sent = faulty.counts()
     gone = ALL - left.keys()
+    folder = faulty.shop.folder
     archived = {json.loads(line).get("id") for path in folder.rglob("removed/*.jsonl") for line in path.open()}
-    assert gone <= (sent.keys() if action == "retry" else archived)
-    outcomes = audit_lines(faulty.shop)[0]["outcomes"] if audit_lines(faulty.shop) else {}
-    assert outcomes.get(DONE[action], 0) <= len(gone) <= outcomes.get(DONE[action], 0) + outcomes.get("unconfirmed", 0)
+    assert gone <= (archived if action == "remove" else sent.keys())
+    audit = folder / "audit.jsonl"
+    outcomes = json.loads(audit.read_text().splitlines()[-1]).get("outcomes", {}) if audit.exists() else {}
+    done_count = outcomes.get("deleted" if action == "remove" else "retried", 0)
+    assert done_count <= len(gone) <= done_count + outcomes.get("unconfirmed", 0)
     assert max(left.values(), default=1) == 1
+    if not faulty.proxy.struck["SendMessageBatch", "repeated"]:  # which no client can see
+        for each in (each for each, times in sent.items() if times > 1):
+            assert f"{each} retried {twice_in('orders')}" in page or f"{each} unconfirmed " in page
+
+
+@pytest.mark.parametrize("action", ["retry", "canary", "edit"])
+def test_the_page_of_a_job_lists_what_may_be_twice_as_the_command_does(faulty: FaultyShop, action: str) -> None:
+    """The answer to the first send is lost, and boto3 sends it again. SPEC M6"""
+    faulty.shop.put(3)
+    answers = iter(["lost"])
+    page = page_after(faulty, action, lambda name: next(answers, None) if name == "SendMessageBatch" else None)
+    _, sent = faulty.counts()
+    assert sent == Counter({"id-2": 2} if action == "edit" else {f"id-{index}": 2 for index in range(3)}), page
+    for each in sent:
+        assert f"{each} retried {twice_in('orders')}" in page
