@@ -343,8 +343,8 @@ path.write_text(path.read_text().replace("{old}", "{new}") + "\\n")
 """
 
 
-def editor(shop: MotoShop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    path = shop.folder / "editor"
+def editor(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    path = folder / "editor"
     path.write_text(EDITOR.format(python=sys.executable, old=old, new=new))
     path.chmod(0o755)
     monkeypatch.delenv("VISUAL", raising=False)
@@ -353,7 +353,7 @@ def editor(shop: MotoShop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) 
 
 def test_retry_sends_an_edited_body(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
     shop.put(2, reason="undecodable")
-    editor(shop, monkeypatch, "1}", "7}")
+    editor(shop.folder, monkeypatch, "1}", "7}")
     assert objects(shop.run("retry", "id-1", "--edit", "--json")) == [{"id": "id-1", "outcome": "retried"}]
     [message] = shop.sqs.receive_message(
         QueueUrl=shop.sqs.get_queue_url(QueueName="orders")["QueueUrl"], MessageAttributeNames=["All"]
@@ -367,10 +367,10 @@ def test_retry_refuses_an_edited_body_that_is_no_longer_json(
     shop: MotoShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC M3
     shop.put(1)
-    editor(shop, monkeypatch, "}", "")
+    editor(shop.folder, monkeypatch, "}", "")
     [result] = objects(shop.run("retry", "id-0", "--edit", "--json"))
     assert (result["outcome"], "was JSON, the edited body is not" in result["error"]) == ("failed", True)
-    editor(shop, monkeypatch, "nothing", "")
+    editor(shop.folder, monkeypatch, "nothing", "")
     assert "you did not change its body" in shop.run("retry", "id-0", "--edit").stdout
     assert shop.depths() == (0, 1, 0)
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.decide.backoff import Fixed
 from tarry.tools.cli.app import app
-from tests.integration.failed.test_command import APP, TEMPLATE
+from tests.integration.failed.test_command import APP, TEMPLATE, editor
 from tests.proxy import FAULTS, UNAPPLIED, FaultProxy, at_random, proxied
 from tests.served import served
 from tests.shop import ServedShop
@@ -96,13 +96,17 @@ RETRIES = {
     "concurrent": ("--all", "--concurrency", "4"),
     "canary": ("--all", "--canary", "5", "--within", "1s"),
     "ids": tuple(f"id-{index}" for index in range(10, COUNT, 2)),
+    "edit": ("id-1", "id-2", "id-3", "--edit"),
 }
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", RETRIES)
-def test_a_retry_tells_what_became_of_each_message(faulty: FaultyShop, name: str, seed: int) -> None:  # SPEC M3, M6
+def test_a_retry_tells_what_became_of_each_message(
+    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+) -> None:  # SPEC M3, M6
     faulty.shop.put(COUNT)
+    editor(faulty.shop.folder, monkeypatch, "}", ', \\"edited\\": true}')
     result = faulty.run_with_faults(f"{name} {seed}", "retry", *RETRIES[name], "--force", *BRIEFLY)
     outcomes = reported(result)
     left, sent = faulty.counts()
