@@ -16,6 +16,7 @@ import pytest
 
 from tests.acceptance.test_failed import PROMPT
 from tests.command import rest_of, some_lines
+from tests.integration.failed.test_command import editor
 from tests.shop import ServedShop
 
 if TYPE_CHECKING:
@@ -84,19 +85,76 @@ def test_a_kill_at_any_request_loses_nothing_and_another_run_goes_on(
         assert name in {"remove", "groups"} or set(shop.bodies("orders")) == set(range(COUNT))
 
 
-def test_two_operators_on_one_queue_send_each_message_once(shop: ServedShop) -> None:  # SPEC M3
-    """Each has other messages in flight; both end well."""
+NAMED = tuple(f"id-{index}" for index in range(100, 160))
+OPERATORS = {
+    "retry": ("retry", "--all", "--force"),
+    "faster retry": ("retry", "--all", "--force", "--concurrency", "3"),
+    "edit": ("retry", *NAMED, "--edit", "--force"),
+    "remove": ("remove", "--all", "--force"),
+    "remove of ids": ("remove", *NAMED, "--force"),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("retry", "faster retry"),
+        ("retry", "remove"),
+        ("remove", "remove"),
+        ("edit", "retry"),
+        ("retry", "edit"),
+        ("remove of ids", "edit"),
+    ],
+)
+def test_two_operators_on_one_queue_do_each_message_once(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:  # SPEC M3
+    """Each has other messages in flight. An id that the other has is not found."""
+    editor(shop.folder, monkeypatch, "}", ', \\"edited\\": true}')
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder))
     shop.put(200)
-    with shop.started("retry", "--all", "--json") as first:
-        lines = some_lines(first, 20)  # its pipe is full soon, so it waits
-        with shop.started("retry", "--all", "--json", "--concurrency", "3") as second:
-            others = rest_of(second)
+    with shop.started(*OPERATORS[first], "--json") as one:
+        lines = some_lines(one, 20)  # its pipe is full soon, so it waits
+        with shop.started(*OPERATORS[second], "--json") as two:
+            others = rest_of(two)
+        lines += rest_of(one)
+    results = [json.loads(line) for line in [*lines, *others]]
+    done = {
+        outcome: [each["id"] for each in results if each["outcome"] == outcome] for outcome in ("retried", "deleted")
+    }
+    failures = [each for each in results if each["outcome"] not in done]
+    assert all(each["error"].startswith("not found in orders-dlq") for each in failures)
+    assert {one.returncode, two.returncode} == ({0, 1} if failures else {0})
+    archived = [json.loads(line) for path in shop.folder.rglob("removed/*.jsonl") for line in path.open()]
+    assert sorted(f"id-{index}" for index in shop.bodies("orders")) == sorted(done["retried"])
+    assert sorted(line["id"] for line in archived if "record" in line) == sorted(done["deleted"])
+    left = {f"id-{index}" for index in shop.bodies("orders-dlq")}
+    assert {*done["retried"], *done["deleted"]} == {f"id-{index}" for index in range(200)} - left
+    assert left == set() or first == "remove of ids"
+    assert shop.in_flight() == 0
+    ended = [json.loads(line) for line in (shop.folder / "tarry/audit.jsonl").read_text().splitlines()]
+    outcomes = sum((Counter(line.get("outcomes")) for line in ended), Counter[str]())
+    assert (outcomes["retried"], outcomes["deleted"]) == (len(done["retried"]), len(done["deleted"]))
+
+
+def test_two_operators_who_restore_one_archive_restore_it_once(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M6
+    """The second one is refused while the first works; after it, all are restored already."""
+    shop.put(200)
+    archive = str(shop.folder / "archive.jsonl")
+    with shop.started("remove", "--all", "--force", "--archive", archive) as process:
+        rest_of(process)
+    with shop.started("restore", archive, "--json") as first:
+        lines = some_lines(first, 20)
+        with shop.started("restore", archive, "--json", "--force") as second:
+            assert rest_of(second) == []
+        assert (second.returncode, "another tarry process is writing to it" in shop.guidance()) == (2, True)
         lines += rest_of(first)
-    assert (first.returncode, second.returncode) == (0, 0)
-    retried = [json.loads(line)["id"] for line in [*lines, *others]]
-    assert sorted(retried) == sorted(f"id-{index}" for index in range(200))
-    assert sorted(shop.bodies("orders")) == list(range(200))
-    assert shop.bodies("orders-dlq") == []
+    assert (first.returncode, len(lines)) == (0, 200)
+    with shop.started("restore", archive, "--json") as again:
+        assert Counter(json.loads(line)["outcome"] for line in rest_of(again)) == {"skipped": 200}
+    assert sorted(shop.bodies("orders-dlq")) == list(range(200))
 
 
 def test_one_key_decides_for_all_of_a_fingerprint_after_their_number_is_shown(

@@ -221,6 +221,37 @@ def test_an_empty_queue_says_that_it_was_scanned_and_a_job_that_is_done_does_not
     visited(shop, work)
 
 
+def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: ServedShop) -> None:  # SPEC M3, M6
+    """The job notes how many of the scan another one has taken."""
+    shop.put(300)
+    path = shop.folder / "archive.jsonl"
+
+    def remove() -> None:
+        with visitor_world(shop), failed.opened("orders-dlq") as inspection:
+            archive = failed.ArchiveFile(path)
+            deleted.extend(failed.remove(inspection, failed.select(everything=True), archive=archive))
+            archive.close()
+
+    deleted: list[failed.Result] = []
+    pages: list[str] = []
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        both = threading.Thread(target=remove)
+        number = await started(visitor, "/retry/start", {"all": "1"})
+        both.start()
+        pages.append(await ended(visitor, number))
+        await asyncio.to_thread(both.join)
+
+    visited(shop, work)
+    retried = sorted(shop.bodies("orders"))
+    assert {each.outcome for each in deleted} <= {"deleted"}
+    assert sorted([*retried, *(int(each.id[3:]) for each in deleted)]) == list(range(300))
+    assert f"done {len(retried)} retried" in pages[0]
+    assert not deleted or f"{len(deleted)} dead letter" in pages[0]
+    assert shop.bodies("orders-dlq") == []
+
+
 def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:
     shop.put(5)
 
