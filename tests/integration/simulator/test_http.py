@@ -204,6 +204,18 @@ def test_an_sdk_of_the_query_protocol_sends_and_receives(server: Served, queue: 
     assert (status, [each.tag for each in deleted]) == (200, ["ResponseMetadata"])
 
 
+def test_a_receive_as_kombu_5_3_makes_it_names_its_queue_by_the_address_and_no_version(
+    server: Served, queue: str
+) -> None:  # SPEC N1
+    """Recorded from its asynchronous client, which speaks this protocol until version 5.3.7."""
+    server.client.send_message(QueueUrl=queue, MessageBody="größer")
+    form = b"MaxNumberOfMessages=10&AttributeName.1=ApproximateReceiveCount&WaitTimeSeconds=1&Action=ReceiveMessage"
+    path = queue.removeprefix(server.url)
+    status, _, text = post(server, form, path, Content_Type="application/x-www-form-urlencoded")
+    received = ET.fromstring(text.replace(f' xmlns="{NAMESPACE}"', ""))
+    assert (status, received.findtext(".//Message/Body")) == (200, "größer")
+
+
 def test_lists_and_maps_of_the_query_protocol(server: Served) -> None:
     attributes = {"Attribute.1.Name": "DelaySeconds", "Attribute.1.Value": "3", "Tag.1.Key": "a", "Tag.1.Value": ""}
     _, created = ask_in_query_protocol(server, "CreateQueue", QueueName="older", **attributes)
