@@ -19,6 +19,10 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "html": (200, {"Content-Type": "text/html"}, HTML),
     "not found": (404, {"Content-Type": "text/html"}, HTML),
     "empty": (200, {}, b""),
+    "list": (200, {"Content-Type": "application/json"}, b"[]"),
+    "null": (200, {"Content-Type": "application/json"}, b"null"),
+    "bytes": (200, {}, b"\x00\xff"),
+    "login": (401, {"Content-Type": "text/plain"}, b"log in first"),
     "no URL": (200, {"Content-Type": "application/x-amz-json-1.0"}, b"{}"),
 }
 
@@ -64,6 +68,10 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
         ("html", ", but a web server with HTML (HTTP status 200); check the address"),
         ("not found", ", but a web server with HTML (HTTP status 404); check the address"),
         ("empty", ", but a server with an empty answer (HTTP status 200); check the address"),
+        *(
+            (name, f", but a server whose answer is neither an object of JSON nor XML (HTTP status {status})")
+            for name, status in {"list": 200, "null": 200, "bytes": 200, "login": 401}.items()
+        ),
         (None, "Connection was closed before we received a valid response"),
     ],
     indirect=["endpoint"],

@@ -18,6 +18,7 @@ from tarry.tools.console.access import WatchedQueue
 from tarry.tools.console.dead_letters.pages import requested
 from tarry.tools.simulator.sqs import SqsError
 from tests.consoles import Visitor, console_at, visiting
+from tests.integration.failed.test_audit import disk_full
 from tests.served import served
 from tests.shop import ServedShop
 from tests.unit.failed.dead_letters import envelope_of
@@ -250,6 +251,35 @@ def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: Serve
     assert f"done {len(retried)} retried" in pages[0]
     assert not deleted or f"{len(deleted)} dead letter" in pages[0]
     assert shop.bodies("orders-dlq") == []
+
+
+@pytest.mark.parametrize(
+    ("action", "syncs", "text"),
+    [
+        ("retry", 1, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
+        ("remove", 2, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
+        ("remove", 6, ".jsonl cannot be written: No space left on device; nothing more is removed"),
+    ],
+)
+def test_on_a_full_disk_a_job_fails_and_removes_only_what_is_archived(
+    shop: ServedShop, monkeypatch: pytest.MonkeyPatch, action: str, syncs: int, text: str
+) -> None:  # SPEC M6
+    shop.put(90)
+
+    async def work(visitor: Visitor) -> None:
+        await done(visitor, "/scan")
+        monkeypatch.setattr("tarry.failed.journal.os.fsync", disk_full(syncs))
+        pages.append(await done(visitor, f"/{action}/start", {"all": "1"}))
+
+    pages: list[str] = []
+    visited(shop, work, state=shop.folder)
+    [page] = pages
+    assert (" dead letters of orders-dlq failed " in page, text in page) == (True, True), page
+    archived = [json.loads(line) for path in shop.folder.rglob("removed/*.jsonl") for line in path.open()]
+    removed = {json.loads(line["record"]["body"])["id"] for line in archived if "record" in line}
+    assert (set(range(90)) - {*shop.bodies("orders-dlq")} <= removed, shop.bodies("orders")) == (True, [])
+    assert (len(removed) > 0) == (syncs > 2)
+    assert shop.in_flight() == 0
 
 
 def test_a_body_is_edited_as_the_command_does_it(shop: ServedShop) -> None:

@@ -40,6 +40,9 @@ def _foreign(response: dict[str, Any], *, has_result: bool) -> str | None:
         return None
     if "html" in headers.get("content-type", ""):
         return f"a web server with HTML (HTTP status {status})"
-    if status < 300 and has_result and not response["body"]:
+    body = response["body"].lstrip()
+    if status < 300 and has_result and not body:
         return f"a server with an empty answer (HTTP status {status})"
+    if body and body[:1] not in b"{<":  # boto3 raises an AttributeError for other JSON, a UnicodeDecodeError for bytes
+        return f"a server whose answer is neither an object of JSON nor XML (HTTP status {status})"
     return None
