@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tarry.failed.archive import checksum
 from tarry.failed.journal import Journal
 from tarry.tools.cli.app import app
 from tarry.tools.simulator.sqs.message import StoredMessage
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
+from tests.wire import arn
 
 DLQS = ("orders-dlq", "orders-dlq.fifo")
 BODIES = ('{"id": 1}', " tab\t newline\n \u00e9 \u4e2d \U0001f600 \ud7ff\ufffd ", "x")
@@ -237,6 +239,31 @@ def test_when_the_disk_fills_up_a_restore_ends_and_the_next_one_doubles_nothing(
     result = run(sqs, "restore", str(archive))
     assert (result.exit_code, len(messages(sqs))) == (1 if sent else 0, 3)
     assert f"unconfirmed {sent}" in result.stdout or not sent
+
+
+RECORD: dict[str, Any] = {"messageId": "x", "body": "{}", "attributes": {}, "messageAttributes": {}}
+RECORD["eventSourceARN"] = arn("orders-dlq")
+
+
+def line_of(record: dict[str, Any]) -> bytes:
+    """Return the line of a record that was changed, with its checksum."""
+    return json.dumps({"v": 2, "id": "x", "sum": checksum(record), "record": record}).encode()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [*({name: None} for name in RECORD), {"body": 7}, {"attributes": []}, {"messageAttributes": {"a": "b"}}],
+    ids=str,
+)
+def test_a_record_that_was_changed_along_with_its_checksum_is_not_restored(
+    sqs: Served, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    put(sqs)
+    archive = tmp_path / "removed.jsonl"
+    archive.write_bytes(line_of(RECORD) + b"\n" + line_of(RECORD | changed))
+    result = run(sqs, "restore", str(archive), "--force")
+    assert (result.exit_code, len(messages(sqs))) == (1, 4), result.output
+    assert "line 2  failed: not restored: its record lacks a part, or has one of another type\n" in result.stdout
 
 
 @pytest.mark.parametrize(

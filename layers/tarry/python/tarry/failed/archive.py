@@ -193,4 +193,15 @@ def read_line(line: bytes) -> ArchivedMessage | ArchiveMark:
     record = found.get("record")
     if not isinstance(record, dict) or not isinstance(found.get("id"), str) or found.get("sum") != checksum(record):
         raise DamagedLine("its checksum does not match")
+    if not _is_whole(record):  # another program made the checksum
+        raise DamagedLine("its record lacks a part, or has one of another type")
     return ArchivedMessage(found["id"], record, found["v"] == VERSION)
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has the parts that are read."""
+    texts = (record.get("messageId"), record.get("body"), record.get("eventSourceARN"))
+    attributes = record.get("messageAttributes")
+    if not isinstance(attributes, dict) or not isinstance(record.get("attributes"), dict):
+        return False
+    return all(isinstance(each, str) for each in texts) and all(isinstance(each, dict) for each in attributes.values())
