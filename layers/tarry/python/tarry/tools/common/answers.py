@@ -6,6 +6,9 @@ from typing import Any
 
 from botocore.exceptions import HTTPClientError
 
+TOO_LARGE = 413
+"""The status of the one answer of SQS itself that is plain text, as it was recorded."""
+
 
 class NotSqs(HTTPClientError):
     """The program at the endpoint URL does not answer as SQS does. As a proxy, it may have passed the request on."""
@@ -43,6 +46,7 @@ def _foreign(response: dict[str, Any], *, has_result: bool) -> str | None:
     body = response["body"].lstrip()
     if status < 300 and has_result and not body:
         return f"a server with an empty answer (HTTP status {status})"
-    if body and body[:1] not in b"{<":  # boto3 raises an AttributeError for other JSON, a UnicodeDecodeError for bytes
+    # boto3 raises an AttributeError for other JSON, a UnicodeDecodeError for bytes
+    if body and body[:1] not in b"{<" and status != TOO_LARGE:
         return f"a server whose answer is neither an object of JSON nor XML (HTTP status {status})"
     return None
