@@ -7,7 +7,7 @@ from typing import Any
 from botocore.model import ListShape, StructureShape
 
 from tarry.tools.simulator.sqs import Sqs
-from tarry.tools.simulator.sqs.validation import fitting, report_of, service_model
+from tarry.tools.simulator.sqs.errors import fitting, report_of, service_model
 
 Answer = Callable[[Sqs, str, Mapping[str, Any]], dict[str, Any]]
 

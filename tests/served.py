@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from tarry.tools.local.aws.client import sqs_client
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.http import serve
 from tarry.tools.simulator.http.server import CONTENT_TYPE
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import D
 from botocore.config import Config
 from moto import mock_aws
 
-from tarry.tools.testing.powertools_time import give_powertools_the_time
+from tarry.tools.testing.hosting import give_powertools_the_time
 from tarry.world import current
 from tests.wire import client_error
 

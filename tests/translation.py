@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry.tools.template.document import load_document
-from tarry.tools.template.translation import translate
+from tarry.tools.template.reader import translate
 
 ROOT = Path(__file__).parents[1]
 

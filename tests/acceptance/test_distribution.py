@@ -11,8 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import tarry
-from tarry.tools.scaffold.files import project_files, this_python
-from tarry.tools.scaffold.names import names_of
+from tarry.tools.scaffold.files import names_of, project_files, this_python
 
 ROOT = Path(__file__).parents[2]
 

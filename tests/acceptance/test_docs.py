@@ -35,7 +35,7 @@ import pytest
 import typer
 from samtranslator.yaml_helper import yaml_parse
 
-import tarry.tools.simulator.stack
+import tarry.tools.simulator.actors
 import tarry.tools.testing.sandbox  # noqa: F401
 from tarry.tools.cli.app import app
 from tarry.tools.scaffold.files import TEMPLATES

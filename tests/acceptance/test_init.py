@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.tools.scaffold.files import project_files, this_python, write_project
-from tarry.tools.scaffold.names import names_of
+from tarry.tools.scaffold.files import names_of, project_files, this_python, write_project
 from tests.acceptance.runtime import link_packages
 from tests.command import TARRY
 from tests.deploy.environment import interpreter

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from tarry.tools.check.gathering_deployed import most_invocations
+from tarry.tools.check.deployed import most_invocations
 from tarry.tools.cli.app import app
 
 STACK = {

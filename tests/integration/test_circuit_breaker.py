@@ -12,7 +12,7 @@ from aws_lambda_powertools.utilities.circuit_breaker.persistence.record import C
 from aws_lambda_powertools.utilities.circuit_breaker.states import CircuitState
 
 from tarry import Batch, MemoryAttempts, Message, Retry, batch_consumer, consumer
-from tarry.tools.testing.powertools_time import give_powertools_the_time
+from tarry.tools.testing.hosting import give_powertools_the_time
 from tests.integration.test_deferring_and_expiring import redelivered
 from tests.loglines import field, lines
 from tests.records import Context, event, failed, record

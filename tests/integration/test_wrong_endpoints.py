@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tarry.failed.logical_ids import stack_queues
+from tarry.failed.queue_names import stack_queues
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.app import app
 

@@ -22,7 +22,7 @@ from tarry.tools.plan.simulation import SEEDS, simulate
 from tarry.tools.plan.timeline import PlannedQueue, timeline_of
 from tarry.tools.story.picture import picture as picture_of
 from tarry.tools.testing.drawing import Drawing, Row
-from tarry.tools.testing.stories import stories_of
+from tarry.tools.testing.report import stories_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,12 +16,8 @@ from samtranslator.model.sam_resources import SamFunction
 from tarry.tools.simulator.sqs.settings import QueueSettings
 from tarry.tools.template import Template, TemplateError, read_template
 from tarry.tools.template.model import TemplateFunction
-from tarry.tools.template.names import QUALIFIED_TYPES
-from tarry.tools.template.pruning import PLAYED
-from tarry.tools.template.reading.backing import BACKING_TYPES
-from tarry.tools.template.reading.queues import QUEUE_ATTRIBUTES
-from tarry.tools.template.translation import FUNCTION, SERVERLESS
-from tarry.tools.template.unplayed import OF_OTHER_EVENTS
+from tarry.tools.template.reader import FUNCTION, PLAYED, QUALIFIED_TYPES, SERVERLESS
+from tarry.tools.template.resources import BACKING_TYPES, OF_OTHER_EVENTS, QUEUE_ATTRIBUTES
 
 REGION = "us-east-1"
 QUEUE, MAPPING, PLAIN = "AWS::SQS::Queue", "AWS::Lambda::EventSourceMapping", "AWS::Lambda::Function"

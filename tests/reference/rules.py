@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
-from tarry.tools.check.catalog import RULES
+from tarry.tools.check.finding import RULES
 from tarry.tools.template.document import _Loader
 from tests.reference.messages import wrapped
 

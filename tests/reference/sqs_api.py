@@ -16,7 +16,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.sqs import Sqs, SqsError
-from tarry.tools.simulator.sqs.validation import service_model
+from tarry.tools.simulator.sqs.errors import service_model
 
 NOW = 1_800_000_000.0
 OTHER_ACCOUNT = "210987654321"

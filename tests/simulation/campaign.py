@@ -22,7 +22,7 @@ from typing import Any
 from tarry.record.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
-from tarry.tools.testing.parts import Parts
+from tarry.tools.testing.faults import Parts
 from tarry.tools.testing.report import RuleBroken
 from tarry.tools.testing.shrinking import rule_to_shrink, shrink
 from tests.simulation import situations

@@ -21,7 +21,7 @@ from tarry import (
 )
 from tarry.testing import Fault, Realism
 from tarry.tools.simulator.recursion import RecursiveLoop
-from tarry.tools.testing.parts import MESSAGES, Parts
+from tarry.tools.testing.faults import MESSAGES, Parts
 
 HOUR, DAY = 3_600, 86_400
 TWELVE_HOURS = 43_200

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-from tarry.tools.check.rules.timeouts import QUARTER_MB, smallest_timeout
+from tarry.tools.check.rules.mappings import QUARTER_MB, smallest_timeout
 from tests.acceptance.runtime import ROOT, link_packages
 from tests.slow.hanging import WAYS, Case, Ending, memory_mb, play
 from tests.slow.share import prefer, shares

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.client import SimulatedClient, SqsPort
 from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.functions import Function, FunctionSettings
 from tarry.tools.simulator.history import History
@@ -15,7 +15,6 @@ from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Sqs
-from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.world import World
 from tests.facts.function.app import ScriptedFunction
 from tests.facts.platforms.platform import TIMEOUT_SECONDS, Need, Platform

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tarry.failed.result import twice_in
+from tarry.failed.removing import twice_in
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
 from tests.consoles import visiting

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
-from tarry.tools.local.functions import environment, loading
+from tarry.tools.local.functions import environment
+from tarry.tools.local.functions import host as loading
 
 from .process import STARTED
 

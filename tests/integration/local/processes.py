@@ -9,7 +9,7 @@ from typing import Any
 
 from tarry.tools.local.functions.host import ProcessFunction
 from tarry.tools.local.functions.launcher import Launcher
-from tarry.tools.local.functions.runtime_process import Client
+from tarry.tools.local.functions.runtime import Client
 from tarry.tools.local.functions.variables import Endpoints, variables_of
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.invocations import InvocationResult

@@ -15,11 +15,11 @@ from tarry.tools.local.aws import foreign
 from tarry.tools.local.aws.client import sqs_client
 from tarry.tools.local.aws.foreign import ForeignSqs
 from tarry.tools.simulator import mapping
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.template.model import TemplateQueue
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn

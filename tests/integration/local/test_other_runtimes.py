@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.tools.local.functions.runtime_process import Program
+from tarry.tools.local.functions.runtime import Program
 from tarry.tools.local.plan import RunSettings, make_plan
-from tarry.tools.template.runtimes import node
+from tarry.tools.template.code import node
 
 from .conftest import Project
 from .process import LocalProcess

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
 from tarry.tools.local.plan import RunSettings, make_plan
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import with_foreign_queues
 
 HANDLER = """
 import os

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tarry.tools.local.functions.runtime_api import RuntimeApi
+from tarry.tools.local.functions.runtime import RuntimeApi
 
 
 def test_garbled_requests_are_refused_without_a_log_record(caplog: pytest.LogCaptureFixture) -> None:

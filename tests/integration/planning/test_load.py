@@ -14,11 +14,11 @@ from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message,
 from tarry.testing import Sandbox
 from tarry.tools.plan import simulation
 from tarry.tools.plan.load import Consuming, Load, LoadResult
-from tarry.tools.plan.load_text import load_text
 from tarry.tools.plan.policy import policy_of
+from tarry.tools.plan.request import load_warnings
 from tarry.tools.plan.simulation import simulate
+from tarry.tools.plan.text import load_text
 from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of
-from tarry.tools.plan.warnings import load_warnings
 
 QUEUE = PlannedQueue("orders", max_receive_count=50, dead_letter_queue="orders-dlq", visibility_timeout=60)
 
@@ -79,7 +79,7 @@ def test_copies_are_not_in_flight_in_their_first_15_minutes() -> None:
 
 
 def test_warnings_name_the_limits_that_a_load_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.tools.plan.warnings.IN_FLIGHT_LIMIT", 100)
+    monkeypatch.setattr("tarry.tools.plan.request.IN_FLIGHT_LIMIT", 100)
     planned = made(max_attempts=2, backoff=Fixed(60))
     found = result(Load(rate=5, failing=1, outage=100, handler_time=4), planned, seeds=1)
     warnings = [*load_warnings(found, planned, 30)]

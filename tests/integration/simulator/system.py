@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.client import SimulatedClient, SqsPort
 from tarry.tools.simulator.functions import Function, FunctionSettings, Handler
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Realism, Sqs
-from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.world import World
 
 VISIBILITY, TIMEOUT = 180, 30

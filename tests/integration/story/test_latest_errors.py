@@ -13,7 +13,7 @@ from moto import mock_aws
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tarry.tools.story import insights
+from tarry.tools.story import searching as insights
 from tarry.tools.story.searching import latest_errors, places_of
 from tests.consoles import Visitor, visiting
 

@@ -17,9 +17,8 @@ from tarry import DeadLetter, Discard, Exponential, Message, Reject, RetryInPlac
 from tarry.testing import Sandbox
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.story.events import Story, StoryEvent
-from tarry.tools.story.from_log import NO_LINE, story_of_log
-from tarry.tools.story.lines import LogEntry
-from tarry.tools.testing.stories import stories_of
+from tarry.tools.story.lines import NO_LINE, LogEntry, story_of_log
+from tarry.tools.testing.report import stories_of
 
 TEXT = logging.Formatter("[%(levelname)s]\t2026-11-22T03:00:00.000Z\t%(aws_request_id)s\t%(message)s\n")
 FORMATS: dict[str, Callable[[], logging.Formatter]] = {

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
-from tarry.tools.story import insights
+from tarry.tools.story import searching as insights
 
 ID, COPY = "5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35", "b0000000-7d9e-4c1a-9b60-2f8e1d4c7a35"
 ROLE = "arn:aws:iam::123456789012:role/lambda-role"

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
 from tarry.tools.template.document import load_document
-from tarry.tools.template.translation import translate
+from tarry.tools.template.reader import translate
 from tests.reference.rules import write_example
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.app import app
-from tarry.tools.scaffold.files import TEMPLATES, project_files, write_project
-from tarry.tools.scaffold.names import names_of
+from tarry.tools.scaffold.files import TEMPLATES, names_of, project_files, write_project
 from tarry.tools.template import read_template
 from tarry.tools.template.document import load_document
 

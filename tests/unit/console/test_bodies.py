@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tarry.tools.console.message.body import FIRST_CHARACTERS, FIRST_LINES, FORMATTED, RAW, body_view
+from tarry.tools.console.message import FIRST_CHARACTERS, FIRST_LINES, FORMATTED, RAW, body_view
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

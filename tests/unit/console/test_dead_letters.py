@@ -12,14 +12,13 @@ from tarry.errors import TarryError
 from tarry.failed import DeadLetterMessage, DeadLetterQueue, NowhereToGo, Result, select
 from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
-from tarry.tools.console.dead_letters.audits import read_audit, runs_about
-from tarry.tools.console.dead_letters.changes import changes
-from tarry.tools.console.dead_letters.choices import MAX_IDS, Choice, choice_of, command
-from tarry.tools.console.dead_letters.filters import problem_of, suggestions
+from tarry.tools.console.dead_letters.filters import MAX_IDS, Choice, choice_of, command, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.tools.console.dead_letters.pages.rows import cause_rows, page_of
-from tarry.tools.console.dead_letters.previews import Destination, Hindered, planned
-from tarry.tools.console.dead_letters.settings import parsed
+from tarry.tools.console.dead_letters.pages.chosen import Destination, Hindered, planned
+from tarry.tools.console.dead_letters.pages.edits import changes
+from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
+from tarry.tools.console.dead_letters.pages.listing import cause_rows, page_of
+from tarry.tools.console.dead_letters.runs import parsed
 from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
 from tarry.tools.console.json_layout import editable, restored
 from tests.unit.failed.dead_letters import envelope_of, read_dead_letter, received

@@ -11,13 +11,13 @@ import pytest
 
 from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.console import feed as publishing
 from tarry.tools.console.access import WatchedQueue
-from tarry.tools.console.feed import publishing
-from tarry.tools.console.feed.publishing import publish, values_of
+from tarry.tools.console.feed import publish, values_of
 from tarry.tools.console.overview.readings import QueueHistory, QueueReading
 from tarry.tools.console.overview.rows import rows_of
+from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.log import LogLine
-from tarry.tools.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.timeline import MessageTimeline
 from tarry.tools.story.events import Story, StoryEvent
 from tests.consoles import Visitor, console_at, visiting

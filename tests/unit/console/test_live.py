@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.console import live
-from tarry.tools.console.live import Live
+from tarry.tools.console import access as live
+from tarry.tools.console.access import Live
 from tests.consoles import Visitor, console_at, visiting
 
 PATIENCE_SECONDS = 60.0

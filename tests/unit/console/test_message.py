@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tarry.message.outcomes import State
-from tarry.tools.console.message import page
+from tarry.tools.console import message as page
 from tarry.tools.story.events import Story, StoryEvent
 from tarry.tools.story.searching import FoundStory
 from tests.consoles import Visitor, console_at, visiting

@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from tarry.tools.console.access import WatchedQueue
-from tarry.tools.console.overview.chart import TimeSpan, chart
-from tarry.tools.console.overview.concerns import SOON, Concern
-from tarry.tools.console.overview.metrics import METRICS, last_hour
-from tarry.tools.console.overview.pauses import paused_functions
 from tarry.tools.console.overview.readings import QueueHistory, QueueReading, Series
-from tarry.tools.console.overview.rows import OverviewRows, rows_of
+from tarry.tools.console.overview.rows import SOON, Concern, OverviewRows, TimeSpan, chart, rows_of
+from tarry.tools.console.overview.sampling import METRICS, last_hour, paused_functions
 
 NOW = 1_800_000_000.0
 MINUTE, DAY = 60.0, 86_400

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tarry.tools.console import policy as reading
 from tarry.tools.console.access import Console, Place
-from tarry.tools.console.policy import reading
 from tests.consoles import Answer, visiting
 from tests.scanned import BROKEN, HOSTILE, project
 

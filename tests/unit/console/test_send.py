@@ -13,7 +13,7 @@ import pytest
 from tarry.failed.usage import UsageError
 from tarry.tools.console.access import WatchedQueue
 from tarry.tools.console.security import READ_ONLY
-from tarry.tools.console.send.form import MessageForm, sample_files, sample_form
+from tarry.tools.console.send import MessageForm, sample_files, sample_form
 from tests.consoles import Visitor, console_at, visiting
 from tests.scanned import HOSTILE
 from tests.served import Served, served

@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tarry.tools.console import assets, server
+from tarry.tools.console import security as assets
+from tarry.tools.console import server
 from tarry.tools.console.security import NO_SESSION, READ_ONLY, USED, Gate, needs_write
 from tests.consoles import Visitor, console_at, visiting
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.failed.causes import causes
-from tarry.failed.groups import GroupBy, GroupCounts
+from tarry.failed.groups import GroupBy, GroupCounts, causes
 from tests.unit.failed.dead_letters import dead_letter, envelope_of
 
 if TYPE_CHECKING:

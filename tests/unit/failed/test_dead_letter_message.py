@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry.failed import CannotEdit, as_event, as_json, edit
-from tarry.failed.copies import envelope_text
 from tarry.failed.dead_letters import fresh_envelope, without_lineage
+from tarry.failed.sending import envelope_text
 from tests.unit.failed.dead_letters import NOW, dead_letter, envelope_of, recorded_dead_letter
 from tests.wire import arn
 

@@ -4,8 +4,7 @@ import pytest
 
 from tarry import ConfigurationError
 from tarry.failed.pacing import Limits, parse_rate, parse_share
-from tarry.failed.periods import duration, moment, when
-from tarry.failed.text import progress_text
+from tarry.failed.text import moment, parsed_duration, progress_text, when
 from tests.unit.failed.dead_letters import dead_letter, recorded_dead_letter
 
 NOW = 1_795_248_000.0  # 2026-11-21T08:00:00Z
@@ -32,7 +31,7 @@ def test_another_text_is_no_time(text: str) -> None:  # SPEC M6
     with pytest.raises(ConfigurationError, match="--since must be a time such as 2026-11-21T08:00Z, or a duration"):
         moment(text, "--since", NOW)
     with pytest.raises(ConfigurationError, match="--within must be a duration such as 90s"):
-        duration(text, "--within")
+        parsed_duration(text, "--within")
     with pytest.raises(ConfigurationError, match=r"--until 9{14}h is before 1970: SQS keeps a message for at most 14"):
         moment("9" * 14 + "h", "--until", NOW)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.tools.check.rules.python_version import other_python
+from tarry.tools.check.rules.code import other_python
 
 REMEDY = "To run them under 3.13 here too, install tarry under Python 3.13."
 

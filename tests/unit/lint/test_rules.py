@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.tools.check.catalog import RULES
 from tarry.tools.check.checking import check_template
+from tarry.tools.check.finding import RULES
 from tests.reference.rules import rules, write_example
 
 

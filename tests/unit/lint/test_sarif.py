@@ -11,9 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tarry.tools.check.catalog import RULES
 from tarry.tools.check.checking import CheckReport
-from tarry.tools.check.finding import At, Finding
+from tarry.tools.check.finding import RULES, At, Finding
 from tarry.tools.check.formats import as_sarif
 
 TEXT = {"type": "string"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.local.runs.endless import EndlessFailures
+from tarry.tools.local.runs.virtual import EndlessFailures
 from tarry.tools.simulator.history import HistoryEvent
 
 POLICY = '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:123456789012:dead", "maxReceiveCount": 99}'

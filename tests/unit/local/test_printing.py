@@ -9,9 +9,8 @@ from rich.console import Console
 from tarry.failed.text import coarse
 from tarry.message.outcomes import State
 from tarry.testing import Transition
-from tarry.tools.local.runs.printing import lines_of, print_summary, print_timeline
+from tarry.tools.local.runs.printing import OutputLine, lines_of, print_summary, print_timeline
 from tarry.tools.local.runs.report import RunReport
-from tarry.tools.local.runs.transcript import OutputLine
 from tarry.tools.local.show.timeline import MessageTimeline
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.routing import routed
+from tarry.tools.local.plan import routed
 from tarry.tools.local.samples import Sample
 from tarry.tools.template import Template, TemplateMapping, TemplateQueue
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from tarry.message.outcomes import State
 from tarry.testing import Transition
 from tarry.tools.local.background import in_background
+from tarry.tools.local.show.board import QueueRow, Scene
 from tarry.tools.local.show.log import LogLine
-from tarry.tools.local.show.scene import QueueRow, Scene
 from tarry.tools.local.show.screen import FRAME_SECONDS, PlainView, Screen
 from tarry.tools.local.show.timeline import MessageTimeline
 

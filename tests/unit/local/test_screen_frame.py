@@ -7,8 +7,8 @@ from rich.console import Console
 
 from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.log import LogLine
-from tarry.tools.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.screen import frame, shares
 from tarry.tools.local.show.timeline import MessageTimeline
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tarry.tools.local.runs.transcript import OutputLine, Transcript, logging_to
+from tarry.tools.local.runs.printing import OutputLine, Transcript, logging_to
 
 
 def test_lines_are_recorded_with_their_times() -> None:

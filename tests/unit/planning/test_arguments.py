@@ -6,7 +6,7 @@ import pytest
 
 from tarry import Exponential, Fixed, Linear, Schedule
 from tarry.failed.usage import UsageError
-from tarry.tools.plan.expression import backoff_from
+from tarry.tools.plan.request import backoff_from
 from tarry.tools.plan.units import duration_of, range_text, rate_of, share_of
 
 

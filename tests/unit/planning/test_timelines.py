@@ -9,8 +9,8 @@ from tarry import DeadLetter, DropMessage, Exponential, Fixed, Linear, LocalRetr
 from tarry.decide.retry_policy import RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.tools.plan.policy import DelayBounds, policy_of
+from tarry.tools.plan.text import then_text, timeline_text
 from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
-from tarry.tools.plan.timeline_text import then_text, timeline_text
 
 ORDERS = PlannedQueue("orders", max_receive_count=50, dead_letter_queue="orders-dlq")
 HOUR, DAY = 3600, 86_400

@@ -7,7 +7,7 @@ from typing import Any
 
 from tarry.tools.simulator.http.requests import parameters_in
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.simulator.sqs.validation import service_model
+from tarry.tools.simulator.sqs.errors import service_model
 from tests.reference.sqs_api import MESSAGE, REQUESTS, Account, copied, inner, parameters, state_of_operation
 
 ATTRIBUTES = service_model().shape_for("QueueAttributeName").metadata["enum"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.simulator import asyncio_scheduler
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
+from tarry.tools.simulator import scheduler as asyncio_scheduler
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 
 
 def on_a_loop(scenario: Callable[[AsyncioScheduler], Awaitable[Any]]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.filters import Filters
+from tarry.tools.simulator.mapping_settings import Filters
 
 
 def matches(pattern: Any, body: Any) -> bool:

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.http.long_polls import LongPolls
+from tarry.tools.simulator.http.server import LongPolls
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 
 Poll = asyncio.Task[dict[str, Any]]

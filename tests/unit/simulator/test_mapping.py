@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
-from tarry.tools.simulator.scheduler import START, Scheduler
+from tarry.tools.simulator.scheduler import START, AsyncioScheduler, Scheduler
 from tests.wire import arn
 
 LATENCY = 0.001

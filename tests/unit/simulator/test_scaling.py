@@ -1,6 +1,6 @@
 """The scaling of an event source mapping (PLATFORM 15, 15a)."""
 
-from tarry.tools.simulator.scaling import Scaling
+from tarry.tools.simulator.mapping_settings import Scaling
 
 
 def test_concurrency_starts_at_five_and_grows_by_300_a_minute_under_load() -> None:

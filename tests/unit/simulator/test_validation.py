@@ -7,7 +7,7 @@ from botocore.exceptions import ParamValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.tools.simulator.sqs.validation import check_request, fitting, report_of, service_model
+from tarry.tools.simulator.sqs.errors import check_request, fitting, report_of, service_model
 
 SHAPES = [
     shape

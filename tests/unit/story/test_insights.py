@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.tools.story.insights import MOST_BUSY, MOST_RESULTS, LogSearch, query_for
-from tarry.tools.story.log_groups import LogGroup, batches
+from tarry.tools.story.searching import MOST_BUSY, MOST_RESULTS, LogGroup, LogSearch, batches, query_for
 
 
 def error(code: str) -> ClientError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tarry.tools.story.log_groups import FunctionLog, LogGroup, forgotten, logs_of_stack, silences
+from tarry.tools.story.searching import FunctionLog, LogGroup, forgotten, logs_of_stack, silences
 
 
 class FakeStacks:

@@ -10,8 +10,7 @@ import pytest
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
 from tarry.tools.story.events import Story, StoryEvent, story_from
-from tarry.tools.story.from_log import NO_LINE, ids_in, only_one, story_of_log
-from tarry.tools.story.lines import LogEntry, read_line
+from tarry.tools.story.lines import NO_LINE, LogEntry, ids_in, only_one, read_line, story_of_log
 from tarry.tools.story.picture import picture
 from tarry.tools.story.text import draw, lines_of
 

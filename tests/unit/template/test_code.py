@@ -287,7 +287,7 @@ def test_other_runtimes_do_not_run_here(tmp_path: Path, monkeypatch: pytest.Monk
         found = read(tmp_path, {"F": serverless(CodeUri="src", Runtime=runtime)})
         assert missing_code(found) == f"F cannot run here: its runtime is {runtime}; tarry runs Python and Node.js"
     script = read(tmp_path, {"F": serverless(CodeUri="src", Handler="index.handler", Runtime="nodejs22.x")})
-    monkeypatch.setattr("tarry.tools.template.runtimes.node", lambda: None)
+    monkeypatch.setattr("tarry.tools.template.code.node", lambda: None)
     assert missing_code(script).endswith("there is no node on the PATH: install Node.js")
 
 

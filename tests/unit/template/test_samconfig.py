@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.failed.usage import UsageError
-from tarry.tools.template.samconfig import SamConfig, read_samconfig
+from tarry.tools.template.finding import SamConfig, read_samconfig
 
 CONFIG = """
 version = 0.1

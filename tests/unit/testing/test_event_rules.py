@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.testing.event_rules import as_delivered, input_of, is_match
+from tarry.tools.testing.moto_relay import as_delivered, input_of, is_match
 
 EVENT: dict[str, Any] = {
     "source": "shop",

@@ -12,10 +12,8 @@ import pytest
 
 from tarry import Fixed, Message, consumer
 from tarry.testing import Report, Sandbox
-from tarry.tools.story.scale import TICK_SPACE, TimeScale
-from tarry.tools.story.svg import DARK, LIGHT, fit
-from tarry.tools.testing.drawing import LEFT, RIGHT
-from tarry.tools.testing.picture import MOST_ROWS
+from tarry.tools.story.svg import DARK, LIGHT, TICK_SPACE, TimeScale, fit
+from tarry.tools.testing.drawing import LEFT, MOST_ROWS, RIGHT
 
 SVG = "{http://www.w3.org/2000/svg}"
 BODY = '</text><script>alert(1)</script>&amp;]]>"\r\n\u202e日本語😀' + "W" * 5_000

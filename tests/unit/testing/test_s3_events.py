@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.tools.testing.s3_events import ObjectChange, check_of, event_of, notification_of
+from tarry.tools.testing.moto_relay import ObjectChange, check_of, event_of, notification_of
 
 CHANGE = ObjectChange(
     name="ObjectCreated:Put",

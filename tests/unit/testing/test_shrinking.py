@@ -6,7 +6,7 @@ import pytest
 
 from tarry.tools.testing import shrinking
 from tarry.tools.testing.checkers import Violation
-from tarry.tools.testing.parts import FAULTS, MESSAGES, Part, Parts
+from tarry.tools.testing.faults import FAULTS, MESSAGES, Part, Parts
 from tarry.tools.testing.report import Report, RuleBroken
 from tarry.tools.testing.shrinking import fewest, shrink
 

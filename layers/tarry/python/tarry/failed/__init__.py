@@ -12,12 +12,17 @@ Requests go to SQS through the current `tarry.world`. The functions print nothin
 boto3 installs.
 """
 
-from tarry.failed.archive import Archive, ArchiveFile
-from tarry.failed.archive_bucket import ArchiveBucket
-from tarry.failed.canary import Canary, CanaryReturned
+from tarry.failed.archive import Archive, ArchiveBucket, ArchiveFile
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
-from tarry.failed.errors import (
+from tarry.failed.groups import Group, groups
+from tarry.failed.in_process import run, run_dead_letter
+from tarry.failed.inspection import Inspection, opened
+from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, moved_since, start_move
+from tarry.failed.pacing import Canary, CanaryReturned, Limits, Pace, TooManyReturned
+from tarry.failed.queues import DeadLetterQueue, Routes, find
+from tarry.failed.removing import Result, check_may_delete, remove, remove_dead_letters
+from tarry.failed.requests import (
     AmbiguousId,
     BadFilter,
     CannotEdit,
@@ -26,19 +31,10 @@ from tarry.failed.errors import (
     NowhereToGo,
     UnknownQueue,
 )
-from tarry.failed.groups import Group, groups
-from tarry.failed.in_process import run, run_dead_letter
-from tarry.failed.inspection import Inspection, opened
-from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, moved_since, start_move
-from tarry.failed.pacing import Limits, Pace, TooManyReturned
-from tarry.failed.queues import DeadLetterQueue, Routes, find
-from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.restoring import restore
-from tarry.failed.result import Result
 from tarry.failed.retrying import preview, retry
-from tarry.failed.selection import Selection, not_found, scanned, select
+from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
 from tarry.failed.sending import retry_dead_letters
-from tarry.failed.showing import Shown, show
 
 __all__ = [
     "AmbiguousId",

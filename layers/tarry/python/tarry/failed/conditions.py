@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.dead_letters import plain
-from tarry.failed.errors import BadFilter
 from tarry.failed.queue_names import queue_name
+from tarry.failed.requests import BadFilter
 from tarry.support.values import Value
 
 if TYPE_CHECKING:

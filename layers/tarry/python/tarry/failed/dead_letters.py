@@ -8,9 +8,9 @@ from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.failed.errors import CannotEdit
 from tarry.failed.queue_names import region_of
 from tarry.failed.received import event_record
+from tarry.failed.requests import CannotEdit
 from tarry.message.message import attribute_value
 from tarry.record.attribute import (
     ATTRIBUTE,

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.decide.steps import FailureSteps, RetryInPlace
-from tarry.failed.copies import UNDECODABLE, envelope_text, outgoing_delivery
 from tarry.failed.dead_letters import as_record
-from tarry.failed.errors import NowhereToGo
-from tarry.failed.removing import GONE, check_may_delete, delete_patiently
-from tarry.failed.requests import LOG
-from tarry.failed.result import Result, failed, skipped, twice_in, unconfirmed
+from tarry.failed.removing import (
+    GONE,
+    Result,
+    check_may_delete,
+    delete_patiently,
+    failed,
+    skipped,
+    twice_in,
+    unconfirmed,
+)
+from tarry.failed.requests import LOG, NowhereToGo
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.failed.sending import send_patiently
+from tarry.failed.sending import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently
 from tarry.message.diagnosis import one_line
 from tarry.message.event import message_of
 from tarry.message.failure import Failure

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
-from tarry.failed.errors import MoveUnconfirmed, NowhereToGo
-from tarry.failed.requests import lookups
+from tarry.failed.requests import MoveUnconfirmed, NowhereToGo, lookups
 from tarry.sqs.refusals import may_be_applied
 from tarry.support.values import Value
 

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 from tarry import world
 from tarry.errors import ConfigurationError, TarryError
-from tarry.failed.periods import SECONDS
+from tarry.failed.text import SECONDS, seconds_between
+from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
+
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+    from tarry.failed.queues import Routes
 
 STEP_SECONDS = 0.5
 """The longest sleep, so that a signal ends a wait soon."""
@@ -124,3 +130,132 @@ class Pace:
                 return False
             self._clock.sleep(min(left, STEP_SECONDS))
         return True
+
+
+WAIT_SECONDS = 5
+"""The wait of a poll while the canaries are watched; a signal ends the watch after it."""
+
+
+class CanaryReturned(TarryError):
+    """Messages that were retried first were dead-lettered again. ``ids`` are theirs, ``sent`` the number sent."""
+
+    def __init__(self, ids: Collection[str], sent: int, queue: str) -> None:
+        self.ids = tuple(ids)
+        self.sent = sent
+        super().__init__(
+            f"{len(ids)} of {sent} canaries came back to {queue}: no others were retried; "
+            f"the failure record of {self.ids[0]} has the new error"
+        )
+
+
+class Canary(Value):
+    """How many dead letters to retry first, and how long to watch them.
+
+    Args:
+        number: The number of dead letters, from 1.
+        within: The seconds to watch; by default the longest time from first failure to dead letter among them, plus
+            the visibility timeout of their queue.
+        watching: Called with the seconds left and the seconds in all, before each poll.
+    """
+
+    number: int
+    within: float | None
+    watching: Callable[[float, float], None]
+
+    def __init__(
+        self,
+        number: int,
+        within: float | None = None,
+        watching: Callable[[float, float], None] = lambda left, total: None,
+    ) -> None:
+        if number < 1:
+            raise ConfigurationError(f"the number of canaries must be 1 or more, got {number!r}")
+        if within is not None and not 0 < within < MAX_VISIBILITY_SECONDS:
+            raise ConfigurationError(f"--within must be more than 0 s and less than 12 h, got {within:g} s")
+        self._freeze(number=number, within=within, watching=watching)
+
+
+def check_can_watch(inspection: Inspection) -> None:
+    """Check that a message that comes back to the queue can be seen.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    queue, most = inspection.queue, inspection.most_in_flight
+    instead = "use --rate with --max-return instead"
+    if queue.arn.is_fifo:
+        raise ConfigurationError(
+            f"a canary that came back to {queue} could not be seen: on FIFO it is behind the others of its message "
+            f"group; {instead}"
+        )
+    if queue.about > most:
+        raise ConfigurationError(
+            f"a canary that came back to {queue} could not be seen among about {queue.about:,} dead letters, since "
+            f"at most {most:,} can be in flight; {instead}"
+        )
+
+
+def seconds_to_return(inspection: Inspection, dead_letters: Iterable[DeadLetterMessage], routes: Routes) -> float:
+    """Return how long it can take until retried messages are in the dead-letter queue again.
+
+    It is the longest time from first failure to dead letter, plus the visibility timeout of their queue. For one that
+    SQS moved, it is the visibility timeout for each receive that the redrive policy allows.
+
+    Raises:
+        ConfigurationError: it is 12 hours or more.
+    """
+    longest = 0.0
+    for dead_letter in dead_letters:
+        facts, failure = inspection.lookups.source(routes.target(dead_letter)), dead_letter.failure
+        timeout = inspection.lookups.visibility_timeout(routes.target(dead_letter))
+        took = seconds_between(failure.first_failed_at, failure.failed_at) if failure else None
+        if took is None:
+            took = timeout * (facts.max_receive_count or 1) if failure is None else 0
+        longest = max(longest, took + timeout)
+    if longest >= MAX_VISIBILITY_SECONDS:
+        raise ConfigurationError(
+            f"these dead letters were retried for {longest / 3600:.0f} h, and canaries can be watched for less than "
+            "12 h: say for how long (--within 30m)"
+        )
+    return longest
+
+
+def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: Canary) -> list[str]:
+    """Watch for ``seconds`` whether messages come back; return the ids of the first that do, or none.
+
+    All other dead letters are received and stay in flight. Stops early if the inspection is stopped.
+
+    Raises:
+        ConfigurationError: too many of the others became visible to see whether canaries came back.
+    """
+    clock = world.current().clock
+    ends_at = clock.monotonic() + seconds
+    returned: list[str] = []
+
+    def those_back(dead_letters: list[DeadLetterMessage]) -> list[str]:
+        return [each.id for each in dead_letters if each.id in ids and inspection.handled.is_returned(each)]
+
+    def watching() -> bool:
+        left = ends_at - clock.monotonic()
+        canary.watching(max(0.0, left), seconds)
+        return left > 0
+
+    def goes_on() -> bool:
+        return watching() or not inspection.leases.lost
+
+    for found in inspection.in_threads(those_back, MAX_PARALLEL, goes_on=goes_on):  # all that are in the queue already
+        returned += found
+    while not returned and not inspection.is_stopped and watching():
+        wait = max(1, min(WAIT_SECONDS, int(ends_at - clock.monotonic())))
+        returned += those_back(inspection.poll(wait=wait, goes_on=watching))
+    if inspection.leases.lost and not returned and not inspection.is_stopped:  # a canary may be behind some of them
+        ends_at = clock.monotonic() + inspection.leases.seconds()  # then those that it received first are visible again
+        for found in inspection.in_threads(those_back, MAX_PARALLEL, goes_on=watching):
+            returned += found
+        if (inspection.is_outrun or clock.monotonic() >= ends_at) and not returned and not inspection.is_stopped:
+            raise ConfigurationError(
+                f"whether canaries came back to {inspection.queue} could not be seen: the other dead letters became "
+                "visible again faster than they could be received, so none of them were retried; use a longer "
+                "--keepalive, or --rate with --max-return"
+            )
+    return list(dict.fromkeys(returned))

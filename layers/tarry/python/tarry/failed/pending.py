@@ -6,7 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.logical_ids import stack_resources
+from tarry.failed.queue_names import stack_resources
 from tarry.failed.usage import UsageError
 from tarry.record.attempt_table import DynamoDBAttempts
 from tarry.record.attribute import timestamp

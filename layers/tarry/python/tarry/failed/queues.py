@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.errors import ConfigurationError
-from tarry.failed.errors import NowhereToGo, UnknownQueue
 from tarry.failed.queue_names import counts_of, queue_name, redrive_of
-from tarry.failed.requests import lookups
+from tarry.failed.requests import NowhereToGo, UnknownQueue, lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology
 from tarry.support.values import QueueArn, Value, named_queue, queue_arn

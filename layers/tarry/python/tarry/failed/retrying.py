@@ -6,25 +6,74 @@ import threading
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from tarry.failed.canary import CanaryReturned, check_can_watch, seconds_to_return, watch
-from tarry.failed.copies import prepared
+from tarry import world
 from tarry.failed.inspection import ROUNDS
-from tarry.failed.pacing import Limits, Pace
-from tarry.failed.removing import check_may_delete
-from tarry.failed.result import Result
-from tarry.failed.returns import ReturnWatch
+from tarry.failed.pacing import CanaryReturned, Limits, Pace, TooManyReturned, check_can_watch, seconds_to_return, watch
+from tarry.failed.queue_names import counts_of
+from tarry.failed.queues import ALL, part_of
+from tarry.failed.removing import Result, check_may_delete
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.failed.sending import retry_dead_letters
+from tarry.failed.sending import prepared, retry_dead_letters
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from tarry.failed.canary import Canary
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
+    from tarry.failed.pacing import Canary
     from tarry.failed.queues import Routes
+
+CHECK_SECONDS = 10
+"""The time between two requests for the length of the queue, which SQS itself updates only now and then."""
+
+
+class ReturnWatch:
+    """The check of ``max_return`` during a retry."""
+
+    def __init__(self, inspection: Inspection, limits: Limits) -> None:
+        self._inspection = inspection
+        self._limits = limits
+        self._clock = world.current().clock
+        self._checked_at = self._clock.monotonic()
+        self._expected = 0 if limits.max_return is None else self._length()
+        """The length of the queue without what was retried, and with what is known to have arrived."""
+
+    def check(self, retried: int) -> None:
+        """Check whether too many have come back, from time to time. Raises `TooManyReturned`."""
+        limits, inspection = self._limits, self._inspection
+        if limits.max_return is None:
+            return
+        if self._clock.monotonic() - self._checked_at >= CHECK_SECONDS and limits.allows(
+            inspection.handled.returned, retried
+        ):
+            self._checked_at = self._clock.monotonic()
+            arrived = self._length() - (self._expected - retried)
+            if not limits.allows(inspection.handled.returned + arrived, retried):
+                self._count()
+                self._expected += arrived
+        if not limits.allows(inspection.handled.returned, retried):
+            raise TooManyReturned(inspection.handled.returned, retried, inspection.queue.name)
+
+    def _length(self) -> int:
+        lookups, queue = self._inspection.lookups, self._inspection.queue
+        answer = lookups.requests.call("get_queue_attributes", QueueUrl=lookups.url(queue.arn), AttributeNames=ALL)
+        return sum(counts_of(part_of(answer, "Attributes", "GetQueueAttributes")))
+
+    def _count(self) -> None:
+        """Receive all that is left, count those that came back, and release all."""
+        inspection = self._inspection
+
+        def those_back(dead_letters: list[DeadLetterMessage]) -> list[None]:
+            for each in dead_letters:
+                if inspection.handled.is_returned(each):
+                    inspection.handled.count_repeated(each)
+            return []
+
+        for _ in inspection.in_threads(those_back, MAX_PARALLEL):
+            pass
+        inspection.begin_again()
 
 
 def retry(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry import world
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
-from tarry.failed.errors import AmbiguousId
-from tarry.failed.periods import is_between, moment, seconds_of
+from tarry.failed.requests import AmbiguousId
+from tarry.failed.text import is_between, moment, seconds_of, when
 from tarry.record.attribute import timestamp
 from tarry.support.values import Value
 
@@ -271,3 +271,37 @@ def not_found(inspection: Inspection) -> str:
 def scanned(inspection: Inspection) -> str:
     """Return the progress as text: dead letters received, of about how many."""
     return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
+
+
+MAX_SHOWN = 50
+
+
+class Shown(Value):
+    """The dead letters to show, and the ids that were not found."""
+
+    dead_letters: tuple[DeadLetterMessage, ...]
+    missing: tuple[str, ...]
+
+    def __init__(self, dead_letters: tuple[DeadLetterMessage, ...], missing: tuple[str, ...] = ()) -> None:
+        self._freeze(dead_letters=dead_letters, missing=missing)
+
+
+def show(inspection: Inspection, selection: Selection, most: int = MAX_SHOWN) -> Shown:
+    """Return the selected dead letters: in the order of the ids, otherwise at most ``most``, oldest first.
+
+    Without conditions, receive no more than ``most``; with conditions, receive until ``most`` match or no more come.
+    """
+    if selection.ids:
+        found = by_ids(inspection, selection.ids)
+        dead_letters = dict.fromkeys(each for each in (found.get(name) for name in selection.ids) if each is not None)
+        return Shown(tuple(dead_letters), tuple(name for name in selection.ids if name not in found))
+    chosen: list[DeadLetterMessage] = []
+    for polled in inspection.polls() if selection.is_filter else inspection.polls(total=most):
+        chosen += [dead_letter for dead_letter in polled if selection.matches(dead_letter)]
+        if len(chosen) >= most:
+            break
+    return Shown(tuple(sorted(chosen[:most], key=_age)))
+
+
+def _age(dead_letter: DeadLetterMessage) -> tuple[str, str]:
+    return when(dead_letter) or "", dead_letter.delivery_id

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.tools.simulator.sqs import Realism
-    from tarry.tools.testing.delivered import DeliveredBatch, DeliveredMessage
-    from tarry.tools.testing.delivering import deliver
+    from tarry.tools.testing.delivering import (
+        DeliveredBatch,
+        DeliveredMessage,
+        deliver,
+        lambda_context,
+        message,
+        sqs_event,
+    )
     from tarry.tools.testing.faults import Fault, Faults
-    from tarry.tools.testing.helpers import lambda_context, message, sqs_event
     from tarry.tools.testing.messages import QueuedMessage
     from tarry.tools.testing.report import Report
     from tarry.tools.testing.sandbox import Sandbox
@@ -41,8 +46,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeliveredBatch": "tarry.tools.testing.delivered",
-    "DeliveredMessage": "tarry.tools.testing.delivered",
+    "DeliveredBatch": "tarry.tools.testing.delivering",
+    "DeliveredMessage": "tarry.tools.testing.delivering",
     "Fault": "tarry.tools.testing.faults",
     "Faults": "tarry.tools.testing.faults",
     "QueuedMessage": "tarry.tools.testing.messages",
@@ -51,9 +56,9 @@ _HOMES = {
     "Sandbox": "tarry.tools.testing.sandbox",
     "Transition": "tarry.tools.testing.timeline",
     "deliver": "tarry.tools.testing.delivering",
-    "lambda_context": "tarry.tools.testing.helpers",
-    "message": "tarry.tools.testing.helpers",
-    "sqs_event": "tarry.tools.testing.helpers",
+    "lambda_context": "tarry.tools.testing.delivering",
+    "message": "tarry.tools.testing.delivering",
+    "sqs_event": "tarry.tools.testing.delivering",
 }
 
 

@@ -8,9 +8,8 @@ from cfnlint.rules import CloudFormationLintRule, RuleMatch
 from cfnlint.template import Template
 
 from tarry.failed.usage import UsageError
-from tarry.tools.check.catalog import RULES
 from tarry.tools.check.checking import check_template
-from tarry.tools.check.finding import Finding
+from tarry.tools.check.finding import RULES, Finding
 from tarry.tools.template import TemplateError
 
 PAGE = "docs/reference/check.md"

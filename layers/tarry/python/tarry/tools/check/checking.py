@@ -6,22 +6,25 @@ from pathlib import Path
 
 from tarry.tools.check.facts import CheckedFunction, CheckedMapping, Facts
 from tarry.tools.check.finding import Finding
-from tarry.tools.check.gathering import Gatherer
-from tarry.tools.check.places import Places
-from tarry.tools.check.rules.alarms import unseen_dead_letters
-from tarry.tools.check.rules.attributes import no_room
-from tarry.tools.check.rules.batches import refused_batches
-from tarry.tools.check.rules.concurrency import low_reserved_concurrency
-from tarry.tools.check.rules.dead_letters import no_dead_letters, unfit_dead_letters
-from tarry.tools.check.rules.delays import long_delays
-from tarry.tools.check.rules.key_permissions import key_permissions
-from tarry.tools.check.rules.last_steps import no_last_step
-from tarry.tools.check.rules.loops import ended_loop
-from tarry.tools.check.rules.responses import ignored_response
-from tarry.tools.check.rules.runtimes import old_runtime
-from tarry.tools.check.rules.timeouts import short_timeout
-from tarry.tools.check.rules.visibility import short_visibility
-from tarry.tools.check.rules.wide_permissions import wide_permissions
+from tarry.tools.check.gathering import Gatherer, Places
+from tarry.tools.check.rules.code import old_runtime
+from tarry.tools.check.rules.mappings import (
+    ended_loop,
+    ignored_response,
+    low_reserved_concurrency,
+    no_room,
+    refused_batches,
+    short_timeout,
+)
+from tarry.tools.check.rules.permissions import key_permissions, wide_permissions
+from tarry.tools.check.rules.queues import (
+    long_delays,
+    no_dead_letters,
+    no_last_step,
+    short_visibility,
+    unfit_dead_letters,
+    unseen_dead_letters,
+)
 from tarry.tools.template import read_template
 
 

@@ -1,13 +1,314 @@
 """A function's consumer, found in its code without running it."""
 
 import ast
-from collections.abc import Sequence
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from inspect import signature
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tarry.tools.check.consumer_code import ConsumerCode
-from tarry.tools.check.consumer_settings import DECORATORS, SettingsReader
-from tarry.tools.check.names import Import, Names
-from tarry.tools.check.sources import Sources
+from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule, as_backoff
+from tarry.errors import ConfigurationError
+from tarry.tools.check.sources import (
+    BUILT_IN,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_STEPS,
+    UNKNOWN_STEP,
+    Attempts,
+    ConsumerCode,
+    Decorator,
+    ImportStatement,
+    SourceFile,
+    Sources,
+    Step,
+    Steps,
+    modules_named,
+)
 from tarry.tools.template import TemplateFunction
+
+KINDS: dict[str | None, Callable[..., Backoff]] = {
+    each.__name__: each for each in (Exponential, Fixed, Linear, Schedule)
+}
+OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+NameInTarry = Callable[[ast.expr], str | None]
+Value = Callable[[ast.expr], ast.expr | None]
+
+
+def backoff_of(node: ast.expr | None, name_in_tarry: NameInTarry, value: Value) -> Backoff | None:
+    """Return the backoff that an expression makes; None if that is not certain.
+
+    Args:
+        node: The expression.
+        name_in_tarry: Returns the name in tarry for which an expression stands.
+        value: Returns the value of a name that is assigned once.
+    """
+    match node:
+        case ast.Call(func=ast.Attribute(value=maker, attr="rocketmq"), args=[], keywords=keywords):
+            make = Schedule.rocketmq if name_in_tarry(maker) == "Schedule" else None
+            return _made(make, [], keywords, value)
+        case ast.Call(func=function, args=arguments, keywords=keywords):
+            return _made(KINDS.get(name_in_tarry(function)), arguments, keywords, value)
+        case _:
+            return None
+
+
+def _made(
+    make: Callable[..., Backoff] | None, arguments: list[ast.expr], keywords: list[ast.keyword], value: Value
+) -> Backoff | None:
+    if make is None or any(each.arg is None for each in keywords):
+        return None
+    try:
+        given = {str(each.arg): constant(each.value, value) for each in keywords}
+        return as_backoff(make(*(constant(each, value) for each in arguments), **given))
+    except (ConfigurationError, ArithmeticError, RecursionError, TypeError, ValueError):
+        return None  # not constant, or the consumer itself cannot be made of it
+
+
+def constant(node: ast.expr, value: Value) -> Any:
+    """Return the value of an expression of constants. Raises `ValueError` for any other expression."""
+    match value(node):
+        case ast.Constant(value=found):
+            return found
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [constant(each, value) for each in elements]
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+            return OPERATORS[type(sign)](constant(left, value), constant(right, value))
+        case _:
+            raise ValueError
+
+
+class Import(NamedTuple):
+    """The origin of an imported name; ``name`` is empty for a module."""
+
+    module: str
+    name: str
+
+
+class Names:
+    """The meanings of the names in a file, as far as they show without running it."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.bound: dict[str, ast.AST | Import] = {}
+        """The definition, value or import of each name at the top level; the last one."""
+        self.certain: set[str] = set()
+        """The names whose last definition is under no condition."""
+        self.file = file
+        for node, is_certain in _top_level(file.tree.body):
+            for name, what in self._bindings(node):
+                self.bound[name] = what
+                (self.certain.add if is_certain else self.certain.discard)(name)
+        assigned = Counter(
+            node.id for node in ast.walk(file.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+        self._values = {
+            name: what
+            for name, what in self.bound.items()
+            if isinstance(what, ast.expr) and name in self.certain and assigned[name] == 1
+        }
+        """The values of names that are assigned once."""
+
+    def _bindings(self, node: ast.stmt) -> Iterator[tuple[str, ast.AST | Import]]:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name, node
+            case ast.Assign(targets=targets, value=value):
+                yield from ((each.id, value) for each in targets if isinstance(each, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield name, value
+            case ast.Import():
+                for each in node.names:
+                    top = each.name.partition(".")[0]
+                    yield each.asname or top, Import(each.name if each.asname else top, "")
+            case ast.ImportFrom():
+                statement = ImportStatement(node.module or "", (), node.level, node.lineno)
+                module = next(modules_named(statement, self.file), "")
+                yield from ((each.asname or each.name, Import(module, each.name)) for each in node.names)
+
+    def name_in_tarry(self, node: ast.expr) -> str | None:
+        """Return the name in tarry for which an expression stands."""
+        match node:
+            case ast.Name(id=name):
+                return self.imported(name, "tarry")
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if self.bound.get(module) == ("tarry", ""):
+                return name
+            case _:
+                return None
+
+    def imported(self, name: str, package: str) -> str | None:
+        """Return the name in a package that a name is imported from."""
+        match self.bound.get(name):
+            case Import(module, original) if module.partition(".")[0] == package:
+                return original or None
+            case _:
+                return None
+
+    def value(self, node: ast.expr | None) -> ast.expr | None:
+        """Return the value of a name that is assigned once, or the expression itself."""
+        return self._values.get(node.id, node) if isinstance(node, ast.Name) else node
+
+
+def _top_level(body: Sequence[ast.stmt], *, is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Yield the statements of a module, those under ``if`` and ``try`` too, and whether each is certain to run."""
+    for node in body:
+        yield node, is_certain
+        if isinstance(node, ast.If | ast.Try):
+            below = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+            yield from _top_level(below, is_certain=False)
+
+
+DECORATORS = frozenset({"consumer", "batch_consumer"})
+GENERICS = frozenset({"Message", "Batch"})
+POWERTOOLS = "aws_lambda_powertools"
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class SettingsReader:
+    """A reader of the settings of the consumers in a file, whose names have known meanings."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def consumer_among(self, decorators: Sequence[ast.expr], function: Function | None = None) -> ConsumerCode | None:
+        """Return the consumer that one of these decorators makes of a function, the topmost first."""
+        for number, each in enumerate(decorators):
+            if (made := self._consumer(each, function)) is not None:
+                above = (self._decorator(other) for other in decorators[:number])
+                return made._replace(above=tuple(other for other in above if other is not None))
+        return None
+
+    def _consumer(self, node: ast.expr, function: Function | None) -> ConsumerCode | None:
+        """Return what ``consumer``, ``consumer(...)`` or a partial of it makes; None for another expression."""
+        call = node if isinstance(node, ast.Call) else None
+        if self._names.name_in_tarry(call.func if call else node) not in DECORATORS:
+            return None
+        if call is None:
+            attempts = Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
+            model = self._model(None, function)
+            return ConsumerCode({"default": DEFAULT_STEPS}, attempts, model, is_backoff_known=True)
+        settings = {keyword.arg: self._names.value(keyword.value) for keyword in call.keywords}
+        model = self._model(settings.get("model"), function)
+        if None in settings:  # **settings
+            return ConsumerCode({"default": ()}, model=model)
+        policy = self._policy(settings)
+        made = ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(policy), model)
+        if policy is None or None in policy:
+            return made
+        match policy.get("backoff"):
+            case None | ast.Constant(value=None):
+                return made._replace(is_backoff_known=True)
+            case node:
+                backoff = backoff_of(node, self._names.name_in_tarry, self._names.value)
+                return made._replace(backoff=backoff, is_backoff_known=backoff is not None)
+
+    def _model(self, value: ast.expr | None, function: Function | None) -> tuple[Path, int] | None:
+        """Return the place of the model: the setting ``model``, or ``Message[Order]`` in an annotation."""
+        if value is not None and not isinstance(value, ast.Constant):
+            return self._names.file.path, value.lineno
+        arguments = [*function.args.posonlyargs, *function.args.args] if function else []
+        for annotation in filter(None, (each.annotation for each in arguments[:1])):
+            for node in ast.walk(_parsed(annotation)):
+                match node:
+                    case ast.Subscript(value=generic, slice=model) if self._names.name_in_tarry(generic) in GENERICS:
+                        is_open = isinstance(model, ast.Name | ast.Attribute) and ast.unparse(model).endswith("Any")
+                        place = self._names.file.path, annotation.lineno
+                        return None if is_open or ast.unparse(model) == "object" else place
+        return None
+
+    def _policy(self, settings: Mapping[str | None, ast.expr | None]) -> Mapping[str | None, ast.expr | None] | None:
+        """Return the settings of the retry policy; None if it is made elsewhere."""
+        match settings.get("policy"):
+            case None | ast.Constant(value=None):
+                return settings
+            case ast.Call(func=function, args=[], keywords=keywords) if (
+                self._names.name_in_tarry(function) == "RetryPolicy"
+            ):
+                return {keyword.arg: self._names.value(keyword.value) for keyword in keywords}
+            case _:
+                return None
+
+    def _attempts(self, policy: Mapping[str | None, ast.expr | None] | None) -> Attempts | None:
+        if policy is None:
+            return None
+        match policy.get("max_attempts"):
+            case None if None not in policy:  # no **settings
+                return Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
+            case ast.Constant(value=int(number)):
+                return Attempts(number, is_default=False)
+            case _:
+                return None
+
+    def _decorator(self, node: ast.expr) -> Decorator | None:
+        made = self._names.value(node)
+        function = made.func if isinstance(made, ast.Call) else made
+        known = self._names.imported(function.id, POWERTOOLS) if isinstance(function, ast.Name) else None
+        return Decorator(known, self._names.file.path, node.lineno) if known else None
+
+    def _lists(self, given: ast.expr | None) -> Steps:
+        if isinstance(given, ast.Dict):
+            by_queue = {
+                key.value: self._list(self._names.value(value))
+                for key, value in zip(given.keys, given.values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            }
+            is_whole = len(by_queue) == len(given.keys)
+            return {"default": DEFAULT_STEPS if is_whole else (), **by_queue}
+        return {"default": self._list(given)}
+
+    def _list(self, given: ast.expr | None) -> tuple[Step, ...]:
+        match given:
+            case None | ast.Constant(value=None) | ast.List(elts=[]) | ast.Tuple(elts=[]):
+                return DEFAULT_STEPS
+            case ast.List() | ast.Tuple():
+                return tuple(self._step(self._names.value(each)) for each in given.elts)
+            case _:
+                return ()
+
+    def _step(self, node: ast.expr | None) -> Step:
+        if not isinstance(node, ast.Call):
+            return UNKNOWN_STEP
+        kind = self._names.name_in_tarry(node.func) or ""
+        keywords = {str(each.arg): each.value for each in node.keywords}
+        try:
+            given = signature(BUILT_IN[kind]).bind_partial(*node.args, **keywords)
+        except (KeyError, TypeError):  # one of the user's own; **options
+            return UNKNOWN_STEP
+        times = self._times(given.arguments.get("times")) if kind == "SendAgain" else None
+        match self._names.value(given.arguments.get("queue")):
+            case None | ast.Constant(value=None):
+                return Step(kind, times=times)
+            case ast.Constant(value=str(text)):
+                return Step(kind, text, times)
+            case _:
+                return UNKNOWN_STEP
+
+    def _times(self, node: ast.expr | None) -> int | None:
+        """Return the ``times`` of a `SendAgain`; None if it is not known."""
+        match self._names.value(node):
+            case None:
+                return 1
+            case ast.Constant(value=int(number)):
+                return number
+            case _:
+                return None
+
+
+def _parsed(annotation: ast.expr) -> ast.expr:
+    """Return an annotation that is written as text as an expression."""
+    match annotation:
+        case ast.Constant(value=str(text)):
+            with suppress(SyntaxError):
+                return ast.parse(text, mode="eval").body
+    return annotation
+
 
 MAX_DEPTH = 10
 """The number of imports that are followed from the module of the handler to the one that defines it."""

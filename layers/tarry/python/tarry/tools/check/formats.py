@@ -6,9 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tarry import __version__
-from tarry.tools.check.catalog import RULES
 from tarry.tools.check.checking import CheckReport
-from tarry.tools.check.finding import Finding
+from tarry.tools.check.finding import RULES, Finding
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

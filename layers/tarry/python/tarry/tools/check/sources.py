@@ -3,12 +3,120 @@
 import ast
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.tools.check.imports import ImportStatement, imports_in
+from tarry.decide.backoff import Backoff
+from tarry.decide.steps import EVERY_REASON, BuiltInStep
+
+CATCH_IMPORT_ERROR = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+
+
+class ImportStatement(NamedTuple):
+    """``from ..module import names`` has a ``level`` of 2, ``import module`` has no names."""
+
+    module: str
+    names: tuple[str, ...]
+    level: int
+    line: int
+
+
+def imports_in(tree: ast.AST) -> Iterator[ImportStatement]:
+    """Yield the imports of a file, also those in functions.
+
+    Leave out those under a condition, such as ``if TYPE_CHECKING``, and those whose failure is caught.
+    """
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Import():
+                yield from (ImportStatement(each.name, (), 0, node.lineno) for each in node.names)
+            case ast.ImportFrom():
+                names = tuple(each.name for each in node.names)
+                yield ImportStatement(node.module or "", names, node.level, node.lineno)
+            case ast.expr() | ast.If() | ast.Match() | ast.ExceptHandler():
+                pass
+            case ast.Try() | ast.TryStar() if any(map(_catches, node.handlers)):
+                pass
+            case ast.With() if any("suppress" in ast.dump(item.context_expr) for item in node.items):
+                pass
+            case _:
+                yield from imports_in(node)
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    return any(isinstance(each, ast.Name) and each.id in CATCH_IMPORT_ERROR for each in ast.walk(handler.type))
+
+
+BUILT_IN: Mapping[str, type[BuiltInStep]] = {kind.__name__: kind for kind in BuiltInStep.__subclasses__()}
+"""The built-in failure steps by name. They tell what they do, so no rule lists them."""
+
+
+class Step(NamedTuple):
+    """A failure step. ``queue`` is the name, URL or ARN that it is given; None for its default.
+
+    ``kind`` is the name of a built-in step; empty for one of the user's own, or whose queue is not known. ``times`` is
+    that of `SendAgain`; None if it is not known.
+    """
+
+    kind: str
+    queue: str | None = None
+    times: int | None = None
+
+    @property
+    def leads_to(self) -> str:
+        """The kind of its outcome; empty for one of the user's own."""
+        return BUILT_IN[self.kind].leads_to if self.kind else ""
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether it certainly passes some failures on."""
+        return bool(self.kind) and BUILT_IN[self.kind].handles != EVERY_REASON
+
+
+UNKNOWN_STEP = Step("")
+DEFAULT_STEPS = (Step("RetryInPlace"), Step("DeadLetter"))
+DEFAULT_MAX_ATTEMPTS = 5
+Steps = Mapping[str, tuple[Step, ...]]
+"""The steps by queue name, with ``"default"`` for other queues. A list that cannot be read is empty."""
+
+
+class Attempts(NamedTuple):
+    """The ``max_attempts`` of a consumer, and whether the code leaves it at its default."""
+
+    number: int
+    is_default: bool
+
+
+class Decorator(NamedTuple):
+    """A decorator of Powertools, by its name there."""
+
+    name: str
+    path: Path
+    line: int
+
+
+class ConsumerCode(NamedTuple):
+    """A consumer, as far as its code tells."""
+
+    steps: Steps
+    attempts: Attempts | None = None
+    """None if it is not certain."""
+    model: tuple[Path, int] | None = None
+    """The file and line of its model, if it certainly has one."""
+    above: tuple[Decorator, ...] = ()
+    """The decorators of Powertools above ``@consumer``."""
+    backoff: Backoff | None = None
+    """The backoff of its policy; None for the default."""
+    is_backoff_known: bool = False
+
+    def steps_for(self, queue: str) -> tuple[Step, ...]:
+        """Return the steps for messages from a queue."""
+        return self.steps.get(queue, self.steps["default"])
+
 
 PATH_CHANGES = (b"sys.path", b"addsitedir")
 MOST_FILES = 500
@@ -137,3 +245,64 @@ def _installed_in(root: Path) -> frozenset[str]:
     from tarry.tools.check.distributions import modules_of
 
     return frozenset(name for each in distributions(path=[str(root)]) for name in modules_of(each) or ())
+
+
+CIRCUIT_BREAKER = "aws_lambda_powertools.utilities.circuit_breaker"
+BREAKER_NAMES = frozenset({"circuit_breaker", "CircuitBreakerOpenError"})
+TABLE_LAYER = "DynamoDBPersistenceLayer"
+ATTEMPT_STORES = frozenset({"DynamoDBAttempts", "MemoryAttempts"})
+"""The attempt stores: with one, a deferred message waits in place without an attempt."""
+MESSAGE_NAMES = frozenset({"message", "msg"})
+
+
+class Uses(NamedTuple):
+    """The certain actions of a function's own code."""
+
+    defers: bool
+    """Whether it defers messages, so that tarry sends copies to their queue."""
+    has_idempotency_table: bool
+    """Whether its consumer keeps idempotency records in DynamoDB."""
+
+
+def uses_of(files: Iterable[SourceFile]) -> Uses:
+    """Return what the code in these files does."""
+    found = {use for file in files for use in _uses(file.tree)}
+    return Uses("defers" in found and "attempts" not in found, {"table", "idempotency"} <= found)
+
+
+def _uses(tree: ast.Module) -> Iterator[str]:
+    """Yield the uses in a file, as words."""
+    imported = {
+        each.asname or each.name: (node.module, each.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for each in node.names
+    }
+    messages = MESSAGE_NAMES | {
+        each.arg
+        for each in ast.walk(tree)
+        if isinstance(each, ast.arg) and each.annotation and "Message" in ast.unparse(each.annotation)
+    }
+    yield from _imported_uses(imported.values())
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="defer")) if name in messages:
+                yield "defers"
+            case ast.Call(func=ast.Name(id=name)) if imported.get(name, ("", ""))[1] == TABLE_LAYER:
+                yield "table"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="tarry"), attr=attr)) if attr in ATTEMPT_STORES:
+                yield "attempts"
+            case ast.Attribute(value=ast.Name(id="tarry"), attr="Defer"):
+                yield "defers"
+            case ast.Name(id=name) if imported.get(name) == ("tarry", "Defer"):
+                yield "defers"
+            case ast.keyword(arg="idempotency", value=value) if not isinstance(value, ast.Constant):
+                yield "idempotency"
+
+
+def _imported_uses(names: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for module, name in names:
+        if module.startswith(CIRCUIT_BREAKER) and name in BREAKER_NAMES:
+            yield "defers"
+        if module.partition(".")[0] == "tarry" and name in ATTEMPT_STORES:
+            yield "attempts"

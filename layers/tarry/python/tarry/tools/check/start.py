@@ -1,5 +1,6 @@
 """The findings that `tarry local` reports at its start: it reads the code of the functions and applies the rules."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -8,21 +9,201 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry.support.values import queue_arn
-from tarry.tools.check.builds import modules_in_build, recipe_of
-from tarry.tools.check.consumer_code import ConsumerCode
 from tarry.tools.check.consumers import consumer_of
+from tarry.tools.check.facts import Version, is_brought, text_of, version_of
 from tarry.tools.check.finding import Finding
-from tarry.tools.check.rules.missing_modules import PARSER, missing_in_inline_code, missing_modules, modules_left_out
-from tarry.tools.check.rules.missing_permissions import missing_permissions, missing_table_permissions
-from tarry.tools.check.rules.python_version import other_python
-from tarry.tools.check.rules.receive_counts import receive_counts
-from tarry.tools.check.rules.unfit_decorators import unfit_decorators
-from tarry.tools.check.runtimes import Version, is_brought, text_of, version_of
-from tarry.tools.check.sources import OutsideImport, Sources
-from tarry.tools.check.uses import Uses, uses_of
+from tarry.tools.check.rules.code import (
+    PARSER,
+    missing_in_inline_code,
+    missing_modules,
+    modules_left_out,
+    other_python,
+    unfit_decorators,
+)
+from tarry.tools.check.rules.permissions import missing_permissions, missing_table_permissions
+from tarry.tools.check.rules.queues import receive_counts
+from tarry.tools.check.sources import ConsumerCode, OutsideImport, Sources, Uses, uses_of
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping
+from tarry.tools.template.code import is_unpacked
 from tarry.tools.template.document import resource_lines
-from tarry.tools.template.unpacking import is_unpacked
+from tarry.tools.template.model import TemplateLayer
+
+REQUIREMENTS = "requirements.txt"
+"""The only file from which `sam build` installs packages for a function, unless ``--manifest`` names another."""
+LOCKS = ("Pipfile", "Pipfile.lock", "pdm.lock", "poetry.lock", "uv.lock")
+"""Files of tools that are often used to write ``requirements.txt`` before a build."""
+
+POWERTOOLS_LAYER = re.compile(r":layer:AWSLambdaPowertoolsPython|/aws/service/powertools/python/")
+"""AWS's layer of Powertools: its ARN in any account, or its public parameter."""
+POWERTOOLS_MODULES = frozenset(
+    "annotated_types attr attrs aws_encryption_sdk aws_lambda_powertools aws_xray_sdk cffi cryptography dotenv "
+    "fastjsonschema jsonpath_ng jwt ply pycparser pydantic pydantic_core pydantic_settings typing_extensions "
+    "typing_inspection wrapt".split()
+)
+"""The modules of ``aws-lambda-powertools[all]``."""
+
+HARMLESS = frozenset("cd echo find mkdir rm test touch true".split())
+"""The commands of a Makefile that add nothing to a build."""
+COPYING = frozenset({"cp", "mv", "rsync"})
+STRIPPING = "python3 -I python/tarry/tools/common/strip.py".split()
+"""The layer of tarry removes its comments; the modules stay."""
+ELSEWHERE = re.compile(r"\$|~|(?<!\S)[\"']?/|\.\.")
+"""A path that is not beside the Makefile, or is not known."""
+
+MAKEFILE = "Makefile"
+BUILD_FUNCTION = "$(build_function)"
+"""The command of ``packages.mk`` that installs the requirements, and copies the directory without `NOT_CODE`."""
+NOT_CODE = frozenset({MAKEFILE, REQUIREMENTS, "tests", "__pycache__"})
+INSTALL = "$(call install,$(ARTIFACTS_DIR),"
+"""The command of ``packages.mk`` that installs the requirements of a function."""
+ADDING_NOTHING = frozenset("echo mkdir test true".split())
+
+
+class Recipe(NamedTuple):
+    """The effect of a function's Makefile."""
+
+    copied: frozenset[str]
+    """The names in the directory of the function that it copies into the build."""
+    installs: bool
+    """Whether it installs the requirements."""
+
+
+def recipe_of(function: TemplateFunction) -> Recipe | None:
+    """Return the effect of the Makefile that builds a function; None without one, or if a command is not known.
+
+    Raises:
+        OSError: a file or directory cannot be read.
+    """
+    if function.code is None or function.build_method != "makefile":
+        return None
+    copied: set[str] = set()
+    installs = False
+    commands = _commands(function.code / MAKEFILE, f"build-{function.logical_id}") or []
+    for command in commands:
+        name, *arguments = command.replace("$(ARTIFACTS_DIR)", "artifacts").split()
+        if command == BUILD_FUNCTION:
+            names = {entry.name for entry in function.code.iterdir()}
+            copied |= {each for each in names - NOT_CODE if not each.startswith(".")}
+        elif name == "cp" and (found := _copied(function.code, arguments)) is not None:
+            copied |= found
+        elif INSTALL not in command and name not in ADDING_NOTHING:
+            return None
+        installs = installs or command == BUILD_FUNCTION or INSTALL in command
+    return Recipe(frozenset(copied), installs) if commands else None
+
+
+def _copied(code: Path, arguments: list[str]) -> set[str] | None:
+    """Return the names in a directory that a `cp` copies into the build; None if that cannot be told."""
+    options = "".join(each for each in arguments if each.startswith("-"))
+    *sources, target = (each.strip("\"'") or "." for each in ["", *arguments] if not each.startswith("-"))
+    sources = sources[1:]
+    if target.rstrip("/.") != "artifacts" or any(map(ELSEWHERE.search, sources)):
+        return None
+    is_whole = re.search("[rRa]", options) is not None
+    found = {path for each in sources for path in (code.iterdir() if each in (".", "./", "./.") else code.glob(each))}
+    return {path.relative_to(code).parts[0] for path in found if is_whole or path.is_file()}
+
+
+def modules_in_build(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
+    """Return the modules of a function's requirements and layers; None if not all of them can be told.
+
+    Raises:
+        OSError: a file or directory cannot be read.
+    """
+    parts = [_of_function(function, template, runtime), *(_of_layer(each, runtime) for each in function.all_layers)]
+    known = [each for each in parts if each is not None]
+    return frozenset().union(*known) if len(known) == len(parts) else None
+
+
+def _of_function(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
+    code = function.code
+    if code is not None and (recipe := recipe_of(function)) is not None:
+        has_requirements = recipe.installs and (code / REQUIREMENTS).is_file()
+        return _required(code / REQUIREMENTS, runtime) if has_requirements else frozenset()
+    if code is None or _is_built_otherwise(function.build_method) or _names_a_manifest(template.parent):
+        return None
+    requirements = code / REQUIREMENTS
+    if requirements.is_file():
+        return _required(requirements, runtime)
+    return None if any(_locks(code, template.parent)) else frozenset()
+
+
+def _is_built_otherwise(method: str | None) -> bool:
+    return method is not None and not re.fullmatch(r"python3\.\d+", method)
+
+
+def _names_a_manifest(directory: Path) -> bool:
+    """Whether the settings of SAM CLI name another file of requirements."""
+    return any("manifest" in file.read_text("utf-8", "replace") for file in directory.glob("samconfig.*"))
+
+
+def _locks(code: Path, top: Path) -> Iterable[Path]:
+    """Yield the lock files in the directory of the code, and in those around it up to the template's."""
+    code, top = code.resolve(), top.resolve()
+    for directory in (code, *code.parents):
+        yield from (file for name in LOCKS if (file := directory / name).exists())
+        if directory == top:
+            break
+
+
+def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
+    if layer.arn is not None and POWERTOOLS_LAYER.search(layer.arn):
+        return POWERTOOLS_MODULES
+    path, method = layer.path, layer.build_method
+    if path is None or not path.is_dir():
+        return None
+    if method == "makefile" and not _only_copies(path / "Makefile"):
+        return None
+    if method != "makefile" and (_is_built_otherwise(method) or (method is None and not (path / "python").is_dir())):
+        return None
+    places = [path, path / "python", *path.glob("python/lib/python3.*/site-packages")]
+    found = frozenset(name for place in places for name in _modules_at(place))
+    if not (path / REQUIREMENTS).is_file():
+        return found
+    required = _required(path / REQUIREMENTS, runtime)
+    return None if required is None else found | required
+
+
+def _only_copies(makefile: Path) -> bool:
+    """Whether a Makefile only copies what is beside it, so that the directory shows what the layer contains."""
+    commands = _commands(makefile)
+    known = (_is_known(each.replace("$(ARTIFACTS_DIR)", "artifacts").split()) for each in commands or ())
+    return commands is not None and all(known)
+
+
+def _commands(makefile: Path, target: str | None = None) -> list[str] | None:
+    """Return the commands of a Makefile, or only those of one target; None if it cannot be read."""
+    try:
+        text = makefile.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    current = None
+    recipes = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if not line.startswith("\t"):
+            current = line.partition(":")[0].strip() if line.strip() else current
+        elif target in (None, current):
+            recipes.append(line.strip())
+    commands = (each.strip(" @-") for line in recipes for each in re.split(r"&&|\|\||[;|]", line))
+    return [each for each in commands if each]
+
+
+def _is_known(command: list[str]) -> bool:
+    name, *arguments = command or ["true"]
+    if command[: len(STRIPPING)] == STRIPPING:
+        return True
+    return name in HARMLESS or (name in COPYING and not any(map(ELSEWHERE.search, arguments)))
+
+
+def _modules_at(directory: Path) -> Iterable[str]:
+    if directory.is_dir():
+        yield from (entry.name.partition(".")[0] for entry in directory.iterdir())
+
+
+def _required(requirements: Path, runtime: str) -> frozenset[str] | None:
+    from tarry.tools.check.distributions import modules_required  # packaging takes 25 ms, and is often not needed
+
+    return modules_required(requirements, runtime)
 
 
 def findings_at_start(

@@ -91,7 +91,7 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         if fix or parameter or config_env or (stack is not None and queue is not None):
             refuse("--stack and --queue check what is deployed: give one of them, without --fix and --parameter")
         with libraries("tarry check", "local"), refusals(aws=True):
-            from tarry.tools.check.checking_deployed import check_deployed
+            from tarry.tools.check.deployed import check_deployed
             from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 
             access = AwsAccess(TargetOptions(region=region, profile=profile, endpoint_url=endpoint_url))
@@ -146,7 +146,7 @@ def _reports(paths: Sequence[Path], parameters: dict[str, str], config_env: str 
     """
     from tarry.tools.check.checking import check_template
     from tarry.tools.template import TemplateError
-    from tarry.tools.template.samconfig import read_samconfig
+    from tarry.tools.template.finding import read_samconfig
 
     found: dict[Path, CheckReport] = {}
     failed: list[TemplateError] = []

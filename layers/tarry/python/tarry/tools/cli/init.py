@@ -10,7 +10,7 @@ import typer
 from tarry.tools.cli.errors import refusals
 
 if TYPE_CHECKING:
-    from tarry.tools.scaffold.names import ProjectNames
+    from tarry.tools.scaffold.files import ProjectNames
 
 EXAMPLE = """\
 tarry init orders
@@ -36,8 +36,7 @@ def init(
 
     Exit code: 0 created, 2 a file is in the way or cannot be written.
     """
-    from tarry.tools.scaffold.files import project_files, this_python, write_project
-    from tarry.tools.scaffold.names import names_of
+    from tarry.tools.scaffold.files import names_of, project_files, this_python, write_project
 
     folder = directory.resolve()
     names = names_of(folder.name)

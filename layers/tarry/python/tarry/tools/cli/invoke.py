@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.connection import say_endpoint
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
+from tarry.tools.cli.queues import say_endpoint
 from tarry.tools.common.places import is_aws
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def invoke(  # noqa: PLR0917 the options of the command
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
 
         from tarry.tools.local.aws.client import endpoint_of, given_region
-        from tarry.tools.local.events import not_sqs
         from tarry.tools.local.functions.calling import call, read_event, variables
         from tarry.tools.local.functions.variables import read_overrides
         from tarry.tools.local.plan import function_named
         from tarry.tools.local.project import note_builds, read_project, template_path, with_placeholders
+        from tarry.tools.local.samples import not_sqs
         from tarry.tools.local.show.log import LogReader
         from tarry.tools.simulator.batch_errors import batch_error, partial_text
 

@@ -16,10 +16,10 @@ import typer
 from rich.console import Console
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.connection import say_endpoint
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
 from tarry.tools.cli.findings import warn
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
+from tarry.tools.cli.queues import say_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tarry.tools.local.plan import RunPlan, RunSettings
     from tarry.tools.local.runs.report import RunReport
     from tarry.tools.local.session import Beside, LocalRun
-    from tarry.tools.local.show.scene import View
+    from tarry.tools.local.show.board import View
 
 EXAMPLE = """\
 tarry local --watch
@@ -188,7 +188,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.tools.local.functions.variables import read_overrides
         from tarry.tools.local.plan import RunSettings, make_plan
         from tarry.tools.local.project import template_path
-        from tarry.tools.local.runs.keeping import check_keep
+        from tarry.tools.local.runs.report import check_keep
         from tarry.tools.local.seeding import read_seed
         from tarry.tools.simulator.http.admission import admission_of
 
@@ -264,9 +264,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 def _print_env(port: int | None) -> None:
     """Print the command that lets AWS SDKs use a `tarry local` that runs."""
     with libraries("tarry local", "local"):
-        from tarry.tools.local.aws.client import endpoint_of
-        from tarry.tools.local.aws.exports import exports_at
-        from tarry.tools.local.aws.isolation import HOST
+        from tarry.tools.local.aws.client import HOST, endpoint_of, exports_at
         from tarry.tools.local.instances import instance_here
 
     with refusals():

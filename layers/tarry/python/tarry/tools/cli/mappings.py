@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import failed
-from tarry.failed.logical_ids import stack_queues, stack_resources
+from tarry.failed.queue_names import stack_queues, stack_resources
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn

@@ -10,8 +10,8 @@ from tarry.failed.usage import UsageError
 from tarry.tools.cli.audit import CommandAudit
 from tarry.tools.cli.errors import note, refusals
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
+from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import write_json
-from tarry.tools.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
 from tarry.tools.cli.mappings import Change, Mapping, change, find
 from tarry.tools.cli.options import AsJson, Audit, Aws, EndpointUrl, Local, Profile, Region

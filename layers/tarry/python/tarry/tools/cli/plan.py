@@ -113,8 +113,7 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, as_json: bool) -> None:
-    from tarry.tools.plan.load_text import load_text
-    from tarry.tools.plan.timeline_text import timeline_text
+    from tarry.tools.plan.text import load_text, timeline_text
 
     for place, subject in enumerate(subjects):
         if not as_json:

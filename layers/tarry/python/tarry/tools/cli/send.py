@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.tools.cli.connection import place, queue_at, sqs_at
 from tarry.tools.cli.errors import note, refuse, renamed
 from tarry.tools.cli.failed.targets import TargetOptions
 from tarry.tools.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, pairs
+from tarry.tools.cli.queues import place, queue_at, sqs_at
 
 EXAMPLE = """\
 tarry send orders '{"id": 1}' --local --delay 60
@@ -78,8 +78,8 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         _send_lines(queue, where, delay, group_id, attributes, as_json=as_json)
         return
     with sqs_at("tarry send", where, sends=True) as sqs:
-        from tarry.tools.local.aws.sending import body_of
-        from tarry.tools.local.aws.sending import send as send_to
+        from tarry.tools.local.aws.queues import body_of
+        from tarry.tools.local.aws.queues import send as send_to
 
         queue = queue_at(sqs.client, queue, stack)
         sqs.confirm("Send", queue)
@@ -112,7 +112,7 @@ def _send_lines(
     as_json: bool,
 ) -> None:
     with sqs_at("tarry send", where, sends=True) as sqs:
-        from tarry.tools.local.aws.sending import send_lines
+        from tarry.tools.local.aws.queues import send_lines
 
         queue = queue_at(sqs.client, queue, where.stack)
         sqs.confirm("Send", queue)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.failed.pending import KIND, attempts_tables
 from tarry.tools.console.access import Console
-from tarry.tools.console.feed.publishing import publish
+from tarry.tools.console.feed import publish
 from tarry.tools.console.finding import place_of, queues_of_template
 from tarry.tools.console.server import serve
 from tarry.tools.local.aws.client import client_at

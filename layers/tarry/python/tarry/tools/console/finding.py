@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed import UnknownQueue
-from tarry.failed.logical_ids import stack_queues
-from tarry.failed.queue_names import endpoint_host, queue_name, redrive_of
+from tarry.failed.queue_names import endpoint_host, queue_name, redrive_of, stack_queues
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn
@@ -98,7 +97,7 @@ def place_of(account: Account, account_id: str | None) -> Place:
     """Return the place of the queues, as pages show it."""
     if account.endpoint is None:
         return Place("AWS", account.region, account_id)
-    from tarry.tools.local.aws.served import other_services
+    from tarry.tools.local.aws.client import other_services
 
     endpoint_host(account.endpoint)  # raises for an address that is not one
     if is_aws(account.endpoint):

@@ -14,15 +14,50 @@ from markupsafe import Markup
 from tarry.failed.text import coarse, duration, minutes, printable
 from tarry.tools.common.explaining import aws_line, usage_line
 from tarry.tools.console.access import CONSOLE, Problem, console_of
-from tarry.tools.console.assets import STATIC, address, assets
-from tarry.tools.console.security import CSRF_FIELD, GATE, RefusedRequest
+from tarry.tools.console.security import CSRF_FIELD, GATE, STATIC, RefusedRequest, address, assets
+from tarry.tools.story.svg import style
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from jinja2.runtime import Context
 
+    from tarry.tools.story.events import Story
+
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+STYLE_SHEET = "/pictures.css"
+"""Inline styles do not run in the console: see the Content-Security-Policy in `tarry.tools.console.security`."""
+
+
+def routes(app: web.Application) -> None:
+    """Add the style sheet."""
+    app.router.add_get(STYLE_SHEET, _style_sheet, name="pictures")
+
+
+def inline(svg: str) -> Markup:
+    """Return a picture for a page. Its texts are escaped already."""
+    before, _, rest = svg.partition("<style>")
+    after = rest.partition("</style>\n")[2]
+    return Markup((before + after).replace("<svg ", '<svg class="picture" ', 1))
+
+
+def picture_of_story(story: Story) -> Markup:
+    """Return the picture of a story for a page."""
+    from tarry.tools.story.picture import picture
+
+    return inline(picture(story))
+
+
+@cache
+def style_sheet() -> str:
+    """Return the rules of pictures, which hold within pictures only."""
+    return f".picture {{\n{style()}\n}}\n"
+
+
+async def _style_sheet(request: web.Request) -> web.Response:
+    return web.Response(text=style_sheet(), content_type="text/css")
+
 
 BUG = "tarry failed on this page: it is a bug. The terminal of tarry console has the traceback."
 IN_PLACE_OF_PROBLEMS = {"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from tarry.tools.console import assets, dead_letters, feed, message, overview, pages, pending, pictures, policy, send
+from tarry.tools.console import dead_letters, feed, message, overview, pages, pending, policy, send
+from tarry.tools.console import pages as pictures
+from tarry.tools.console import security as assets
 from tarry.tools.console.access import CONSOLE, console_of
 from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard, open_session
 from tarry.tools.simulator.http.server import PortTaken, is_our_fault

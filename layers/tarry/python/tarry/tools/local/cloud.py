@@ -1,20 +1,20 @@
 """The local cloud: SQS, other AWS resources, function processes, and the mappings between them."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
 from tarry.support.values import QueueArn
-from tarry.tools.local.aws import event_source_mappings
 from tarry.tools.local.aws.backing import EmbeddedBacking, ForeignBacking
 from tarry.tools.local.aws.client import sqs_client
 from tarry.tools.local.aws.embedded import EmbeddedSqs
@@ -25,20 +25,67 @@ from tarry.tools.local.functions.code import CannotImport, FunctionCode
 from tarry.tools.local.functions.host import ProcessFunction
 from tarry.tools.local.functions.launcher import Launcher
 from tarry.tools.local.functions.variables import Endpoints, variables_of
-from tarry.tools.local.mappings import settings_of
-from tarry.tools.local.plan import RunPlan, RunSettings
+from tarry.tools.local.plan import RunPlan, RunSettings, settings_of
 from tarry.tools.local.project import Note, with_placeholders
-from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.http import PortTaken, serve
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget, UnknownFunction
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.recursion import Lineage
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.code import missing_code
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import with_foreign_queues
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from tarry.tools.simulator.mapping_settings import MappingSettings
+
+Answer = tuple[int, dict[str, Any]]
+"""A status of HTTP, and the body."""
+
+
+def answer_event_source_mappings(
+    cloud: LocalCloud, method: str, uuid: str, query: Mapping[str, str], body: Mapping[str, Any]
+) -> Answer:
+    """Answer a request for ``/2015-03-31/event-source-mappings/UUID``, on the loop of the cloud.
+
+    A mapping changes at once, and only its state: batches that its function already has run to their end.
+    """
+    if method == "GET" and not uuid:
+        wanted = query.get("EventSourceArn"), query.get("FunctionName")
+        return 200, {"EventSourceMappings": [each for each in _all(cloud).values() if _is_of(each, *wanted, cloud)]}
+    logical_id = next((name for name, each in _all(cloud).items() if each["UUID"] == uuid), None)
+    if logical_id is None:
+        return 404, {"Type": "User", "Message": "The resource you requested does not exist."}
+    if method == "PUT" and "Enabled" in body:
+        cloud.enable(logical_id, enabled=bool(body["Enabled"]))
+    return 202 if method == "PUT" else 200, _all(cloud)[logical_id]
+
+
+def _all(cloud: LocalCloud) -> dict[str, dict[str, Any]]:
+    """Return the mappings as Lambda describes them, by their logical ids."""
+    functions = cloud.plan.template.functions
+    return {
+        logical_id: {
+            "UUID": str(uuid5(NAMESPACE_URL, logical_id)),
+            "EventSourceArn": each.settings.queue_arn,
+            "FunctionArn": ":".join(filter(None, [functions[each.settings.function].arn, each.settings.qualifier])),
+            "State": "Disabled" if logical_id in cloud.paused else "Enabled",
+            "BatchSize": each.settings.batch_size,
+        }
+        for logical_id, each in cloud.mappings.items()
+    }
+
+
+def _is_of(described: Mapping[str, Any], queue_arn: str | None, function: str | None, cloud: LocalCloud) -> bool:
+    """Whether a mapping is of a queue and a function; the function is named by name, ARN or logical id."""
+    name = str(described["FunctionArn"]).split(":")[6]
+    found = cloud.plan.template.functions[name]
+    return queue_arn in {None, described["EventSourceArn"]} and function in {None, name, found.arn, found.logical_id}
+
 
 _log = logging.getLogger(__name__)
 
@@ -236,7 +283,7 @@ async def running(
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
         if isinstance(sqs, EmbeddedSqs):
             invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
-            sqs.model.event_source_mappings = partial(event_source_mappings.answer, cloud)
+            sqs.model.event_source_mappings = partial(answer_event_source_mappings, cloud)
             cloud.lineage = Lineage(history)
         for text in await cloud.update_backing(plan.template, sqs.urls):
             note(text)

@@ -1,23 +1,199 @@
 """The settings and the plan of a run, checked against the template before anything starts."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tarry.failed.usage import UsageError
+from tarry.tools.check.consumers import is_consumer
 from tarry.tools.common.places import is_aws
 from tarry.tools.local.functions.variables import Overrides
-from tarry.tools.local.hints import hints
-from tarry.tools.local.mappings import check_mappings, code_problem_of, note_shared_queues, problem_of, with_code
 from tarry.tools.local.project import Note, note_builds, read_project, with_placeholders
-from tarry.tools.local.routing import routed
 from tarry.tools.local.samples import Sample, read_samples
 from tarry.tools.local.seeding import SeedCall, stored_values
+from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.http.admission import LOCAL_ONLY, Admission
+from tarry.tools.simulator.mapping_settings import Filters, MappingSettings
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping
+from tarry.tools.template.code import is_elsewhere, is_node, missing_code
 from tarry.tools.template.finding import refuse_template
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import dead_letter_cycles, with_foreign_queues
+
+
+def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
+    """Return the settings of a mapping. Raises `InvalidParameterValue` for settings that Lambda refuses."""
+    return MappingSettings(
+        mapping.queue_arn,
+        mapping.function,
+        batch_size=mapping.batch_size,
+        window_seconds=mapping.window_seconds,
+        reports_failures=mapping.reports_failures,
+        maximum_concurrency=mapping.maximum_concurrency,
+        qualifier=mapping.qualifier,
+        filters=mapping.filters,
+        queue_visibility_seconds=with_foreign_queues(template)[mapping.queue].visibility_timeout_seconds,
+        function_timeout_seconds=template.functions[mapping.function].timeout_seconds,
+    )
+
+
+def problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
+    """Return why a mapping cannot run here; an empty text if it can. ``in_process``: without processes of its own."""
+    if problem := code_problem_of(mapping, template, in_process=in_process):
+        return problem
+    function = template.functions[mapping.function]
+    if not mapping.reports_failures and is_consumer(function):
+        return (
+            f"{template.path}: {template.named(mapping)} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
+            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
+            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+        )
+    try:
+        settings_of(mapping, template)
+    except InvalidParameterValue as error:
+        return f"{template.path}: AWS refuses {template.named(mapping)}: {error}"
+    return ""
+
+
+def code_problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
+    """Return why the function of a mapping cannot run here; an empty text if it can."""
+    function = template.functions.get(mapping.function)
+    if function is None:
+        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
+    if in_process and is_node(function.runtime):
+        return (
+            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
+            "functions in Python; leave out --skip-time"
+        )
+    return missing_code(function)
+
+
+def check_mappings(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
+    """Raise `UsageError` if one of the mappings cannot run here."""
+    for mapping in mappings:
+        if problem := problem_of(mapping, template, in_process=in_process):
+            raise UsageError(problem)
+
+
+def with_code(
+    mappings: Sequence[TemplateMapping], template: Template, counts: Mapping[str, int], note: Note, *, in_process: bool
+) -> list[TemplateMapping]:
+    """Return the mappings without those of functions that cannot run here; their queues are served.
+
+    ``counts`` are the numbers of records of the event by queue, empty without an event.
+
+    Raises:
+        UsageError: no function is left for any record of the event, or the code of all functions is missing.
+    """
+    problems = {mapping: code_problem_of(mapping, template, in_process=in_process) for mapping in mappings}
+    found = [mapping for mapping, problem in problems.items() if not problem]
+    reasons = list(dict.fromkeys(filter(None, problems.values())))
+    if reasons and not found and counts:
+        raise UsageError("; ".join(reasons))
+    known = [template.functions.get(mapping.function) for mapping in mappings]
+    if mappings and not found and not any(function and is_elsewhere(function) for function in known):
+        raise UsageError(
+            f"{template.path}: no function can run here: {'; '.join(reasons)}. To serve the queues: --queues-only"
+        )
+    served = {mapping.queue for mapping in found}
+    for mapping, problem in problems.items():
+        if problem:
+            why = problem.removeprefix(mapping.function).removeprefix(" cannot run here").removeprefix(": ")
+            left = 0 if mapping.queue in served else counts.get(mapping.queue, 0)
+            stays = f". {left} record{'s'[: left != 1]} of the event stay{'s'[: left == 1]} in it" if left else ""
+            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}{stays}")
+    return found
+
+
+def note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
+    """Note which queues feed several functions."""
+    consumers: dict[str, list[str]] = {}
+    for mapping in mappings:
+        consumers.setdefault(mapping.queue, []).append(mapping.function)
+    for queue, functions in consumers.items():
+        if len(functions) > 1:
+            note(f"{queue} feeds {' and '.join(functions)}: each message goes to one of them, as on AWS.")
+
+
+MOST_NAMED = 5
+"""The most mappings that one hint names."""
+
+
+def hints(template: Template, mappings: Sequence[TemplateMapping], *, is_foreign: bool) -> Iterator[str]:
+    """Yield the hints about the mappings that run. ``is_foreign``: the queues may exist elsewhere, with settings."""
+    if silent := [mapping.logical_id for mapping in mappings if not mapping.reports_failures]:
+        more = f" and {len(silent) - MOST_NAMED} more" if len(silent) > MOST_NAMED else ""
+        names = f"{', '.join(silent[:MOST_NAMED])}{more}"
+        yield f"Without ReportBatchItemFailures, so a batch succeeds or fails as a whole: {names}."
+    consumed = {mapping.queue for mapping in template.mappings}
+    for cycle in dead_letter_cycles(template.queues):
+        ends = ", ".join(name for name in cycle if name not in consumed)
+        yield (
+            f"The dead-letter queues {' -> '.join([*cycle, cycle[0]])} form a cycle. A message that always fails ends "
+            f"in a queue that no function consumes ({ends})."
+        )
+    foreign = [mapping.queue for mapping in mappings if mapping.queue not in template.queues]
+    for name in dict.fromkeys(() if is_foreign else foreign):
+        seconds = with_foreign_queues(template)[name].visibility_timeout_seconds
+        yield f"{name} is not in the template, so its settings are unknown: here its visibility timeout is {seconds} s."
+    for mapping in mappings:
+        for warning in Filters(mapping.filters).warnings:
+            yield f"{mapping.logical_id}: {warning}."
+
+
+GROUP = "sample"
+"""The message group of a record that has none, if its queue was chosen here."""
+
+
+def routed(
+    samples: Sequence[Sample], template: Template, queue: str | None, event: str, note: Callable[[str], None]
+) -> list[Sample]:
+    """Return the records with the queue that each is sent to.
+
+    A record stays with the queue it names, by name or by logical id, if a function consumes it. All other records go to
+    the given queue, or to the only consumed one.
+
+    Args:
+        samples: The records.
+        template: The template.
+        queue: The queue for the other records, by name or logical id.
+        event: The name of the event, for errors.
+        note: Called with a line for each queue that is replaced.
+
+    Raises:
+        UsageError: no function consumes the given queue, or it is not clear which queue is meant.
+    """
+    consumed = dict.fromkeys(mapping.queue for mapping in template.mappings)
+    names = {each.logical_id: each.name for each in template.queues.values() if each.name in consumed}
+    chosen = names.get(queue, queue) if queue is not None else next(iter(consumed)) if len(consumed) == 1 else None
+    if queue is not None and chosen not in consumed:
+        raise UsageError(f"no function in {template.path} consumes {queue} (--queue); {_choices(consumed)}")
+    found: list[Sample] = []
+    moved: dict[str, list[int]] = {}
+    for sample in samples:
+        own = names.get(sample.queue, sample.queue)
+        if own in consumed:
+            found.append(replace(sample, queue=own))
+            continue
+        if chosen is None:
+            why = f"is for queue {sample.queue}, which no function in {template.path} consumes"
+            raise UsageError(
+                f"{event}: record {sample.number} {why if sample.queue else 'names no queue'}: name the queue to send "
+                f"it to (--queue NAME); {_choices(consumed)}"
+            )
+        moved.setdefault(sample.queue, []).append(sample.number)
+        group = sample.group_id or (GROUP if chosen.endswith(".fifo") else None)
+        found.append(replace(sample, queue=chosen, group_id=group))
+    for name, numbers in moved.items():
+        which = f"record {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} records"
+        note(
+            f"Sending {which} to {chosen}: " + (f"no function here consumes {name}." if name else "no queue is named.")
+        )
+    return found
+
+
+def _choices(consumed: Iterable[str]) -> str:
+    return f"queues with a function: {', '.join(sorted(consumed)) or 'none'}"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from tarry.tools.local.aws.client import DEFAULT_REGION
 from tarry.tools.local.functions.variables import Overrides
 from tarry.tools.template import Template, TemplateFunction, read_template
 from tarry.tools.template.dynamic import Stored
-from tarry.tools.template.finding import SOURCES, find_template
+from tarry.tools.template.finding import SOURCES, find_template, read_samconfig
 from tarry.tools.template.intrinsics import references
 from tarry.tools.template.parameters import missing_values
-from tarry.tools.template.samconfig import read_samconfig
 
 Note = Callable[[str], None]
 """Print a hint for the developer."""

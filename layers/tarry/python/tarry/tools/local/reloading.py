@@ -11,7 +11,7 @@ from tarry.tools.check.start import findings_at_start
 from tarry.tools.local.background import Watcher
 from tarry.tools.local.plan import make_plan
 from tarry.tools.template import TemplateError
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import with_foreign_queues
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

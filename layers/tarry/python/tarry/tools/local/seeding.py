@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, UnknownServiceError
 from botocore.validate import ParamValidator
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.events import TYPES
+from tarry.tools.local.samples import TYPES
 from tarry.tools.simulator.sqs import SqsError
 
 if TYPE_CHECKING:

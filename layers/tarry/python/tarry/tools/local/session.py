@@ -9,24 +9,20 @@ from dataclasses import dataclass, replace
 
 from tarry.failed.queue_names import queue_name
 from tarry.failed.usage import UsageError
-from tarry.tools.local.aws.client import DEFAULT_PORT
+from tarry.tools.local.aws.client import DEFAULT_PORT, exports
 from tarry.tools.local.aws.embedded import EmbeddedSqs
-from tarry.tools.local.aws.exports import exports
 from tarry.tools.local.background import in_background
 from tarry.tools.local.cloud import LocalCloud, running
 from tarry.tools.local.instances import announced
 from tarry.tools.local.plan import RunPlan, RunSettings
 from tarry.tools.local.project import Note
 from tarry.tools.local.reloading import Reloader
-from tarry.tools.local.runs.keeping import keep, messages_left
-from tarry.tools.local.runs.report import RunReport, Waits, dead_letters_of
-from tarry.tools.local.show.board import Board
-from tarry.tools.local.show.outlook import Outlook
-from tarry.tools.local.show.scene import Scene, View
+from tarry.tools.local.runs.report import RunReport, Waits, dead_letters_of, keep, messages_left
+from tarry.tools.local.show.board import Board, Outlook, Scene, View
 from tarry.tools.local.show.timeline import counted
 from tarry.tools.local.stories import MOST_STORIES, answer_to, find_story, keep_stories
 from tarry.tools.story.events import Story
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import with_foreign_queues
 
 GIVE_UP_SECONDS = 300.0
 CHECK_SECONDS = 0.1

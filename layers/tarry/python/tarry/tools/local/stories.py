@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.failed.usage import UsageError
 from tarry.tools.local.instances import file_of
 from tarry.tools.story.events import Story, moment, story_from
-from tarry.tools.story.from_log import only_one
+from tarry.tools.story.lines import only_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

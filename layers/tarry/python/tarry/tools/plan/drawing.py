@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING
 
 from tarry.failed.text import duration
 from tarry.failed.usage import UsageError
-from tarry.tools.plan.load_text import assumptions, count_text, resampled
-from tarry.tools.plan.scale import TICKS
+from tarry.tools.plan.text import (
+    assumptions,
+    count_text,
+    end_text,
+    facts_text,
+    folded,
+    policy_text,
+    resampled,
+    scale_of,
+    then_text,
+)
 from tarry.tools.plan.timeline import WAITS
-from tarry.tools.plan.timeline_text import end_text, facts_text, folded, policy_text, scale_of, then_text
-from tarry.tools.plan.units import range_text, rough, time_text
+from tarry.tools.plan.units import TICKS, range_text, rough, time_text
 from tarry.tools.story.svg import NORMAL, fit, group, picture, text_at, width_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.tools.simulator.scaling import Scaling
+from tarry.tools.simulator.mapping_settings import Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -2,35 +2,126 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tarry.decide.backoff import Exponential, Fixed, Linear, Schedule
 from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.errors import ConfigurationError
-from tarry.failed.text import duration
+from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.support.values import queue_arn
-from tarry.tools.plan.expression import EXAMPLE, backoff_from
 from tarry.tools.plan.load import Consuming, Load
-from tarry.tools.plan.loading import WantedPolicies, load_policies
-from tarry.tools.plan.policy import policy_of
+from tarry.tools.plan.policy import WantedPolicies, load_policies, policy_of
 from tarry.tools.plan.simulation import MOST_MESSAGES, longest_recovery, scale_of
 from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
-from tarry.tools.plan.units import duration_of, rate_of, share_of
-from tarry.tools.plan.warnings import load_warnings
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.plan.units import duration_of, rate_of, share_of, time_text
+from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.template.model import with_foreign_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tarry.decide.backoff import Backoff
     from tarry.tools.local.functions.variables import Overrides
     from tarry.tools.plan.load import LoadResult
     from tarry.tools.plan.policy import PlannedPolicy
     from tarry.tools.template import Template, TemplateFunction, TemplateQueue
 
     Note = Callable[[str], None]
+
+MAKERS: dict[str, Callable[..., Backoff]] = {
+    "Fixed": Fixed,
+    "Linear": Linear,
+    "Exponential": Exponential,
+    "Schedule": Schedule,
+    "Schedule.rocketmq": Schedule.rocketmq,
+}
+MOST_CHARACTERS = 10_000
+EXAMPLE = 'Exponential(30, 3, 900, jitter="equal")'
+
+
+def backoff_from(text: str) -> Backoff:
+    """Return the backoff that an expression describes. No code runs but the constructor.
+
+    Raises:
+        UsageError: The text is not a call of a backoff of tarry, or its arguments are not accepted.
+    """
+    call = _parsed(text)
+    name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+    if not isinstance(call, ast.Call) or name not in MAKERS:
+        raise _refused(text, f"it must be one of {', '.join(MAKERS)} with its arguments")
+    try:
+        positional = [ast.literal_eval(each) for each in call.args]
+        named: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                raise ValueError("**")
+            named[keyword.arg] = ast.literal_eval(keyword.value)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise _refused(text, "its arguments must be numbers, strings or lists, written out") from None
+    try:
+        return MAKERS[name](*positional, **named)
+    except ConfigurationError as error:
+        raise _refused(text, str(error)) from None
+    except TypeError as error:
+        raise _refused(text, str(error).replace("__init__()", name).replace(f"{name}.{name}", name)) from None
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > MOST_CHARACTERS:
+        raise _refused(text, f"it is longer than {MOST_CHARACTERS:,} characters")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _refused(text, "it is not an expression of Python") from None
+
+
+def _refused(text: str, why: str) -> UsageError:
+    return UsageError(f"--backoff {shortened(text, 100)}: {why}. An example: --backoff '{EXAMPLE}'")
+
+
+def load_warnings(result: LoadResult, timeline: PolicyTimeline, timeout: float | None) -> Iterator[str]:
+    """Yield a sentence for each limit that a load passes."""
+    load, consuming = result.load, result.consuming
+    capacity = consuming.messages_per_second(load.handler_time)
+    if load.rate >= capacity:
+        yield (
+            f"The function runs at most {capacity:,.4g} messages/s, fewer than arrive: the queue grows without end, "
+            "also without an outage. Raise its concurrency, or make the handler faster."
+        )
+    batch_time = consuming.batch_size * load.handler_time / consuming.per_invocation
+    if timeout is not None and batch_time > timeout:
+        yield (
+            f"A batch of {consuming.batch_size} takes {duration(batch_time)}, longer than the function's timeout of "
+            f"{duration(timeout)}. tarry then releases messages that have not started, which is not simulated here."
+        )
+    in_flight = result.of(lambda run: run.peak_in_flight).most
+    if in_flight >= IN_FLIGHT_LIMIT:
+        yield (
+            f"{in_flight:,.0f} messages are in flight at once, and a standard queue has {IN_FLIGHT_LIMIT:,} places. "
+            "When all are taken, SQS delivers no message of the queue, which is not simulated here. Use shorter or "
+            "fewer delays, or SendAgain with delays of up to 15 minutes, which take no place."
+        )
+    if load.outage > MAX_VISIBILITY_SECONDS:
+        yield (
+            "The outage is longer than 12 hours, the longest that SQS keeps a message invisible: a message needs more "
+            "than one attempt to outlast it."
+        )
+    if timeline.ends.latest < load.outage and timeline.last.follows == "dead_letter":
+        yield (
+            f"The attempts end after at most {time_text(timeline.ends.latest)}, before the outage does "
+            f"({duration(load.outage)}). More attempts, or longer delays, would outlast it."
+        )
+    if (drained := result.drained) is not None and drained.most > timeline.queue.retention:
+        yield (
+            f"The queue is drained only after {duration(drained.most)}, and its retention is "
+            f"{duration(timeline.queue.retention)}: SQS may delete messages before."
+        )
 
 
 @dataclass(frozen=True)

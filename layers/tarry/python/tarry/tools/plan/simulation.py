@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.tools.plan.load import LoadRun, LoadSample
 from tarry.tools.plan.timeline import WAITS
-from tarry.tools.simulator.scaling import Scaling
+from tarry.tools.simulator.mapping_settings import Scaling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,19 +8,47 @@ import math
 import os
 import sys
 import threading
+import traceback
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from tarry.tools.simulator.errors import Blocked, ForeignThread, SimulationError, WaitsForEver
-from tarry.tools.simulator.process import Killed, Process
+from tarry.tools.simulator.process import Killed, PendingWait, Process, VirtualEvent
 from tarry.tools.simulator.scheduler import Scheduler
-from tarry.tools.simulator.stack import in_debugger, stack_of
-from tarry.tools.simulator.virtual_event import PendingWait, VirtualEvent
+
+_TARRY = str(Path(__file__).parents[2])
+_DEBUGGERS = frozenset({"bdb", "pdb", "pydevd"})
+MAX_FRAMES = 12
+
+
+def in_debugger(frame: FrameType | None) -> bool:
+    """Return whether a frame runs under a debugger."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def stack_of(frame: FrameType) -> str:
+    """Format the stack of a frame, innermost call last, without the outermost frames that belong to tarry."""
+    lines = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MAX_FRAMES)
+    lines.reverse()
+    while len(lines) > 1 and (lines[0].filename.startswith(_TARRY) or lines[0].filename.endswith("threading.py")):
+        del lines[0]
+    return "".join(lines.format()).rstrip()
+
+
+def caller_of(frame: FrameType) -> str:
+    """Return a frame's location as ``file:line in function()``."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}()"
+
 
 Work = Callable[[], None]
 

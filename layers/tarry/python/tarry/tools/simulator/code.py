@@ -19,8 +19,7 @@ from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import message_ids
 from tarry.tools.simulator.record_errors import watch
 from tarry.tools.template import TemplateFunction
-from tarry.tools.template.code import import_path
-from tarry.tools.template.runtimes import is_node, not_run_here
+from tarry.tools.template.code import import_path, is_node, not_run_here
 
 
 class CodeError(Exception):

@@ -8,18 +8,48 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.tools.simulator.context import LambdaContext
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.invocations import InvocationResult, exited, message_ids, qualified_arn, timed_out
-from tarry.tools.simulator.marshalling import error_payload, exit_reason, through_json
-from tarry.tools.simulator.process import Killed, Process
+from tarry.tools.simulator.invocations import (
+    InvocationResult,
+    error_payload,
+    exit_reason,
+    exited,
+    message_ids,
+    qualified_arn,
+    through_json,
+    timed_out,
+)
+from tarry.tools.simulator.process import Killed, Process, VirtualEvent
 from tarry.tools.simulator.recursion import Lineage, RecursiveLoop
 from tarry.tools.simulator.simulation import Simulation
-from tarry.tools.simulator.virtual_event import VirtualEvent
 from tarry.world import World, use
 
 if TYPE_CHECKING:
     from tarry.tools.simulator.scheduler import Timer
+
+
+@dataclass
+class LambdaContext:
+    """A context with the attributes of Lambda's own."""
+
+    function_name: str
+    invoked_function_arn: str
+    memory_limit_in_mb: str
+    aws_request_id: str
+    time_left: Callable[[], float]
+    """Returns the seconds until Lambda kills the process."""
+    log_stream_name: str
+    log_group_name: str = ""
+    function_version: str = "$LATEST"
+    identity: None = None
+    client_context: None = None
+
+    def __post_init__(self) -> None:
+        self.log_group_name = self.log_group_name or f"/aws/lambda/{self.function_name}"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int(self.time_left() * 1000))
+
 
 Handler = Callable[[Any, Any], Any]
 Done = Callable[[InvocationResult], None]

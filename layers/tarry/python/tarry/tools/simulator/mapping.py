@@ -14,11 +14,9 @@ from tarry.failed.queue_names import region_of
 from tarry.failed.received import event_record
 from tarry.support.values import QueueArn
 from tarry.tools.simulator.batch_errors import batch_error
-from tarry.tools.simulator.filters import Filters
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids, ids_named
-from tarry.tools.simulator.mapping_settings import MappingSettings
-from tarry.tools.simulator.scaling import Scaling
+from tarry.tools.simulator.mapping_settings import Filters, MappingSettings, Scaling
 from tarry.tools.simulator.scheduler import Scheduler, Timer
 
 Message = dict[str, Any]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tarry.failed.usage import UsageError
 from tarry.message.outcomes import _STATES, State
 from tarry.observe.logs import _TRANSITIONS
+from tarry.tools.story.events import ENDS, WORDS, Story, StoryEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 STATES: Mapping[str, State] = {
     event: state for kind, state in _STATES.items() for event, _ in [_TRANSITIONS.get(kind, ("", 0))] if event
@@ -128,3 +130,145 @@ def _value(name: str, text: str) -> object:
         except (ValueError, SyntaxError):
             return text
     return int(text) if name in _NUMBERS and text.isdecimal() else text
+
+
+BEGINS = frozenset({"isolated_start", "suspect_started"})
+"""The event of a redelivered message whose handler starts (INFO), and its name until November 2026, for older logs."""
+LONGEST_RUN_SECONDS = 900.0
+COSTS_AN_ATTEMPT = frozenset({State.WAITING_RETRY, State.RESENT, State.READY})
+"""States after which the next delivery has the next attempt."""
+PATIENCE_SECONDS = 60.0
+"""The time for a delivery, a run and its line, after a message is visible again."""
+NO_LINE = (
+    "no line since: it succeeded (a plain success writes no line), or it was not delivered yet, or its function "
+    "crashed, ran out of time, or logs elsewhere"
+)
+MOST_IDS_SHOWN = 5
+
+
+def ids_in(entries: Iterable[LogEntry], wanted: str) -> list[str]:
+    """Return the stable ids of the messages whose stable id or delivery id begins with ``wanted``."""
+    lines = [line for entry in entries if (line := read_line(entry)) is not None]
+    if any(line.message_id == wanted for line in lines):
+        return [wanted]
+    exact = dict.fromkeys(line.message_id for line in lines if line.delivery_id == wanted)
+    begins = dict.fromkeys(
+        line.message_id for line in lines if line.message_id.startswith(wanted) or line.delivery_id.startswith(wanted)
+    )
+    return list(exact or begins)
+
+
+def only_one(ids: Sequence[str], wanted: str) -> str | None:
+    """Return the only id; None if there is none.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if len(ids) > 1:
+        more = f" and {len(ids) - MOST_IDS_SHOWN} more" if len(ids) > MOST_IDS_SHOWN else ""
+        shown = ", ".join(ids[:MOST_IDS_SHOWN])
+        raise UsageError(f"{len(ids)} messages have an id that begins with {wanted!r}: {shown}{more}; name one of them")
+    return ids[0] if ids else None
+
+
+def story_of_log(
+    entries: Iterable[LogEntry],
+    message_id: str,
+    now: float,
+    source: str = "log",
+    functions: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> Story | None:
+    """Return the story that the log lines of one message tell; None if no line does.
+
+    Args:
+        entries: The lines, in any order; all lines but tarry's about this message are left out.
+        message_id: The stable id.
+        now: The time until which there are lines, in epoch seconds.
+        source: Where the lines come from, for a reader.
+        functions: The names of functions, by log group.
+        notes: Sentences about what may be missing.
+    """
+    lines = [line for entry in entries if (line := read_line(entry)) is not None and line.message_id == message_id]
+    lines.sort(key=lambda line: line.entry.at)
+    if not lines:
+        return None
+    seen = [_event(line, functions or {}) for line in lines]
+    events = tuple(_with_gaps(seen, now))
+    return Story(message_id, events, source, now, is_whole=False, notes=tuple(notes))
+
+
+UNCLEAR = ("not_sent", "not_settled", "said")
+"""The fields that say what else a person should know."""
+
+
+def texts_of(event: str, fields: Mapping[str, Any]) -> str:
+    """Return the texts of a line that say what else a person should know; ``event`` is its log event.
+
+    The text of a dead letter's line is about its attempts, unless the message could not wait any longer.
+    """
+    could_not_wait = fields.get("reason") == "expiring" and not fields.get("error")
+    is_known = event in BEGINS or (event == "dead_lettered" and not could_not_wait)
+    names = UNCLEAR if is_known else ("text", *UNCLEAR)
+    return "; ".join(str(fields[name]) for name in names if fields.get(name))
+
+
+def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
+    group, state = line.entry.group, line.state
+    if line.event in BEGINS:
+        state = State.IN_FLIGHT
+    return StoryEvent(
+        line.entry.at,
+        state,
+        queue=line.text("queue"),
+        sent_to=line.text("dead_letter_queue") or line.text("sent_to"),
+        attempt=line.count("attempt"),
+        max_attempts=line.count("max_attempts"),
+        delay=line.number("delay"),
+        reason=line.text("reason"),
+        error=line.text("error"),
+        text=texts_of(line.event, line.fields),
+        event=line.event,
+        consumer=line.text("consumer"),
+        function=functions.get(group) or group.rpartition("/")[2],
+        delivery_id=line.delivery_id,
+        request_id=line.request_id,
+    )
+
+
+def _with_gaps(seen: Sequence[StoryEvent], now: float) -> Iterator[StoryEvent]:
+    """Yield the events, with those between them and after them that can be inferred."""
+    last: StoryEvent | None = None
+    for event in seen:
+        if event.state is not None:
+            yield from _between(last, event)
+            last = event
+        yield event
+    if last is None or last.state in ENDS:
+        return
+    expected = last.due if last.due is not None else last.at + LONGEST_RUN_SECONDS
+    if expected + PATIENCE_SECONDS < now:
+        yield StoryEvent(expected, None, queue=last.place, text=NO_LINE, delivery_id=last.delivery_id, is_seen=False)
+
+
+def _between(last: StoryEvent | None, event: StoryEvent) -> Iterator[StoryEvent]:
+    """Yield the events that must have been before one, but have no line."""
+    if last is not None and last.state in ENDS:
+        is_same = event.delivery_id == last.delivery_id and (event.attempt or 0) > (last.attempt or 0)
+        if is_same:
+            text = f"delivered again, though it was {WORDS.get(last.state, last.state.lower())}"
+        elif last.state is State.DEAD_LETTERED:
+            text = f"delivered again: sent back from {last.place or 'the dead-letter queue'}, or another copy of it"
+        else:
+            text = f"delivered again, though it was {last.state.lower()}: another copy of it"
+        yield StoryEvent(event.at, State.READY, queue=event.queue, text=text, is_seen=False)
+        last = replace(last, state=State.WAITING_RETRY) if is_same else None  # the attempts of one delivery id go on
+    if event.attempt is None:
+        return
+    before = last.attempt if last is not None and last.attempt is not None else 0
+    first = before + 1 if last is None or last.state in COSTS_AN_ATTEMPT else max(1, before)
+    missing = event.attempt - first
+    if missing > 0:
+        which = f"attempt {first}" if missing == 1 else f"attempts {first} to {event.attempt - 1}"
+        text = f"{which} left no line: a crash, a timeout or a throttled invocation, or its log was not searched"
+        yield StoryEvent(event.at, None, queue=event.queue, text=text, is_seen=False)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from tarry.failed.text import brief, coarse, one_line
 from tarry.message.outcomes import State
 from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
-from tarry.tools.story.scale import TimeScale
-from tarry.tools.story.svg import LEGEND, NORMAL, SMALL, fit, group, text_at, width_of
+from tarry.tools.story.svg import LEGEND, NORMAL, SMALL, TimeScale, fit, group, text_at, width_of
 from tarry.tools.story.svg import picture as whole
 from tarry.tools.story.text import since_text, state_text
 

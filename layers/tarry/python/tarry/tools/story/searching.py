@@ -3,32 +3,316 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.text import one_line
+from tarry.failed.queue_names import resources_of
+from tarry.failed.text import coarse, one_line
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
 from tarry.tools.story.events import Story, moment
-from tarry.tools.story.from_log import ids_in, only_one, story_of_log
-from tarry.tools.story.insights import LogSearch
-from tarry.tools.story.lines import read_line
-from tarry.tools.story.log_groups import (
-    batches,
-    check_named,
-    existing_groups,
-    forgotten,
-    log_of,
-    logs_of_stack,
-    never_written,
-    silences,
-)
+from tarry.tools.story.lines import LogEntry, ids_in, only_one, read_line, story_of_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tarry.tools.story.insights import SearchResult
-    from tarry.tools.story.log_groups import FunctionLog, LogGroup
+DEFAULT_PREFIX = "/aws/lambda/"
+MOST_GROUPS = 50
+"""The log groups of one query."""
+DAY_SECONDS = 86_400
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+@dataclass(frozen=True)
+class FunctionLog:
+    """The log of a function. ``level`` is the lowest level that is written: WARN in Lambda's text format."""
+
+    function: str
+    group: str
+    level: str
+
+
+@dataclass(frozen=True)
+class LogGroup:
+    """A log group. ``keeps_seconds`` is its retention; None if lines never expire."""
+
+    name: str
+    created_at: float = 0.0
+    keeps_seconds: float | None = None
+    log_class: str = "STANDARD"
+
+
+def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[FunctionLog]:
+    """Return the logs of the functions of a stack and of its nested stacks.
+
+    Raises:
+        botocore.exceptions.ClientError: AWS refuses a request.
+    """
+    return [log_of(aws_lambda, function) for function in _functions(cloudformation, stack)]
+
+
+def _functions(cloudformation: Any, stack: str) -> Iterator[str]:
+    for each in resources_of(cloudformation, stack):
+        if each["ResourceType"] == "AWS::Lambda::Function":
+            yield each["PhysicalResourceId"]
+        elif each["ResourceType"] == "AWS::CloudFormation::Stack":
+            yield from _functions(cloudformation, each["PhysicalResourceId"])
+
+
+def log_of(aws_lambda: Any, function: str) -> FunctionLog:
+    """Return the log of a function by its name. Raises the errors of boto3."""
+    settings = aws_lambda.get_function_configuration(FunctionName=function).get("LoggingConfig") or {}
+    level = settings.get("ApplicationLogLevel") or "INFO" if settings.get("LogFormat") == "JSON" else "WARN"
+    return FunctionLog(function, settings.get("LogGroup") or f"{DEFAULT_PREFIX}{function}", level)
+
+
+def existing_groups(logs: Any, names: Iterable[str]) -> dict[str, LogGroup]:
+    """Return those of the log groups that exist, by name."""
+    found = {}
+    for name in dict.fromkeys(names):
+        pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
+        each = next((each for page in pages for each in page["logGroups"] if each["logGroupName"] == name), None)
+        if each is not None:
+            days = each.get("retentionInDays")
+            found[name] = LogGroup(
+                name,
+                each.get("creationTime", 0) / 1000,
+                None if days is None else float(days) * DAY_SECONDS,
+                each.get("logGroupClass") or "STANDARD",
+            )
+    return found
+
+
+def batches(groups: Iterable[LogGroup]) -> list[list[str]]:
+    """Return the names of the log groups of each query: at most 50, and of one log class."""
+    by_class: dict[str, list[str]] = {}
+    for each in groups:
+        by_class.setdefault(each.log_class, []).append(each.name)
+    return [
+        names[first : first + MOST_GROUPS] for names in by_class.values() for first in range(0, len(names), MOST_GROUPS)
+    ]
+
+
+def check_named(names: Sequence[str], found: Mapping[str, LogGroup], region: str | None) -> None:
+    """Raise `UsageError` if one of the named log groups does not exist."""
+    missing = [name for name in names if name not in found]
+    if missing:
+        where = f" in {region}" if region else ""
+        are = "does" if len(missing) == 1 else "do"
+        raise UsageError(
+            f"the log group{'s'[: len(missing) != 1]} {', '.join(missing)} {are} not exist{where}: a group is made at "
+            "the first invocation of its function; --stack NAME finds the groups of a stack"
+        )
+
+
+def never_written(logs: Sequence[FunctionLog], found: Mapping[str, LogGroup]) -> str:
+    """Return a sentence about functions without a log group; empty if there are none."""
+    names = [each.function for each in logs if each.group not in found]
+    if not names:
+        return ""
+    has = "has" if len(names) == 1 else "have"
+    return f"{', '.join(names)} {has} no log group: never invoked, or not allowed to write logs."
+
+
+def silences(logs: Iterable[FunctionLog]) -> Iterator[str]:
+    """Yield a sentence for each log level that leaves lines out of tarry."""
+    by_level: dict[str, list[str]] = {}
+    for each in logs:
+        by_level.setdefault(each.level, []).append(each.function)
+    for level, functions in by_level.items():
+        if level not in LEVELS or LEVELS.index(level) <= LEVELS.index("INFO"):
+            continue
+        missing = "deferred, released and discarded messages" if level == "WARN" else "retries and deferrals"
+        if level == "FATAL":
+            missing = "retries, deferrals and dead letters"
+        verb = "writes" if len(functions) == 1 else "write"
+        yield (
+            f"{', '.join(functions)} {verb} only lines of level {level} and above, so {missing} leave no line: set "
+            "LoggingConfig: {LogFormat: JSON, ApplicationLogLevel: INFO}."
+        )
+
+
+def forgotten(groups: Iterable[LogGroup], since: float, now: float) -> Iterator[str]:
+    """Yield a sentence about groups that keep lines for less than the time that is searched."""
+    short = [each for each in groups if each.keeps_seconds is not None and now - each.keeps_seconds > since]
+    for keeps in sorted({each.keeps_seconds for each in short if each.keeps_seconds is not None}):
+        names = ", ".join(each.name for each in short if each.keeps_seconds == keeps)
+        yield f"{names}: lines are kept for {coarse(keeps)} only."
+
+
+MOST_RESULTS = 10_000
+"""The results of one query; Insights returns no more."""
+DOLLARS_PER_GB = 0.005
+"""The price of a scan in us-east-1."""
+GB = 1_000_000_000
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 2.0
+BUSY_SECONDS = 5.0
+MOST_BUSY = 12
+"""How often a query is started again while too many others run in the account: a minute."""
+UNDER_WAY = frozenset({"Scheduled", "Running", "Unknown"})
+BUSY = frozenset({"LimitExceededException", "ThrottlingException", "ServiceUnavailableException"})
+
+
+@dataclass
+class SearchResult:
+    """The lines that a search has found, and what it cost. ``problems`` say why lines may be missing."""
+
+    entries: list[LogEntry] = field(default_factory=list)
+    bytes_scanned: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def cost(self) -> str:
+        """How much was scanned, and its price."""
+        gigabytes = self.bytes_scanned / GB
+        shown = f"{gigabytes:,.2f} GB" if gigabytes >= 0.01 else f"{self.bytes_scanned / 1_000_000:,.2f} MB"
+        dollars = gigabytes * DOLLARS_PER_GB
+        price = f"${dollars:.2f}" if dollars >= 0.01 else "less than $0.01"
+        return f"Scanned {shown} of logs ({price} at $0.005 a GB)."
+
+
+class LogSearch:
+    """Searches in log groups, between two times in epoch seconds.
+
+    ``groups`` are the log groups of each query. ``progress`` is called with a text while a query runs. A query that is
+    left by an exception, such as Ctrl-C, is stopped, so that it scans no further.
+    """
+
+    def __init__(
+        self,
+        logs: Any,
+        groups: Sequence[Sequence[str]],
+        since: float,
+        until: float,
+        progress: Callable[[str], None] = lambda text: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._logs = logs
+        self._groups = groups
+        self._since = since
+        self._until = until
+        self._progress = progress
+        self._sleep = sleep
+        self.found = SearchResult()
+        """All that was found so far."""
+
+    def run(self, text: str) -> None:
+        """Find all lines that have a text.
+
+        Raises:
+            botocore.exceptions.ClientError: AWS refuses a query.
+        """
+        self.run_query(query_for(text))
+
+    def run_query(self, query: str) -> None:
+        """Find all lines of a query. Raises the same."""
+        for groups in self._groups:
+            self._run(groups, query)
+
+    def _run(self, groups: Sequence[str], query: str) -> None:
+        query_id = self._start(groups, query)
+        answer: Mapping[str, Any] = {"status": "Scheduled"}
+        wait = FIRST_WAIT_SECONDS
+        try:
+            while answer["status"] in UNDER_WAY:
+                self._sleep(wait)
+                wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+                answer = self._answer(query_id) or answer
+                scanned = float((answer.get("statistics") or {}).get("bytesScanned") or 0)
+                self._progress(f"{str(answer['status']).lower()}, {scanned / GB:,.2f} GB scanned")
+        except BaseException:
+            self._stop(query_id)
+            raise
+        self._take(answer)
+
+    def _start(self, groups: Sequence[str], query: str) -> str:
+        from botocore.exceptions import ClientError
+
+        busy = 0
+        while True:
+            try:
+                started = self._logs.start_query(
+                    logGroupNames=list(groups),
+                    startTime=int(self._since),
+                    endTime=int(self._until) + 1,
+                    queryString=query,
+                    limit=MOST_RESULTS,
+                )
+                return str(started["queryId"])
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in BUSY or busy == MOST_BUSY:
+                    raise
+            busy += 1
+            self._progress("waiting: too many queries run in this account")
+            self._sleep(BUSY_SECONDS)
+
+    def _answer(self, query_id: str) -> Mapping[str, Any] | None:
+        """Return the state of a query; None if AWS is too busy to tell."""
+        from botocore.exceptions import ClientError
+
+        try:
+            answer: Mapping[str, Any] = self._logs.get_query_results(queryId=query_id)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in BUSY:
+                raise
+            return None
+        return answer
+
+    def _stop(self, query_id: str) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self._logs.stop_query(queryId=query_id)
+        except (BotoCoreError, ClientError):
+            return  # it has ended, or ends by itself
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        found, results = self.found, answer.get("results") or []
+        found.entries += [_entry({each["field"]: each.get("value", "") for each in row}) for row in results]
+        found.bytes_scanned += float((answer.get("statistics") or {}).get("bytesScanned") or 0)
+        if answer["status"] != "Complete":
+            found.problems.append(
+                f"CloudWatch ended the query early ({answer['status']}), so lines may be missing: "
+                "search less (--since, --group)"
+            )
+        if len(results) >= MOST_RESULTS:
+            found.problems.append(
+                f"the query found more than {MOST_RESULTS:,} lines, the later ones are missing: search less "
+                "(--since, --group)"
+            )
+
+
+def query_for(text: str) -> str:
+    """Return the query for the lines that have a text."""
+    literal = text.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        f'fields @timestamp, @message, @log, @requestId | filter @message like "{literal}" | sort @timestamp asc '
+        f"| limit {MOST_RESULTS}"
+    )
+
+
+def _entry(fields: Mapping[str, str]) -> LogEntry:
+    group = fields.get("@log", "").partition(":")
+    return LogEntry(
+        _seconds(fields.get("@timestamp", "")),
+        fields.get("@message", ""),
+        group[2] or group[0],
+        fields.get("@requestId", ""),
+    )
+
+
+def _seconds(text: str) -> float:
+    """Return a time of Insights (UTC), or epoch milliseconds, as epoch seconds."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        pass
+    try:
+        return float(text) / 1000
+    except ValueError:
+        return 0.0
+
 
 LEAST_CHARACTERS = 8
 """The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""

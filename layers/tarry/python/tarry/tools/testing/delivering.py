@@ -4,35 +4,291 @@ from __future__ import annotations
 
 import json
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+from uuid import NAMESPACE_OID, uuid5
 
-from tarry.failed.queue_names import queue_name
+from botocore.exceptions import ClientError
+
+from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS
+from tarry.failed.queue_names import counts_of, queue_name, region_of
+from tarry.failed.received import event_record
+from tarry.failed.text import brief, coarse, shortened
 from tarry.message.delivery import Delivery
+from tarry.message.event import message_of
 from tarry.message.invocation import Invocation
 from tarry.message.outcomes import State
 from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import is_dead_letter
 from tarry.sqs.client import client_of
+from tarry.sqs.limits import tens
+from tarry.sqs.outgoing import body_text, sendable
+from tarry.sqs.refusals import error_code, failed_entries, is_no_queue, is_stale_handle
+from tarry.tools.simulator.functions import LambdaContext
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids
+from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids, through_json
+from tarry.tools.simulator.mapping import EVENT_OVERHEAD_BYTES, MAX_EVENT_BYTES, MAX_PER_REQUEST, record_bytes
 from tarry.tools.simulator.mapping_settings import MAX_BATCH, MAX_FIFO_BATCH
-from tarry.tools.simulator.marshalling import through_json
-from tarry.tools.simulator.sqs.message import StoredMessage
-from tarry.tools.testing.delivered import DeliveredBatch, DeliveredMessage
+from tarry.tools.simulator.sqs.message import StoredMessage, digest_of_attributes, digest_of_body
 from tarry.tools.testing.deliveries import record_of
-from tarry.tools.testing.helpers import lambda_context
 from tarry.tools.testing.log_recorder import recording_log
 from tarry.tools.testing.messages import QueuedMessage, envelope_of
-from tarry.tools.testing.misuse import check_handler
-from tarry.tools.testing.poller import Poller
+from tarry.tools.testing.misuse import check_handler, listed
 from tarry.tools.testing.timeline import GONE, REPORTED, because
 from tarry.world import current, use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tarry.tools.testing.poller import Record
+    from tarry.consumer import Consumer
+    from tarry.message.message import Message
     from tarry.world import World
+
+Record = dict[str, Any]
+"""A record of an SQS event."""
+
+
+class Poller:
+    """A queue, accessed as the poller of Lambda does."""
+
+    def __init__(self, client: Any, url: str, name: str) -> None:
+        self.client = client
+        self._url = url
+        try:
+            attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        except ClientError as error:
+            if not is_no_queue(error_code(error)):
+                raise
+            where = f"{client.meta.endpoint_url}, {client.meta.region_name}"
+            raise ValueError(
+                f"SQS ({where}) has no queue {name!r}: make it with the same client, and with moto in the same "
+                "mock_aws() as the call of deliver"
+            ) from error
+        self._arn: str = attributes["QueueArn"]
+        counts = counts_of(attributes)
+        self.invisible = counts.in_flight + counts.delayed
+
+    def receive(self, most: int) -> list[Record]:
+        """Receive up to ``most`` messages, ten per request, until there are no more visible ones."""
+        records: dict[str, Record] = {}
+        while len(records) < most:
+            messages = self.client.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=min(MAX_PER_REQUEST, most - len(records)),
+                WaitTimeSeconds=0,
+                AttributeNames=["All"],  # the old name, which all emulators support
+                MessageAttributeNames=["All"],
+            ).get("Messages", [])
+            fresh = [each for each in messages if each["MessageId"] not in records]
+            if not fresh:
+                break  # the queue is empty, or its visibility timeout is 0
+            records |= {each["MessageId"]: event_record(each, self._arn, region_of(self._arn)) for each in fresh}
+        size = EVENT_OVERHEAD_BYTES + sum(map(record_bytes, records.values()))
+        if size > MAX_EVENT_BYTES:
+            self._release(records.values())
+            raise ValueError(
+                f"the batch of {len(records)} messages has {size:,} bytes, and Lambda's events at most "
+                f"{MAX_EVENT_BYTES:,}: give a smaller batch_size"
+            )
+        return list(records.values())
+
+    def delete(self, deliveries: Sequence[Delivery]) -> dict[str, str]:
+        """Delete messages; return why, by delivery id, for those that SQS refuses to delete."""
+        refused: dict[str, str] = {}
+        for ten in tens(deliveries):
+            entries = [{"Id": str(index), "ReceiptHandle": each.receipt_handle} for index, each in enumerate(ten)]
+            errors = failed_entries(self.client.delete_message_batch(QueueUrl=self._url, Entries=entries))
+            refused |= {
+                ten[int(index)].delivery_id: f"not deleted: {error}"
+                for index, error in errors.items()
+                if not is_stale_handle(error)  # the handler has deleted it
+            }
+        return refused
+
+    def _release(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.client.change_message_visibility(
+                QueueUrl=self._url, ReceiptHandle=record["receiptHandle"], VisibilityTimeout=0
+            )
+
+
+WHY_CHARACTERS = 60
+"""The length of a reason in a repr: pytest shows 240 characters of it."""
+
+
+@dataclass(frozen=True, repr=False)
+class DeliveredMessage:
+    """A message that `deliver` has received, and its state after the handler ran."""
+
+    id: str
+    """The stable id."""
+    delivery_id: str
+    """The id that SQS gave it."""
+    body: str
+    receipt_handle: str
+    """The handle of this receive: `sqs.change_message_visibility` takes it, for example to make a retry visible."""
+    attempt: int
+    """The attempt that this delivery was, from 1. For a handler without tarry: SQS's receive count."""
+    state: State
+    """For a handler without tarry COMMITTED (deleted) or WAITING_RETRY (left in the queue)."""
+    delay: float | None = None
+    """The seconds for which tarry keeps it invisible; None is the visibility timeout of the queue."""
+    why: str = ""
+    """The reason and the error, if known."""
+
+    def json(self) -> Any:
+        """Return the body, decoded."""
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<DeliveredMessage {self.id} {self._what}, attempt {self.attempt}: {shortened(self.body, 60)}>"
+
+    @property
+    def _what(self) -> str:
+        wait = "" if self.delay is None else f"for {coarse(self.delay)}"
+        why = ": ".join(filter(None, (wait, shortened(brief(self.why), WHY_CHARACTERS))))
+        return f"{self.state} ({why})" if why else self.state
+
+
+@dataclass(frozen=True, repr=False)
+class DeliveredBatch:
+    """The result of `deliver`.
+
+    result = deliver(handler, queue_url)
+    assert result.states == ["COMMITTED", "DEAD_LETTERED"]
+    assert result.dead_letters[0].failure.reason == "rejected"
+    """
+
+    queue: str
+    """The queue's name."""
+    messages: tuple[DeliveredMessage, ...] = ()
+    """The messages, in the order of the batch; empty if the queue had none to receive. The handler was not called
+    then."""
+    response: Any = None
+    """The handler's return value, as Lambda reads it: after JSON."""
+    error: BaseException | None = None
+    """The exception that the handler raised, or the error of an invalid response. All messages stay in the queue, but
+    for those that tarry had settled by then."""
+    dead_letters: tuple[QueuedMessage, ...] = ()
+    """The dead letters that tarry sent, with their failure records. Messages that SQS itself moves are not among them.
+    """
+    invisible: int = field(default=0, compare=False)
+    """The number of messages that the queue kept invisible before the batch was received: delayed, or delivered before.
+    """
+
+    @property
+    def states(self) -> list[str]:
+        """The names of the states of the messages, in the order of the batch."""
+        return [message.state.value for message in self.messages]
+
+    def state(self, message_id: str) -> State:
+        """Return the state of a message, by its stable id or by the id that SQS gave it.
+
+        Raises `KeyError` for a message that is not in the batch.
+        """
+        for message in self.messages:
+            if message_id in (message.id, message.delivery_id):
+                return message.state
+        raise KeyError(f"no message {message_id!r} in the batch; it has {listed(each.id for each in self.messages)}")
+
+    def count(self, state: State | str) -> int:
+        """Return the number of messages in a state."""
+        return self.states.count(state)
+
+    def __repr__(self) -> str:
+        counts = Counter(message._what for message in self.messages)
+        what = ", ".join(f"{number} {each}" for each, number in counts.items())
+        if not self.messages:
+            what = "no messages to receive" + (f", {self.invisible} invisible" if self.invisible else "")
+        return f"<DeliveredBatch of {self.queue}: {what}>"
+
+
+P = TypeVar("P")
+
+ACCOUNT, REGION = "123456789012", "us-east-1"
+REQUEST_ID = "00000000-0000-4000-8000-000000000000"
+
+
+def lambda_context(remaining: float = 30) -> LambdaContext:
+    """Return a Lambda context with ``remaining`` seconds left, from now on."""
+    clock = current().clock
+    deadline = clock.monotonic() + remaining
+    return LambdaContext(
+        function_name="function",
+        invoked_function_arn=f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:function",
+        memory_limit_in_mb="128",
+        aws_request_id=REQUEST_ID,
+        time_left=lambda: deadline - clock.monotonic(),
+        log_stream_name="test",
+    )
+
+
+def sqs_event(
+    *bodies: Any,
+    queue: str = "orders",
+    attempt: int = 1,
+    attributes: Mapping[str, Any] | None = None,
+    group_id: str | None = None,
+) -> dict[str, Any]:
+    """Return the event of a batch: a record for each body, all received for the ``attempt``-th time.
+
+        answer = handler(sqs_event({"id": 1}, {"id": 2}), lambda_context())
+
+    Bodies and ``attributes`` (which all of the messages have) are as for `tarry.Queue.send`.
+
+    Raises the errors of that method.
+    """
+    now = str(int(current().clock.time() * 1000))
+    system = {
+        "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+        "SentTimestamp": now,
+        "ApproximateReceiveCount": str(attempt),
+        "ApproximateFirstReceiveTimestamp": now,
+    }
+    if queue.endswith(".fifo") and group_id is None:
+        raise ValueError(f"a message of the FIFO queue {queue!r} has a group: give a group_id")
+    if group_id is not None:
+        system["MessageGroupId"] = group_id
+    sent = sendable(attributes or {})
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}"
+    records = []
+    for index, body in enumerate(bodies):
+        text = body_text(body)
+        received = {
+            "MessageId": str(uuid5(NAMESPACE_OID, f"{queue} {index} {text}")),
+            "ReceiptHandle": f"handle-{index}",
+            "Body": text,
+            "MD5OfBody": digest_of_body(text),
+            "Attributes": system,
+            "MessageAttributes": sent,
+        }
+        if sent:
+            received["MD5OfMessageAttributes"] = digest_of_attributes(sent)
+        records.append(event_record(received, arn, REGION))
+    return {"Records": records}
+
+
+@overload
+def message(body: Any = ..., attempt: int = ..., *, consumer: Consumer[P], **more: Any) -> Message[P]: ...
+@overload
+def message(body: Any = ..., attempt: int = ..., *, consumer: None = ..., **more: Any) -> Message[Any]: ...
+def message(body: Any = "{}", attempt: int = 1, *, consumer: Consumer[Any] | None = None, **more: Any) -> Message[Any]:
+    """Return a message as a handler gets it, for a call of the plain function; ``more`` as for `sqs_event`.
+
+        order = message({"id": 1}, attempt=3, consumer=handler)
+        handler.function(order)
+        assert order.outcome is None  # no verdict: it is acknowledged
+
+    ``consumer`` determines how the payload is read, and how many attempts there are. Without one there is no payload,
+    and the default number of attempts.
+    """
+    [record] = sqs_event(body, attempt=attempt, **more)["Records"]
+    log = Log("test", LogOptions()) if consumer is None else consumer.log
+    reader = None if consumer is None else consumer._payload_reader
+    limit = (lambda queue: DEFAULT_MAX_ATTEMPTS) if consumer is None else consumer._max_attempts_of
+    invocation = Invocation(current(), lambda_context(), limit, log, reader)
+    return message_of(record, record["messageId"], invocation, log)
 
 
 def deliver(

@@ -11,10 +11,10 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from tarry.failed.queue_names import queue_name
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
+from tarry.tools.simulator.client import SqsPort
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.world import World
 
 if TYPE_CHECKING:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
+from tarry import world
 from tarry.consumer import Consumer
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.client import SimulatedClient
@@ -17,7 +21,6 @@ from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
 from tarry.tools.testing.observed import observed, recorded
-from tarry.tools.testing.powertools_time import give_powertools_the_time
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -30,6 +33,40 @@ if TYPE_CHECKING:
     from tarry.tools.simulator.simulation import Simulation
     from tarry.tools.simulator.sqs import Sqs
     from tarry.tools.testing.faults import Fault, Faults
+
+_PACKAGE = "aws_lambda_powertools.utilities"
+MODULES = (
+    f"{_PACKAGE}.idempotency.persistence.base",
+    f"{_PACKAGE}.idempotency.persistence.datarecord",
+    f"{_PACKAGE}.idempotency.persistence.dynamodb",
+    f"{_PACKAGE}.idempotency.persistence.redis",
+    f"{_PACKAGE}.circuit_breaker.base",
+    f"{_PACKAGE}.circuit_breaker.persistence.base",
+    f"{_PACKAGE}.circuit_breaker.persistence.dynamodb",
+)
+"""The modules that call ``dt.datetime.now()``."""
+
+
+class WorldDatetime(dt.datetime):
+    """A ``datetime`` whose ``now`` is the time of the current world; in the real world, that of ``datetime``."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        here = world.current()
+        if type(here.clock) is world.WallClock:
+            return dt.datetime.now(tz)
+        return dt.datetime.fromtimestamp(here.clock.time(), tz)
+
+
+_DATETIME = SimpleNamespace(**{**vars(dt), "datetime": WorldDatetime})
+
+
+def give_powertools_the_time() -> None:
+    """Have the loaded modules of Powertools read the time of the current world, from now on."""
+    for name in MODULES:
+        module: Any = sys.modules.get(name)
+        if module is not None and getattr(module, "dt", None) is dt:
+            module.dt = _DATETIME
 
 
 class MappingOptions(TypedDict):

@@ -6,10 +6,12 @@ moto sends all of them through its own SQS, whose queues no function consumes. H
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partialmethod
 from hashlib import sha256
@@ -18,16 +20,212 @@ from time import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+from urllib.parse import quote_plus
 
+from tarry.tools.simulator.patterns import PatternError, compile_pattern, fields_of, matches, parse
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.testing.event_rules import as_delivered, input_of, is_match
-from tarry.tools.testing.s3_events import ObjectChange, check_of, event_of, notification_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Call = Callable[[str, Mapping[str, Any]], dict[str, Any]]
     """Answers a request to SQS: operation and parameters. Raises `SqsError`."""
+
+VARIABLE = re.compile(r"<([\w.-]+)>")
+STEP = re.compile(r"\.([\w-]+)|\[(\d+)\]|\['([^']+)'\]")
+
+
+def as_delivered(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event of moto as EventBridge delivers it: its time as text, and without moto's own fields."""
+    found = {name: value for name, value in event.items() if name not in {"ingestion-time", "replay-name"}}
+    if isinstance(time := found.get("time"), int | float):
+        found["time"] = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return found
+
+
+def is_match(pattern: str | None, event: Mapping[str, Any]) -> bool:
+    """Return whether an event matches the pattern of a rule; a rule that has only a schedule matches none."""
+    if not pattern:
+        return False
+    try:
+        compiled = compile_pattern(parse(pattern))
+    except (PatternError, ValueError):
+        return False
+    fields = fields_of(parse(json.dumps(event)))
+    return any(matches(branch, fields) for branch in compiled.branches)
+
+
+def input_of(target: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """Return what a target gets: the event, or what ``Input``, ``InputPath`` or ``InputTransformer`` make of it."""
+    if (text := target.get("Input")) is not None:
+        return str(text)
+    if (path := target.get("InputPath")) is not None:
+        return json.dumps(_at(path, event))
+    transformer = target.get("InputTransformer")
+    if not transformer:
+        return json.dumps(event)
+    values = {name: _at(path, event) for name, path in (transformer.get("InputPathsMap") or {}).items()}
+    values |= {"aws.events.event": event, "aws.events.event.json": event}
+    template = str(transformer.get("InputTemplate", ""))
+
+    def filled(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            return found[0]
+        text = json.dumps(values[found[1]])
+        is_quoted = len(re.findall(r'(?<!\\)"', template[: found.start()])) % 2 == 1
+        if not is_quoted:
+            return text
+        return text[1:-1] if text.startswith('"') else json.dumps(text)[1:-1]
+
+    return VARIABLE.sub(filled, template)
+
+
+def _at(path: str, event: Mapping[str, Any]) -> Any:
+    """Return the value at a JSON path such as ``$.detail.items[0].id``; null if there is none."""
+    found: Any = event
+    for name, index, quoted in STEP.findall(path.removeprefix("$")):
+        try:
+            found = found[int(index)] if index else found[name or quoted]
+        except (LookupError, TypeError):
+            return None
+    return found
+
+
+VERSION = "2.5"
+"""The version of the structure. Since 2.4 it is the same for all types of events."""
+PRINCIPAL = "AWS:local"
+OWNER = "LOCAL"
+HOST_ID = "tarry/local="
+SOURCE_IP = "127.0.0.1"
+
+REASONS = {
+    "Put": "PutObject",
+    "Post": "POST Object",
+    "Copy": "CopyObject",
+    "CompleteMultipartUpload": "CompleteMultipartUpload",
+}
+"""The reasons of EventBridge for a created object, by the last part of the name of the event."""
+
+DETAIL_TYPES = {
+    "ObjectCreated": "Object Created",
+    "ObjectRemoved": "Object Deleted",
+    "ObjectAcl": "Object ACL Updated",
+    "ObjectTagging:Put": "Object Tags Added",
+    "ObjectTagging:Delete": "Object Tags Deleted",
+    "ObjectRestore:Post": "Object Restore Initiated",
+    "ObjectRestore:Completed": "Object Restore Completed",
+}
+"""The detail types of EventBridge, by the name of an event or its first part."""
+
+
+@dataclass(frozen=True)
+class ObjectChange:
+    """A change of an object. ``name`` is that of the event, such as ``ObjectCreated:Put``."""
+
+    name: str
+    account: str
+    region: str
+    bucket: str
+    bucket_arn: str
+    key: str
+    size: int
+    etag: str
+    version_id: str | None
+    """None if the bucket has no versions."""
+    time: float
+    """In epoch seconds."""
+    sequence: int
+    """A number that is higher for a later change."""
+    request_id: str
+
+    @property
+    def kind(self) -> str:
+        """The first part of the name."""
+        return self.name.partition(":")[0]
+
+    def object_fields(self, etag: str, version_id: str) -> dict[str, Any]:
+        """Return the fields of the object but its key; the names of two differ between S3 and EventBridge.
+
+        A deleted object has no size and no ETag. Only created and deleted objects have a sequencer.
+        """
+        found: dict[str, Any] = {}
+        if self.kind == "ObjectCreated":
+            found["size"] = self.size
+        if self.name != "ObjectRemoved:Delete":
+            found[etag] = self.etag
+        if self.version_id is not None:
+            found[version_id] = self.version_id
+        if self.kind in {"ObjectCreated", "ObjectRemoved"}:
+            found["sequencer"] = f"{self.sequence:018X}"
+        return found
+
+
+def notification_of(change: ObjectChange, configuration_id: str) -> dict[str, Any]:
+    """Return what S3 sends to a queue or topic; ``configuration_id`` is the id of the notification of the bucket."""
+    record = {
+        "eventVersion": VERSION,
+        "eventSource": "aws:s3",
+        "awsRegion": change.region,
+        "eventTime": _as_text(change.time),
+        "eventName": change.name,
+        "userIdentity": {"principalId": PRINCIPAL},
+        "requestParameters": {"sourceIPAddress": SOURCE_IP},
+        "responseElements": {"x-amz-request-id": change.request_id, "x-amz-id-2": HOST_ID},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": configuration_id,
+            "bucket": {"name": change.bucket, "ownerIdentity": {"principalId": OWNER}, "arn": change.bucket_arn},
+            "object": {"key": quote_plus(change.key, safe="/"), **change.object_fields("eTag", "versionId")},
+        },
+    }
+    return {"Records": [record]}
+
+
+def check_of(bucket: str, time: float, request_id: str) -> dict[str, Any]:
+    """Return the test message that S3 sends when the notifications of a bucket are set."""
+    return {
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": _as_text(time),
+        "Bucket": bucket,
+        "RequestId": request_id,
+        "HostId": HOST_ID,
+    }
+
+
+def event_of(change: ObjectChange, event_id: str) -> dict[str, Any]:
+    """Return the event that S3 sends to EventBridge. Its key is not encoded."""
+    detail = {
+        "version": "0",
+        "bucket": {"name": change.bucket},
+        "object": {"key": change.key, **change.object_fields("etag", "version-id")},
+        "request-id": change.request_id,
+        "requester": change.account,
+        "source-ip-address": SOURCE_IP,
+    }
+    last = change.name.partition(":")[2]
+    match change.kind:
+        case "ObjectCreated":
+            detail["reason"] = REASONS.get(last, last)
+        case "ObjectRemoved":
+            detail["reason"] = "DeleteObject"
+            detail["deletion-type"] = "Permanently Deleted" if last == "Delete" else "Delete Marker Created"
+    return {
+        "version": "0",
+        "id": event_id,
+        "detail-type": DETAIL_TYPES.get(change.name) or DETAIL_TYPES.get(change.kind, change.name),
+        "source": "aws.s3",
+        "account": change.account,
+        "time": change.time,
+        "region": change.region,
+        "resources": [change.bucket_arn],
+        "detail": detail,
+    }
+
+
+def _as_text(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
 
 S3_SUBJECT = "Amazon S3 Notification"
 """The subject of what S3 sends to a topic."""

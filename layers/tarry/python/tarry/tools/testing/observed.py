@@ -9,34 +9,70 @@ import sys
 from datetime import datetime
 from functools import partial, wraps
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.consumer import Consumer
 from tarry.decide.circuits import deferral
 from tarry.decide.steps import BuiltInStep, LocalRetry
 from tarry.message.batch import Batch, batch_verdict_of
+from tarry.message.delivery import Delivery
 from tarry.message.message import Message, delivery_of
 from tarry.message.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
+from tarry.message.verdicts import ACK
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import is_awaitable
 from tarry.run.verdicts import apply_result
 from tarry.support.causes import cause_of, is_a, text_of, type_name
 from tarry.tools.simulator.process import Killed
 from tarry.tools.testing.handler_runs import RunMessage, RunTerms, RunVerdict
-from tarry.tools.testing.verdict_listener import listen_to_verdicts
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from tarry.message.delivery import Delivery
     from tarry.message.verdicts import Verdict
     from tarry.tools.simulator.history import History
 
+
+class VerdictListener(Protocol):
+    """A listener to verdicts."""
+
+    def now(self) -> float:
+        """Return the time, in epoch seconds."""
+
+    def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
+        """Take a verdict on a message, given at ``fell_at``; the first one on it counts."""
+
+
+def listen_to_verdicts(deliveries: Iterable[Delivery], listener: VerdictListener) -> None:
+    """Report each verdict on these messages to the listener from now on."""
+    for delivery in deliveries:
+        delivery.__class__ = ReportingDelivery
+        delivery.__dict__["_listener"] = listener
+
+
+class ReportingDelivery(Delivery):
+    """A delivery that reports its verdicts; its handler sees no difference."""
+
+    _listener: VerdictListener
+
+    def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; reported first, as the process may die in the delete
+        if self.verdict is ACK or self.can_be_deleted_now:
+            self._listener.on_verdict(self, "ack", self._listener.now())
+        super().ack_eagerly()
+
+    def take_verdict(self, verdict: Verdict) -> None:
+        began = self._listener.now()
+        super().take_verdict(verdict)
+        if verdict is not ACK:
+            name = next((name for signal, name in KINDS.items() if is_a(verdict, signal)), "fail")
+            self._listener.on_verdict(self, name, began)
+
+
 MAX_TEXT_CHARACTERS = 1_000
 
-KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
-ACK = RunVerdict("ack")
+KINDS: dict[Any, str] = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
+ACKED = RunVerdict("ack")
 """Shared by all runs that succeed: the history keeps them all."""
 STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
 """Verdicts after which a message may stay in its queue, and on FIFO the messages behind it too."""
@@ -200,13 +236,13 @@ class _Watch:
             return {intern(each.delivery.delivery_id): self._given(each) for each in verdicts}
         [delivery] = self._deliveries
         is_ack = raised is None and delivery.verdict is None
-        given = ACK if is_ack else self._given(_verdict(delivery, delivery.verdict, raised))
+        given = ACKED if is_ack else self._given(_verdict(delivery, delivery.verdict, raised))
         return {intern(delivery.delivery_id): given}
 
     def _given(self, verdict: _Verdict) -> RunVerdict:
         """Return a verdict as the history has it."""
         if verdict.kind == "ack" and not verdict.is_of_batch:
-            return ACK
+            return ACKED
         error = None if verdict.error is None else _name(verdict.error)
         return RunVerdict(verdict.kind, error, self._wait(verdict), verdict.due, verdict.is_of_batch)
 

@@ -16,7 +16,7 @@ from tarry.world import current, use
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tarry.tools.testing.parts import Parts
+    from tarry.tools.testing.faults import Parts
     from tarry.tools.testing.report import RuleBroken
     from tarry.tools.testing.sandbox import Sandbox
 
@@ -153,7 +153,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if (test := _without_seed(item.nodeid)) in shrunk:
         return
     shrunk.add(test)
-    from tarry.tools.testing.rerunning import smallest_case
+    from tarry.tools.testing.shrinking import smallest_case
 
     try:
         text = smallest_case(item, nextitem, error)
@@ -200,7 +200,7 @@ def _parts_of(item: pytest.Item) -> Parts | None:
     """The parts that a test has when it runs again to shrink its case."""
     import sys
 
-    module = sys.modules.get("tarry.tools.testing.rerunning")
+    module = sys.modules.get("tarry.tools.testing.shrinking")
     return None if module is None else item.stash.get(module.PARTS, None)
 
 

@@ -3,22 +3,288 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.failed.queue_names import redrive_of
 from tarry.record.attribute import is_dead_letter
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.tools.testing.deliveries import DONE
-from tarry.tools.testing.history import HistoryFacts, ProjectedHistory
+from tarry.tools.story.lines import is_transition
+from tarry.tools.testing.deliveries import DONE, MessageCopy, ObservedInvocation
+from tarry.tools.testing.handler_runs import HandlerRun
+from tarry.tools.testing.timeline import CopySteps, Timeline, attempt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tarry.failed.queue_names import Redrive
     from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import MessageCopy, ObservedDelivery, ObservedInvocation
-    from tarry.tools.testing.timeline import Timeline
+    from tarry.tools.testing.deliveries import ObservedDelivery
+
+RECURSION = "Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow)"
+
+
+class HistoryFacts:
+    """The facts of a history, taken event by event."""
+
+    def __init__(self) -> None:
+        self.copies: dict[str, MessageCopy] = {}
+        """By delivery id, in the order of their sending."""
+        self.invocations: dict[str, ObservedInvocation] = {}
+        """By request id."""
+        self.runs: list[HandlerRun] = []
+        self.problems: list[HistoryEvent] = []
+        """The lines of tarry's log about problems; lines about a message's new state are in `MessageCopy.log_lines`."""
+        self.deduplicated: list[HistoryEvent] = []
+        self.faults: list[HistoryEvent] = []
+        self.planned_faults: list[HistoryEvent] = []
+        self.queues: dict[str, Mapping[str, str]] = {}
+        """The attributes of each queue, by name."""
+        self.connected: dict[str, HistoryEvent] = {}
+        """The event that connected a function, by queue."""
+        self._runs: dict[int, HandlerRun] = {}
+        self._redriven: dict[str, MessageCopy] = {}
+        self._take: dict[str, Callable[[HistoryEvent], None]] = {
+            "sent": self._sent,
+            "received": self._received,
+            "deleted": self._went_on,
+            "invoked": self._invoked,
+            "run_started": self._ran,
+            "verdict": self._gave_verdict,
+            "run_ended": self._ended,
+            "transition_logged": lambda event: self._logged(event, event.fields),
+            "logged": self._wrote,
+            "problem": self.problems.append,
+            "deduplicated": self.deduplicated.append,
+            "fault": self._fault,
+            "fault_added": self.planned_faults.append,
+            "recursion_stopped": self._recursion_stopped,
+            "queue_configured": lambda event: self.queues.update({event.fields["queue"]: event.fields["attributes"]}),
+            "connected": lambda event: self.connected.update({event.fields["queue"]: event}),
+        }
+
+    def take(self, event: HistoryEvent) -> None:
+        """Note the facts of the next event."""
+        self._take.get(event.what, self._goes_on)(event)
+
+    def take_all(self, events: Iterable[HistoryEvent]) -> None:
+        """Note the facts of events, as `take` does."""
+        handlers, other = self._take, self._goes_on
+        for event in events:
+            handlers.get(event.what, other)(event)
+
+    def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
+        return [self.copies[each] for each in delivery_ids if each in self.copies]
+
+    def _sent(self, event: HistoryEvent) -> None:
+        copy = MessageCopy(event, self._redriven.pop(event.fields["delivery_id"], None))
+        self.copies[copy.delivery_id] = copy
+
+    def _received(self, event: HistoryEvent) -> None:
+        if event.fields["delivery_id"] not in self.copies:  # sent to an SQS that does not report what is sent
+            self._sent(replace(event, fields={**event.fields, "by": None}))
+        self.copies[event.fields["delivery_id"]].take(event)
+
+    def _invoked(self, event: HistoryEvent) -> None:
+        invocation = ObservedInvocation(event, self._known(event.fields["delivery_ids"]))
+        self.invocations[invocation.request_id] = invocation
+        for copy in invocation.copies:
+            copy.invocations.append(invocation)
+
+    def _ran(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]] = HandlerRun(event)
+        self.runs.append(run)
+        invocation = self.invocations[run.request_id]
+        invocation.runs.append(run)
+        invocation.running += 1
+        for delivery_id, message in run.messages.items():
+            delivery = self.copies[delivery_id].delivery(message.receive_count)
+            if delivery is not None:
+                delivery.ran(run)
+
+    def _gave_verdict(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]]
+        if run.ended is None:
+            run.first_verdicts.setdefault(event.fields["delivery_id"], event)
+
+    def _ended(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]]
+        invocation = self.invocations[run.request_id]
+        invocation.running -= run.ended is None
+        run.end(event, was_abandoned=invocation.answered is not None or event.fields.get("was_abandoned", False))
+
+    def _wrote(self, event: HistoryEvent) -> None:
+        """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""
+        fields = event.fields.get("fields")
+        if fields and is_transition(fields):
+            self._logged(event, {name: value for name, value in fields.items() if value is not None})
+
+    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        copy = self.copies.get(fields.get("delivery_id", ""))
+        if copy is not None:
+            copy.log_lines.setdefault(event.fields.get("request_id"), []).append(event)
+
+    def _goes_on(self, event: HistoryEvent) -> None:
+        """Note an event of an invocation or of a copy."""
+        fields = event.fields
+        invocation = self.invocations.get(fields.get("request_id", ""))
+        if invocation is not None:
+            self._of_invocation(invocation, event)
+        if invocation is None or event.what == "garbled":
+            self._went_on(event)
+
+    def _went_on(self, event: HistoryEvent) -> None:
+        """Note an event of a copy."""
+        copy = self.copies.get(event.fields.get("delivery_id", ""))
+        if copy is not None:
+            self._of_copy(copy, event)
+
+    def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
+        copy.take(event)
+        if "new_delivery_id" in event.fields:  # SQS moved it; the copy that it made is the same message
+            self._redriven[event.fields["new_delivery_id"]] = copy
+
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
+        invocation.take(event)
+        if event.what == "handler_called":
+            self._handed(invocation, event)
+
+    def _fault(self, event: HistoryEvent) -> None:
+        self.faults.append(event)
+        invocation = self.invocations.get(event.fields.get("request_id", ""))
+        if invocation is not None:
+            invocation.faults.append(event)
+
+    def _recursion_stopped(self, event: HistoryEvent) -> None:
+        """Do nothing: it changes no message."""
+
+    def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
+        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
+        for copy in dict.fromkeys(invocation.copies):
+            delivery = copy.delivery(latest.get(copy.delivery_id, 0))
+            if delivery is not None:
+                delivery.invocation = invocation
+                invocation.deliveries[copy.delivery_id] = delivery
+
+
+class ProjectedHistory(HistoryFacts):
+    """The facts of a history, with the timeline of each message; finished messages can be forgotten.
+
+    ``on_step`` is called with a message's timeline after each transition. ``by_deliveries``: attempts are counted from
+    SQS's receives, for a history without events of handler runs.
+    """
+
+    def __init__(
+        self, on_step: Callable[[Timeline], None] = lambda timeline: None, *, by_deliveries: bool = False
+    ) -> None:
+        super().__init__()
+        self.timelines: dict[str, Timeline] = {}
+        """By stable id, in the order of their sending."""
+        self._on_step = on_step
+        self._by_deliveries = by_deliveries
+        self._unnamed: dict[tuple[str, str, str], list[MessageCopy]] = {}
+        """Copies without a stable id, by their sender, queue and body."""
+
+    def find(self, message_id: str) -> Timeline | None:
+        """Return a message's timeline by its stable id, or by the id of one of its deliveries."""
+        copy = self.copies.get(message_id)
+        return copy.timeline if copy is not None else self.timelines.get(message_id)
+
+    def forget(self, timeline: Timeline) -> None:
+        """Forget all facts about a message."""
+        self.timelines.pop(timeline.id, None)
+        for copy in timeline.copies:
+            self.copies.pop(copy.delivery_id, None)
+            self._unnamed.pop((copy.sender or "", copy.sent_to, copy.body), None)
+            self._forget_invocations(copy.invocations)
+
+    def shorten(self, timeline: Timeline, most: int) -> None:
+        """Forget the older half of a timeline that has more than ``most`` steps, except its first step."""
+        if len(timeline.transitions) > most:
+            del timeline.transitions[1 : most // 2]
+            for copy in timeline.copies:
+                self._forget_invocations(copy.shorten(most))
+
+    def _forget_invocations(self, invocations: Iterable[ObservedInvocation]) -> None:
+        for invocation in invocations:
+            self.invocations.pop(invocation.request_id, None)
+            invocation.copies.clear()  # a message that is kept would keep the others of its batches
+
+    def _sent(self, event: HistoryEvent) -> None:
+        super()._sent(event)
+        copy = self.copies[event.fields["delivery_id"]]
+        copy.steps = CopySteps(copy)
+        if copy.redriven_from is not None:
+            copy.redriven_from.timeline.join(copy)
+        else:
+            self._timeline(copy.id, copy.body).join(copy)
+            if copy.sender is not None and is_dead_letter(copy.record or {}):
+                copy.timeline.dead_letter = copy.record
+                return  # the step is that of the delivery in whose place it was sent
+            if copy.sender is not None and not copy.record:
+                self._unnamed.setdefault((copy.sender, copy.sent_to, copy.body), []).append(copy)
+        copy.steps.appears()
+
+    def _timeline(self, stable_id: str, body: str) -> Timeline:
+        if stable_id not in self.timelines:
+            self.timelines[stable_id] = Timeline(stable_id, body, self._on_step)
+        return self.timelines[stable_id]
+
+    def _invoked(self, event: HistoryEvent) -> None:
+        super()._invoked(event)
+        groups: set[str] = set()
+        for copy in self.invocations[event.fields["request_id"]].copies:
+            attempt = attempt_of(copy, behind=copy.group in groups) if self._by_deliveries else None
+            copy.steps.begins(event.at, attempt)
+            if copy.group and copy.is_fifo:
+                groups.add(copy.group)
+
+    def _ran(self, event: HistoryEvent) -> None:
+        super()._ran(event)
+        for delivery_id, message in event.fields["messages"].items():
+            self.copies[delivery_id].steps.runs(message.attempt)
+
+    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        super()._logged(event, fields)
+        copy = self.copies.get(fields.get("delivery_id", ""))
+        if copy is None:
+            return
+        if "dead_letter_queue" in fields:
+            self._join_unnamed(copy, fields["dead_letter_queue"])
+        copy.steps.logged(event.at, fields)
+
+    def _join_unnamed(self, copy: MessageCopy, queue: str) -> None:
+        """Add a dead letter without a record, which has no stable id, to the timeline of its message."""
+        sender = copy.invocations[-1].request_id if copy.invocations else ""
+        dead_letters = self._unnamed.get((sender, queue, copy.timeline.body))
+        if dead_letters:
+            alone = dead_letters.pop(0).timeline
+            self.timelines.pop(alone.id, None)
+            for each in alone.copies:
+                copy.timeline.join(each)
+
+    def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
+        super()._of_copy(copy, event)
+        copy.steps.take(event)
+
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
+        super()._of_invocation(invocation, event)
+        if event.what == "answered":
+            for copy in tuple(invocation.copies):  # a step may let the invocation be forgotten
+                if copy.invocations[-1] is invocation:  # else another invocation has it by now
+                    copy.steps.answered(event)
+
+    def _fault(self, event: HistoryEvent) -> None:
+        super()._fault(event)
+        of = f" of {event.fields['operation']}" if event.fields.get("operation") else ""
+        invocation = self.invocations.get(event.fields.get("request_id", ""))
+        for copy in invocation.copies if invocation is not None else ():
+            copy.timeline.faults.append((event.at, f"{event.fields['kind']}{of}"))
+
+    def _recursion_stopped(self, event: HistoryEvent) -> None:
+        for copy in self._known(event.fields["delivery_ids"]):
+            copy.steps.refused(event.at, RECURSION)
 
 
 class RecordedHistory(HistoryFacts):

@@ -8,16 +8,14 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from tarry.failed.causes import causes
-from tarry.failed.groups import Group, GroupBy, GroupCounts, counting
+from tarry.failed.groups import Group, GroupBy, GroupCounts, causes, counting
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.cli.errors import note, refuse
 from tarry.tools.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options
-from tarry.tools.cli.failed.progress import ProgressReport
 from tarry.tools.cli.failed.rendering import print_lines, result_console
-from tarry.tools.cli.failed.reporting import write_json
+from tarry.tools.cli.failed.reporting import ProgressReport, write_json
 from tarry.tools.cli.failed.session import CommandSession, session
 from tarry.tools.cli.failed.targets import TargetOptions
 from tarry.tools.cli.options import (

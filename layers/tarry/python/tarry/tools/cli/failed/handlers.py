@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from tarry.failed import NowhereToGo
 from tarry.failed.usage import UsageError
 from tarry.tools.simulator.code import Code, CodeError
-from tarry.tools.simulator.context import LambdaContext
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.simulator.functions import LambdaContext
+from tarry.tools.template.model import with_foreign_queues
 from tarry.tools.template.variables import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tarry.tools.cli.failed.signals import Stopping
+    from tarry.tools.cli.failed.prompts import Stopping
     from tarry.tools.cli.failed.targets import TargetOptions, Targets
     from tarry.tools.template import TemplateFunction
 

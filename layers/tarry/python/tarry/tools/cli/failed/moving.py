@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tarry.failed import DeadLetterQueue, MessageMoveTask, Routes
     from tarry.tools.cli.failed.reporting import ResultReport
+    from tarry.tools.cli.failed.retrying import RetrySettings
     from tarry.tools.cli.failed.session import CommandSession
-    from tarry.tools.cli.failed.settings import RetrySettings
 
 STEPS_OF_POLL = 4
 """The steps between two requests for the state of a task."""

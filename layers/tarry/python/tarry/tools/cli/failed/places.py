@@ -17,7 +17,7 @@ from tarry.tools.common.places import is_aws, place_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.tools.cli.failed.signals import Stopping
+    from tarry.tools.cli.failed.prompts import Stopping
     from tarry.tools.cli.failed.targets import TargetOptions
 
 LOCAL_REGION = "us-east-1"
@@ -97,8 +97,7 @@ def confirms_place(where: TargetOptions, question: str, stopping: Stopping | Non
     """Whether the user said where to act, or says yes to a question that names the place."""
     if where.is_placed:
         return True
-    from tarry.tools.cli.failed.prompts import confirms
-    from tarry.tools.cli.failed.signals import Stopping
+    from tarry.tools.cli.failed.prompts import Stopping, confirms
 
     return confirms(Console(file=sys.stderr, highlight=False), stopping or Stopping(), question)
 

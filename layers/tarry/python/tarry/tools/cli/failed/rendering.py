@@ -11,8 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from tarry.failed.periods import when
-from tarry.failed.text import printable
+from tarry.failed.text import printable, when
 from tarry.failed.wording import attempts_of, brief, facts_of, has_history, minute, origin_name, traceback_of
 
 if TYPE_CHECKING:

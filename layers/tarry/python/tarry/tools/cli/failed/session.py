@@ -20,8 +20,8 @@ from tarry.tools.cli.audit import CommandAudit
 from tarry.tools.cli.errors import note, of_tarry_local, refusals
 from tarry.tools.cli.failed.grouping import suggest_restoring
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
+from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import ResultReport, report_inspection, warn_about
-from tarry.tools.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
 from tarry.world import use
 

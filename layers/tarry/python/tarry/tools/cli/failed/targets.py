@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed import UnknownQueue
-from tarry.failed.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
-from tarry.failed.queue_names import queue_name, redrive_of
+from tarry.failed.queue_names import DEFAULT_TEMPLATE, names_resource, queue_name, redrive_of, stack_queues
 from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.cli.errors import note
@@ -112,7 +111,7 @@ class AwsAccess:
         """Make a boto3 client with longer timeouts and more tries than in a function."""
         from botocore.config import Config
 
-        from tarry.tools.common.answers import checking_answers
+        from tarry.tools.common.places import checking_answers
 
         endpoint_url = self._endpoint_url if service == "sqs" or not self.is_aws else None  # at AWS: a VPC endpoint
         if service == "lambda" and not self.is_aws:
@@ -252,7 +251,7 @@ def _template(where: TargetOptions) -> Path:
 def _read(path: Path, where: TargetOptions, account: AwsAccess) -> Template:
     """Read the template. For AWS no value is made up: it could be in the name of another queue."""
     from tarry.tools.template import read_template
-    from tarry.tools.template.samconfig import read_samconfig
+    from tarry.tools.template.finding import read_samconfig
 
     region, lenient = account.region or LOCAL_REGION, not account.is_aws
     configured = read_samconfig(path, None, is_local=lenient).parameters
@@ -262,8 +261,7 @@ def _read(path: Path, where: TargetOptions, account: AwsAccess) -> Template:
 def _configured(where: TargetOptions) -> tuple[str | None, str | None]:
     """Return the region and the stack of the samconfig file, if there is one. Raises `UsageError` for a bad one."""
     try:
-        from tarry.tools.template.finding import find_template
-        from tarry.tools.template.samconfig import read_samconfig
+        from tarry.tools.template.finding import find_template, read_samconfig
 
         path = where.template or find_template()
     except (UsageError, ModuleNotFoundError):  # there is no template here, or tarry is installed without its reader

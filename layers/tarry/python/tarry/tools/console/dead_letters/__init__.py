@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from tarry.tools.console.access import CONSOLE
 from tarry.tools.console.dead_letters.jobs import JOBS, QueueJobs
-from tarry.tools.console.dead_letters.pages import audit, edits, groups, jobs, listing, removals, retries
+from tarry.tools.console.dead_letters.pages import chosen as removals
+from tarry.tools.console.dead_letters.pages import chosen as retries
+from tarry.tools.console.dead_letters.pages import edits, jobs, listing
+from tarry.tools.console.dead_letters.pages import jobs as audit
+from tarry.tools.console.dead_letters.pages import listing as groups
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS, Snapshots
 from tarry.tools.console.pages import explained
 from tarry.tools.console.security import needs_write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from contextlib import contextmanager
@@ -11,22 +12,101 @@ from tarry import failed
 from tarry.failed.archive import new_archive
 from tarry.failed.journal import CannotWrite
 from tarry.failed.leases import INTERVALS
-from tarry.failed.result import Result, skipped
+from tarry.failed.pacing import Canary, Limits, parse_rate, parse_share
+from tarry.failed.removing import Result, skipped
 from tarry.failed.selection import by_ids, not_found, selection_fields
-from tarry.failed.text import duration
+from tarry.failed.text import duration, parsed_duration
+from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of, lost_leases, newer
 from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.common.audit import Audit
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tarry.failed import DeadLetterQueue, Inspection, Selection
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.jobs import QueueJob
-    from tarry.tools.console.dead_letters.settings import RetryForm
     from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
+
+MAX_DIGITS = 10
+CONCURRENCY = 4
+"""The threads of a retry without a rate: each receives ten dead letters, sends them, and deletes them."""
+NAMES = ("canary", "within", "rate", "max_return", "to")
+
+
+class RetryForm(NamedTuple):
+    """The settings of a retry, checked, and as they were typed."""
+
+    canary: int | None = None
+    within: float | None = None
+    """The seconds to watch the canaries; None for as long as they may take."""
+    limits: Limits = Limits()
+    to: str | None = None
+    """The queue to send all to; None to send each to the queue that it came from."""
+    typed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def concurrency(self) -> int:
+        """The number of threads."""
+        return 1 if self.limits.rate is not None else CONCURRENCY
+
+    @property
+    def in_doubt(self) -> int:
+        """The most messages that may be delivered twice if the console is killed."""
+        return MAX_ENTRIES * self.concurrency
+
+    @property
+    def options(self) -> list[str]:
+        """The settings as options of `tarry failed retry`."""
+        options = [part for name, text in self.typed for part in (f"--{name.replace('_', '-')}", text)]
+        return options + (["--concurrency", str(self.concurrency)] if self.concurrency > 1 else [])
+
+    @property
+    def text(self) -> str:
+        """The settings on one line: other settings have another one."""
+        return json.dumps(self.typed)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the settings for the audit."""
+        return {
+            "via": "queue",
+            "to": self.to,
+            "canary": self.canary,
+            "within": self.within,
+            "rate": self.limits.rate,
+            "max_return": self.limits.max_return,
+        }
+
+
+def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
+    """Parse the fields of a form. ``by_id``: the dead letters are selected one by one.
+
+    Raises:
+        UsageError, ConfigurationError: a field is wrong.
+    """
+    typed = {name: text for name in NAMES if (text := str(form.get(name, "")).strip())}
+    canary = None
+    if "canary" in typed:
+        if not (typed["canary"].isascii() and typed["canary"].isdecimal() and len(typed["canary"]) < MAX_DIGITS):
+            raise UsageError(f"the number of canaries must be a whole number, such as 10, got {typed['canary']!r:.50}")
+        canary = int(typed["canary"])
+    if canary is not None and by_id:
+        raise UsageError(
+            "canaries are the first of many, and these dead letters are selected one by one: select by a filter, or "
+            "leave the canaries out"
+        )
+    within = parsed_duration(typed["within"], "the time to watch canaries") if "within" in typed else None
+    if within is not None and canary is None:
+        raise UsageError("the time to watch canaries needs a number of canaries: give one, or leave the time out")
+    if canary is not None:
+        Canary(canary, within)  # raises if one is out of range
+    rate = parse_rate(typed["rate"]) if "rate" in typed else None
+    share = parse_share(typed["max_return"]) if "max_return" in typed else None
+    return RetryForm(canary, within, Limits(rate, share), typed.get("to"), tuple(typed.items()))
+
 
 FORGOTTEN_AT_ONCE = 200
 REMOVED_AT_ONCE = 4

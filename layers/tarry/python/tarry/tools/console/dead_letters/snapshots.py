@@ -17,10 +17,9 @@ from aiohttp import web
 from tarry.failed.conditions import matches
 from tarry.failed.dead_letters import dead_letter_of
 from tarry.failed.groups import GroupCounts
-from tarry.failed.periods import when
 from tarry.failed.selection import Selection
+from tarry.failed.text import when
 from tarry.record.attribute import timestamp
-from tarry.tools.console.dead_letters.memory import MAX_PACKED_BYTES, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +27,46 @@ if TYPE_CHECKING:
 
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
     from tarry.failed.groups import GroupBy
+
+MAX_PACKED_BYTES = 256 * 1024 * 1024
+"""The memory for whole dead letters, compressed, of all snapshots together."""
+
+
+class Memory:
+    """The memory that all snapshots share. If it is used up, the oldest other snapshot drops its bodies first."""
+
+    def __init__(self, most: int = MAX_PACKED_BYTES) -> None:
+        self._left = most
+        self._users: list[Snapshot] = []
+        self._lock = threading.Lock()
+
+    def use(self, snapshot: Snapshot) -> None:
+        """Add a snapshot, as the newest one."""
+        self._users.append(snapshot)
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """Drop a snapshot's bodies and forget it."""
+        if snapshot in self._users:
+            self._users.remove(snapshot)
+        snapshot.drop()
+
+    def take(self, size: int, taker: Snapshot) -> bool:
+        """Take memory; return whether there is enough."""
+        while True:
+            with self._lock:
+                if self._left >= size:
+                    self._left -= size
+                    return True
+                others = [each for each in self._users if each is not taker]
+            if not others:
+                return False
+            self.leave(others[0])
+
+    def give(self, size: int) -> None:
+        """Return memory."""
+        with self._lock:
+            self._left += size
+
 
 MAX_GONE = 200_000
 """The most dead letters to remember that have left a queue."""

@@ -77,7 +77,7 @@ class QueueHistory:
 
     readings: deque[QueueReading] = field(default_factory=deque)
     metrics: Mapping[str, Series] = field(default_factory=dict)
-    """Series by the name of their metric; see `tarry.tools.console.overview.metrics`."""
+    """Series by the name of their metric; see `tarry.tools.console.overview.sampling`."""
     problem: str = ""
     """Why the last reading failed; empty if it did not."""
     is_gone: bool = False

@@ -2,20 +2,199 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.tools.console.overview import concerns
-from tarry.tools.console.overview.chart import Chart, TimeSpan, chart
-from tarry.tools.console.overview.readings import HOUR_SECONDS, QueueHistory, recent
+from tarry.failed.text import coarse, minutes
+from tarry.tools.console.overview.readings import HOUR_SECONDS, QueueHistory, Series, recent
+from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tarry.tools.console.access import WatchedQueue
-    from tarry.tools.console.overview.concerns import Concern
     from tarry.tools.console.overview.readings import QueueReading
+
+WIDTH, HEIGHT = 120, 28
+MAX_POINTS = 60
+TOP = 2
+"""The space above the highest value, so that its line is not cut."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One or two lines. ``label`` says the same in words."""
+
+    lines: tuple[str, ...]
+    """The points of each line."""
+    area: str
+    """The points of the area below the first line."""
+    highest: float
+    label: str
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+class TimeSpan(NamedTuple):
+    """The time that charts show, up to ``end`` in epoch seconds."""
+
+    end: float
+    seconds: float
+
+    def x(self, at: float) -> float:
+        """Return the place of a time."""
+        return round(min(1.0, max(0.0, (at - self.end) / self.seconds + 1)) * WIDTH, 1)
+
+
+def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None:
+    """Return the chart of series; None if no series has two values, or all are 0.
+
+    Args:
+        what: What the chart shows, for its label.
+        named: The series with their names; an only one may have an empty name.
+        span: The time that it shows.
+    """
+    drawn = [(name, series) for name, series in named if len(series) > 1]
+    if not drawn:
+        return None
+    highest = max(value for _, series in drawn for _, value in series)
+    if not highest:
+        return None
+    lines = tuple(_points(_thinned(series, span), highest, span) for _, series in drawn)
+    first = drawn[0][1]
+    area = f"{span.x(first[0][0]):g},{HEIGHT} {lines[0]} {span.x(first[-1][0]):g},{HEIGHT}"
+    words = "; ".join(_words(name, series) for name, series in drawn)
+    return Chart(lines, area, highest, f"{what}, the last {minutes(span.seconds)}: {words}")
+
+
+def _thinned(series: Series, span: TimeSpan) -> Series:
+    """Return the highest value of each part of the time; the first and the last value stay."""
+    step = span.seconds / MAX_POINTS
+    highest: dict[int, tuple[float, float]] = {}
+    for at, value in series[1:-1]:
+        part = int(at / step)
+        if part not in highest or value > highest[part][1]:
+            highest[part] = at, value
+    return (series[0], *highest.values(), series[-1])
+
+
+def _points(series: Series, highest: float, span: TimeSpan) -> str:
+    scale = (HEIGHT - TOP - 1) / (highest)
+    return " ".join(f"{span.x(at):g},{round(HEIGHT - 1 - value * scale, 1):g}" for at, value in series)
+
+
+def _words(name: str, series: Series) -> str:
+    highest = max(value for _, value in series)
+    return f"{name} at most {highest:,.0f}, now {series[-1][1]:,.0f}".strip()
+
+
+WINDOW_SECONDS = 600.0
+"""The time over which a queue is compared with itself."""
+MUCH_GROWTH = 100
+EXPIRING_SHARE = 0.8
+IN_FLIGHT_SHARE = 0.9
+URGENT, SOON = 2, 1
+
+
+class Concern(NamedTuple):
+    """One reason why a queue needs attention. A higher level is more urgent."""
+
+    level: int
+    text: str
+    command: str = ""
+    """A command that helps."""
+
+
+def of_queue(history: QueueHistory, now: float, resume: Sequence[str]) -> Iterator[Concern]:
+    """Yield the concerns about a queue. ``resume``: the command that resumes its consumers."""
+    last = history.last
+    if history.is_gone:
+        yield Concern(URGENT, "The queue does not exist.")
+        return
+    if history.problem:
+        yield Concern(URGENT, f"It cannot be read: {history.problem}")
+    if last is None:
+        return
+    if history.paused:
+        names, are = " and ".join(history.paused), "are" if len(history.paused) > 1 else "is"
+        text = f"{names} {are} paused: Lambda delivers no messages of this queue to {'them' if are == 'are' else 'it'}."
+        yield Concern(SOON, text, shlex.join(resume))
+    yield from _expiry(history, last, now)
+    yield from _backlog(history, last, now)
+    if last.in_flight >= IN_FLIGHT_SHARE * IN_FLIGHT_LIMIT:
+        yield Concern(
+            URGENT,
+            f"{last.in_flight:,} messages are in flight; at {IN_FLIGHT_LIMIT:,} SQS delivers no more of them.",
+        )
+
+
+def of_dead_letters(history: QueueHistory, now: float, latest_error: str = "") -> Iterator[Concern]:
+    """Yield the concerns about a dead-letter queue. ``latest_error``: that of its latest message, if it is known."""
+    last = history.last
+    if history.is_gone:
+        yield Concern(URGENT, "The dead-letter queue does not exist: SQS refuses to move messages there.")
+        return
+    if history.problem:
+        yield Concern(URGENT, f"The dead-letter queue cannot be read: {history.problem}")
+    if last is None or not last.messages:
+        return
+    count = f"{last.messages:,} dead letter{'s'[: last.messages != 1]}"
+    latest = f" The latest: {latest_error}" if latest_error else ""
+    more, since = _increase(history.ready(now), now)
+    if more:
+        yield Concern(URGENT, f"{count}; {more:,} arrived in the last {_period(since)}.{latest}")
+    else:
+        yield Concern(SOON, f"{count} wait{'s'[: last.messages == 1]} for a decision.{latest}")
+    yield from _expiry(history, last, now)
+
+
+def _expiry(history: QueueHistory, last: QueueReading, now: float) -> Iterator[Concern]:
+    oldest = history.oldest(now)
+    if oldest is not None and oldest >= EXPIRING_SHARE * last.retention:
+        left = max(0.0, last.retention - oldest)
+        yield Concern(URGENT, f"The oldest message is deleted in {coarse(left)}, when its retention ends.")
+
+
+def _backlog(history: QueueHistory, last: QueueReading, now: float) -> Iterator[Concern]:
+    """Yield whether a queue is stuck, or grows."""
+    if not last.ready:
+        return
+    left = history.left(now)
+    is_known = bool(left) and left[0][0] <= now - WINDOW_SECONDS
+    ready = f"{last.ready:,} {'is' if last.ready == 1 else 'are'} ready"
+    if is_known and recent(left, now, WINDOW_SECONDS) == 0 and _was_ready(history, now):
+        yield Concern(URGENT, f"No message has left the queue for {coarse(WINDOW_SECONDS)}; {ready}.")
+        return
+    before = _value_at(history.ready(now), now - WINDOW_SECONDS)
+    if before is not None and last.ready - before >= MUCH_GROWTH and last.ready >= 2 * before:
+        yield Concern(SOON, f"The queue grows: {ready}, {before:,.0f} were {coarse(WINDOW_SECONDS)} ago.")
+
+
+def _was_ready(history: QueueHistory, now: float) -> bool:
+    """Whether messages were ready during the whole window."""
+    values = [value for at, value in history.ready(now) if at > now - WINDOW_SECONDS]
+    return bool(values) and min(values) > 0
+
+
+def _value_at(series: Series, at: float) -> float | None:
+    """Return the last value up to a time; None if the series begins later."""
+    values = [value for each, value in series if each <= at]
+    return values[-1] if values else None
+
+
+def _increase(series: Series, now: float) -> tuple[int, float]:
+    """Return by how much a number has grown in the last hour, and in how many seconds; 0 if it has not."""
+    if len(series) < 2:
+        return 0, 0.0
+    since, first = series[0]
+    return max(0, round(series[-1][1] - first)), min(HOUR_SECONDS, now - since)
+
+
+def _period(seconds: float) -> str:
+    return "hour" if round(seconds / 60) == 60 else minutes(seconds)
+
 
 RATE_SECONDS = 300.0
 """The time over which rates are averaged."""
@@ -129,7 +308,7 @@ def _row(
     own, dead = (histories.get(each or "", QueueHistory()) for each in (watched.address, watched.dead_letters))
     arrived, left, ready = own.arrived(now), own.left(now), own.ready(now)
     resume = ["tarry", "resume", "--queue", watched.name or "", *place_options]
-    found = [*concerns.of_queue(own, now, resume), *concerns.of_dead_letters(dead, now, latest_error)]
+    found = [*of_queue(own, now, resume), *of_dead_letters(dead, now, latest_error)]
     return OverviewRow(
         name=watched.name or watched.dead_letter_queue or "",
         queue=watched.name,

@@ -6,19 +6,113 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed.queue_names import queue_name
+from tarry.support.values import queue_arn
 from tarry.tools.console import pages
-from tarry.tools.console.overview.metrics import last_hour
-from tarry.tools.console.overview.pauses import paused_functions
 from tarry.tools.console.overview.readings import QueueHistory, QueueReading, read_queue
 from tarry.tools.console.overview.rows import OverviewRows, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tarry.tools.console.access import Console
+    from tarry.tools.console.overview.readings import Series
+
+PERIOD_SECONDS = 60
+MAX_QUERIES = 500
+"""The most metrics of a GetMetricData request."""
+
+
+class QueueMetric(NamedTuple):
+    """A metric of SQS, and how its values in a minute become one."""
+
+    name: str
+    statistic: str
+
+
+METRICS = {
+    "ready": QueueMetric("ApproximateNumberOfMessagesVisible", "Maximum"),
+    "age": QueueMetric("ApproximateAgeOfOldestMessage", "Maximum"),
+    "arrived": QueueMetric("NumberOfMessagesSent", "Sum"),
+    "left": QueueMetric("NumberOfMessagesDeleted", "Sum"),
+}
+
+
+def last_hour(queues: Iterable[str], cloudwatch: Any, now: float) -> dict[str, dict[str, Series]]:
+    """Return the series of the last hour, by the name of the queue.
+
+    Raises:
+        botocore.exceptions.ClientError: CloudWatch refuses the request.
+    """
+    asked = [(queue, key) for queue in queues for key in METRICS]
+    end = datetime.fromtimestamp(now, UTC)
+    found: dict[str, dict[str, Series]] = {}
+    for begin in range(0, len(asked), MAX_QUERIES):
+        part = asked[begin : begin + MAX_QUERIES]
+        queries = [_query(f"m{number}", queue, METRICS[key]) for number, (queue, key) in enumerate(part)]
+        pages = cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=queries, StartTime=end - timedelta(hours=1), EndTime=end, ScanBy="TimestampAscending"
+        )
+        for name, series in _series(pages).items():
+            queue, key = part[int(name[1:])]
+            found.setdefault(queue, {})[key] = series
+    return found
+
+
+def _query(name: str, queue: str, metric: QueueMetric) -> dict[str, Any]:
+    return {
+        "Id": name,
+        "MetricStat": {
+            "Metric": {
+                "Namespace": "AWS/SQS",
+                "MetricName": metric.name,
+                "Dimensions": [{"Name": "QueueName", "Value": queue}],
+            },
+            "Period": PERIOD_SECONDS,
+            "Stat": metric.statistic,
+        },
+    }
+
+
+def _series(pages: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+    """Return the series of an answer by their ids; a later page may have more values of the same series."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for page in pages:
+        for each in page["MetricDataResults"]:
+            found.setdefault(each["Id"], []).extend(_values(each))
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _values(result: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+    for at, value in zip(result["Timestamps"], result["Values"], strict=True):
+        yield at.timestamp(), float(value)
+
+
+PAUSED_STATES = frozenset({"Disabled", "Disabling"})
+
+
+def paused_functions(client: Any, account: str | None) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the paused functions by the name of their queue, in one request or a few.
+
+    Args:
+        client: A boto3 client of Lambda.
+        account: The account id of the queues; None for any.
+
+    Raises:
+        botocore.exceptions.ClientError: Lambda refuses the request.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for page in client.get_paginator("list_event_source_mappings").paginate():
+        for each in page["EventSourceMappings"]:
+            queue = queue_arn(each.get("EventSourceArn"))
+            if queue.name and each["State"] in PAUSED_STATES and account in (None, queue.account):
+                function = str(each["FunctionArn"]).split(":", 6)[6]
+                found[queue.name] = (*found.get(queue.name, ()), function)
+    return found
+
 
 TOPIC, SUMMARY_TOPIC = "overview", "overview-summary"
 AT_ONCE = 4
@@ -147,7 +241,7 @@ class Sampler:
         return read_queue(address, self._console.client("sqs"), time.time(), served)
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
-        from tarry.tools.local.aws.served import description, queues_in
+        from tarry.tools.local.aws.client import description, queues_in
 
         about = description((self._console.account.endpoint or "").rstrip("/"))
         if isinstance(errors := about.get("latest_errors"), dict):

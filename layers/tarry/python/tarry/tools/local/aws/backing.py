@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.tools.local.aws.isolation import isolated_from_aws
+from tarry.tools.local.aws.client import isolated_from_aws
 from tarry.tools.local.aws.services import Services
 from tarry.tools.local.seeding import make_calls
 from tarry.tools.template.variables import variables_of

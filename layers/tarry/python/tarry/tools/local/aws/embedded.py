@@ -5,16 +5,15 @@ from random import Random
 from typing import Any
 
 from tarry.failed.usage import UsageError
-from tarry.tools.simulator.client import SimulatedClient
+from tarry.tools.simulator.client import SimulatedClient, SqsPort
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.scheduler import Scheduler
 from tarry.tools.simulator.sqs import Sqs, SqsError
 from tarry.tools.simulator.sqs.message_store import Depth
-from tarry.tools.simulator.sqs_port import SqsPort
 from tarry.tools.template import TemplateQueue
-from tarry.tools.template.queues import make_queues
-from tarry.tools.template.reading.queues import QUEUE_ATTRIBUTES
+from tarry.tools.template.model import make_queues
+from tarry.tools.template.resources import QUEUE_ATTRIBUTES
 from tarry.tools.testing.assembly import at_once
 from tarry.world import WallClock
 

@@ -25,14 +25,14 @@ from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
 from tarry.support.values import QueueArn
 from tarry.tools.simulator.sqs.message_store import Depth
-from tarry.tools.template.queues import make_queues
+from tarry.tools.template.model import make_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from tarry.tools.simulator.asyncio_scheduler import AsyncioScheduler
     from tarry.tools.simulator.history import History
     from tarry.tools.simulator.mapping_settings import MappingSettings
+    from tarry.tools.simulator.scheduler import AsyncioScheduler
     from tarry.tools.template.model import TemplateQueue
 
 POLL_SECONDS = 2

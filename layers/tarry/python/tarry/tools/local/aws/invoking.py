@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from botocore.awsrequest import AWSResponse
 
 from tarry.tools.simulator.lambda_invoke import InvokeAnswer, InvokeTarget
-from tarry.tools.simulator.virtual_event import VirtualEvent
+from tarry.tools.simulator.process import VirtualEvent
 
 if TYPE_CHECKING:
     import asyncio

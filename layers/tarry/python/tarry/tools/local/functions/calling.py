@@ -9,18 +9,16 @@ from typing import Any
 
 from tarry.failed.usage import UsageError
 from tarry.tools.common.places import is_aws
-from tarry.tools.local.aws.isolation import HOST
+from tarry.tools.local.aws.client import HOST, other_services
 from tarry.tools.local.aws.queues import queue_urls
-from tarry.tools.local.aws.served import other_services
-from tarry.tools.local.events import json_of
 from tarry.tools.local.functions.host import ProcessFunction
 from tarry.tools.local.functions.launcher import Launcher
 from tarry.tools.local.functions.variables import Endpoints, Overrides, variables_of
+from tarry.tools.local.samples import json_of
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.template import Template, TemplateFunction
-from tarry.tools.template.model import ACCOUNT
-from tarry.tools.template.queues import with_foreign_queues
+from tarry.tools.template.model import ACCOUNT, with_foreign_queues
 from tarry.tools.template.variables import variables_of as own_variables_of
 
 STDIN = "-"

@@ -12,7 +12,7 @@ import tarry
 from tarry.errors import ConfigurationError
 from tarry.failed.usage import UsageError
 from tarry.tools.template import TemplateFunction
-from tarry.tools.template.runtimes import is_node
+from tarry.tools.template.code import is_node
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
 

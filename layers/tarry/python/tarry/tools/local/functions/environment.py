@@ -10,10 +10,8 @@ from typing import Any
 
 from tarry.failed.text import one_line
 from tarry.tools.local.functions.launcher import Launcher
-from tarry.tools.local.functions.runtime_api import InitError, Reply, RuntimeInvocation
-from tarry.tools.local.functions.runtime_process import Exited, Program, RuntimeProcess
-from tarry.tools.simulator.invocations import InvocationResult, exited, timed_out
-from tarry.tools.simulator.marshalling import read_response
+from tarry.tools.local.functions.runtime import Exited, InitError, Program, Reply, RuntimeInvocation, RuntimeProcess
+from tarry.tools.simulator.invocations import InvocationResult, exited, read_response, timed_out
 from tarry.tools.simulator.record_errors import read_line
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0

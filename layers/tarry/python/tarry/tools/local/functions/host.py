@@ -6,17 +6,183 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.functions.code import FunctionCode, is_of_failed_init
-from tarry.tools.local.functions.environment import InvocationCost, ProcessCall, ProcessEnvironment
+from tarry.tools.local.functions.code import CannotImport, FunctionCode, is_of_failed_init, plain
+from tarry.tools.local.functions.environment import (
+    MAX_INIT_SECONDS,
+    InvocationCost,
+    ProcessCall,
+    ProcessEnvironment,
+    Starts,
+)
 from tarry.tools.local.functions.launcher import Launcher
-from tarry.tools.local.functions.loading import CodeLoader
-from tarry.tools.local.functions.pool import EnvironmentPool
-from tarry.tools.local.functions.runtime_process import Client
+from tarry.tools.local.functions.runtime import Client, Exited, InitError, Program, RuntimeProcess, best_client
 from tarry.tools.simulator.functions import RECURSION_STOPPED, WARM_SECONDS
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import InvocationResult, message_ids
 from tarry.tools.simulator.recursion import Lineage
 from tarry.tools.template import TemplateFunction
+from tarry.tools.template.code import is_node, not_run_here
+
+
+class CodeLoader:
+    """A maker of environments. It is made on the running loop and used from there.
+
+    Args:
+        launcher: The launcher of the processes.
+        client: The runtime client; None for the best available.
+        on_line: Called with the request id of the current invocation, if any, and a line of the log.
+    """
+
+    def __init__(self, launcher: Launcher, client: Client | None, on_line: Callable[[str | None, str], None]) -> None:
+        self._launcher = launcher
+        self._client: Client = client or best_client()
+        self._on_line = on_line
+        self._starts = Starts()
+        self._made = 0
+        self._loading = 0
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a process is loading the code."""
+        return self._loading > 0
+
+    def environment(self, code: FunctionCode) -> ProcessEnvironment:
+        """Return a new environment; its process starts with the first invocation, or with `load`."""
+        self._made += 1
+        program = self._program(code, self._client, f"environment-{self._made}")
+        return ProcessEnvironment(program, code.function.timeout_seconds, self._launcher, self._starts, self._on_line)
+
+    def worked(self) -> None:
+        """Let the next process start at once: the code has changed and can be loaded."""
+        self._starts.worked()
+
+    async def load(self, code: FunctionCode, environment: ProcessEnvironment | None = None) -> ProcessEnvironment:
+        """Return an environment that has loaded the code, a new one unless it is given.
+
+        Raises:
+            UsageError: the handler cannot be imported; with its traceback.
+        """
+        _check(code)
+        environment = environment or self.environment(code)
+        self._loading += 1
+        try:
+            await environment.warm()
+        except InitError as error:
+            raise CannotImport(code, plain(str(error)), await self._explained(code, error.error)) from error
+        except Exited as error:
+            raise CannotImport(code, f"the process ended, {str(error) or 'exit status 0'}") from error
+        except TimeoutError as error:
+            raise CannotImport(code, "importing it takes more than 10 seconds") from error
+        finally:
+            self._loading -= 1
+        return environment
+
+    async def _explained(self, code: FunctionCode, error: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the error with its frames. Only the client of tarry reports them for a failed import, so use that."""
+        if error.get("stackTrace") or self._client == "own" or is_node(code.function.runtime):
+            return error
+        process = RuntimeProcess(self._program(code, "own", "explanation"), self._launcher, lambda line: None)
+        try:
+            async with asyncio.timeout(MAX_INIT_SECONDS):
+                await process.start()
+        except InitError as explained:
+            return explained.error
+        except (Exited, TimeoutError):
+            return {}
+        await process.end()
+        return {}
+
+    def _program(self, code: FunctionCode, client: Client, log_stream: str) -> Program:
+        function = code.function
+        assert function.code is not None
+        assert function.handler is not None
+        variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **code.variables}
+        return Program(
+            function.handler, function.code.resolve(), variables, function.arn, client, runtime=function.runtime
+        )
+
+
+def _check(code: FunctionCode) -> None:
+    """Raise `UsageError` if the function cannot run on this machine."""
+    function = code.function
+    if problem := not_run_here(function.runtime):
+        raise UsageError(f"{function.logical_id} cannot run here: {problem}")
+    if function.code is None or not function.handler:
+        raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
+    if not function.code.is_dir():
+        raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
+
+
+class EnvironmentPool:
+    """The existing environments of a function. The caller starts and ends them.
+
+    The last used environment is used first, so that those which are not needed grow old.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[float, ProcessEnvironment]] = []
+        """With the time of the last use, the oldest first."""
+        self._busy: set[ProcessEnvironment] = set()
+        self._retired: set[ProcessEnvironment] = set()
+        """The busy ones that end after their invocation."""
+
+    @property
+    def all(self) -> list[ProcessEnvironment]:
+        """The existing environments, busy or idle."""
+        return [*self._busy, *(environment for _, environment in self._idle)]
+
+    @property
+    def busy(self) -> int:
+        """The number of busy environments."""
+        return len(self._busy)
+
+    def take(self, *, is_loaded: bool) -> ProcessEnvironment | None:
+        """Return the last used idle environment, which is busy from now on; ``is_loaded``: only if it has a process."""
+        for place in reversed(range(len(self._idle))):
+            if not (is_loaded and self._idle[place][1].is_cold):
+                environment = self._idle.pop(place)[1]
+                self._busy.add(environment)
+                return environment
+        return None
+
+    def add_busy(self, environment: ProcessEnvironment) -> None:
+        """Add an environment that is about to run an invocation."""
+        self._busy.add(environment)
+
+    def add_idle(self, environment: ProcessEnvironment, now: float) -> None:
+        """Add an environment that waits for an invocation, new or after one."""
+        self._busy.discard(environment)
+        self._idle.append((now, environment))
+
+    def remove(self, environment: ProcessEnvironment) -> None:
+        """Remove an environment that is busy."""
+        self._busy.discard(environment)
+        self._retired.discard(environment)
+
+    def is_retired(self, environment: ProcessEnvironment) -> bool:
+        """Return whether a busy environment is to be ended after its invocation."""
+        return environment in self._retired
+
+    def retire(self) -> list[ProcessEnvironment]:
+        """Remove and return the idle environments; the busy ones are retired."""
+        self._retired |= self._busy
+        idle, self._idle = self._idle, []
+        return [environment for _, environment in idle]
+
+    def expired(self, now: float) -> list[ProcessEnvironment]:
+        """Remove and return the environments that have been idle for long."""
+        found = []
+        while self._idle and self._idle[0][0] <= now - WARM_SECONDS + 1:
+            found.append(self._idle.pop(0)[1])
+        return found
+
+    def clear(self) -> list[ProcessEnvironment]:
+        """Remove and return all environments."""
+        found = self.all
+        self._busy.clear()
+        self._idle.clear()
+        return found
+
 
 Done = Callable[[InvocationResult], None]
 

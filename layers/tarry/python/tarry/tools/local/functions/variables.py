@@ -18,10 +18,9 @@ import tarry
 from tarry.failed.queue_names import region_of
 from tarry.failed.usage import UsageError
 from tarry.tools.common.places import is_aws
-from tarry.tools.local.aws.isolation import HOST
+from tarry.tools.local.aws.client import HOST
 from tarry.tools.template import TemplateFunction
-from tarry.tools.template.code import import_path
-from tarry.tools.template.runtimes import is_node
+from tarry.tools.template.code import import_path, is_node
 
 FOR_ALL = "Parameters"
 """The key for the variables of all functions in a file for ``--env-vars`` of SAM CLI."""

@@ -1,16 +1,107 @@
 """The timelines and stories of the messages of a running cloud, read from its history."""
 
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
+from tarry.failed.queue_names import queue_name
+from tarry.failed.text import coarse, one_line
+from tarry.message.outcomes import State
+from tarry.tools.local.cloud import LocalCloud
+from tarry.tools.local.functions.host import ProcessFunction
+from tarry.tools.local.loops import RecursiveLoops
+from tarry.tools.local.show.log import LogLine, LogReader, report_text
 from tarry.tools.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.events import Story
+from tarry.tools.template.model import with_foreign_queues
 from tarry.tools.testing.deliveries import LEFT
-from tarry.tools.testing.history import ProjectedHistory
-from tarry.tools.testing.stories import story_of
+from tarry.tools.testing.recorded_history import ProjectedHistory
+from tarry.tools.testing.report import story_of
 from tarry.tools.testing.timeline import Timeline, Transition, without_copies
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A queue and its numbers of messages. ``oldest_seconds`` is the age of its oldest message."""
+
+    name: str
+    ready: int = 0
+    in_flight: int = 0
+    delayed: int = 0
+    oldest_seconds: float | None = None
+    dead_letter_queue: str | None = None
+    dead: int = 0
+    """Messages in the dead-letter queue."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.ready or self.in_flight or self.delayed or self.dead)
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """A function: its processes, the busy ones among them, its invocations so far."""
+
+    name: str
+    environments: int = 0
+    busy: int = 0
+    invoked: int = 0
+    failed: int = 0
+    throttled: int = 0
+    last: str = ""
+    """The last invocation, in a few words."""
+    problem: str = ""
+    """``old code`` or ``not running`` while the saved code cannot be imported."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.busy or self.problem)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that a screen shows. ``now`` is epoch seconds; ``messages`` and ``lines`` are the latest ones."""
+
+    title: str
+    now: float
+    queues: Sequence[QueueRow] = ()
+    functions: Sequence[FunctionRow] = ()
+    messages: Sequence[MessageTimeline] = ()
+    lines: Sequence[LogLine] = ()
+    ended: dict[str, int] = field(default_factory=dict)
+    """The number of messages that have ended in each state."""
+
+    @property
+    def latest_errors(self) -> dict[str, str]:
+        """Why the latest message came to each dead-letter queue, by its name."""
+        targets, found = {row.name: row.dead_letter_queue for row in self.queues}, dict[str, str]()
+        for message in self.messages:  # the latest first
+            if message.state == State.DEAD_LETTERED and (target := targets.get(message.queue)):
+                found.setdefault(target, one_line(message.why))
+        return found
+
+
+class View(Protocol):
+    """The display of a running cloud."""
+
+    @property
+    def lines(self) -> Collection[LogLine]:
+        """The latest log lines, if they are not shown at once."""
+
+    def step(self, message: MessageTimeline) -> None:
+        """Show that a message has moved to another state."""
+
+    def say(self, line: LogLine) -> None:
+        """Show a log line of a function or of the cloud."""
+
+    def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
+        """Show the current ``scene`` until the context ends."""
+
 
 MOST_SETTLED = 500
 """The number of settled messages that are kept after they have left all queues."""
@@ -165,3 +256,118 @@ def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
     kept.move_to_end(timeline.id)
     if len(kept) > MOST_RECENT:
         kept.popitem(last=False)
+
+
+MOST_MESSAGES = 100
+NOT_RUN = "not run here"
+
+
+class Outlook:
+    """A listener to the history of one cloud, from start to end."""
+
+    def __init__(self, board: Board, view: View, *, verbose: bool) -> None:
+        self.board = board
+        self.tallies = Tallies()
+        self.loops = RecursiveLoops()
+        self.is_over = False
+        """Set when the cloud is asked to end: the log lines of its processes about that are not shown."""
+        self._view = view
+        self._log = LogReader(verbose=verbose)
+        self._began = time.time()
+
+    def on_event(self, event: HistoryEvent) -> None:
+        """Take the next event."""
+        if self.is_over:
+            return
+        if event.what == "reloaded":
+            self.board.consumed = event.fields["queues"]
+        self.tallies.take(event)
+        self.loops.take(event)
+        self.board.take(event)
+        for line in self._log.lines(event):
+            self._view.say(line)
+
+    def scene(self, cloud: LocalCloud) -> Callable[[], Scene]:
+        """Return a function that returns the current scene."""
+        title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
+        return lambda: Scene(
+            title=f"{title}  {coarse(time.time() - self._began)}",
+            now=cloud.scheduler.now,
+            queues=_queue_rows(cloud),
+            functions=[
+                _function_row(name, function, self.tallies.by_function.get(name) or Tally())
+                for name, function in cloud.functions.items()
+            ]
+            + [FunctionRow(name, last=NOT_RUN) for name in _not_run(cloud)],
+            messages=self.board.latest(MOST_MESSAGES),
+            lines=list(self._view.lines),
+            ended=dict(self.board.ended),
+        )
+
+
+@dataclass
+class Tally:
+    """The counts of one function."""
+
+    busy: int = 0
+    invoked: int = 0
+    failed: int = 0
+    throttled: int = 0
+    last: str = ""
+
+
+class Tallies:
+    """The counts of all functions, by name."""
+
+    def __init__(self) -> None:
+        self.by_function: dict[str, Tally] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no invocation is under way."""
+        return not any(tally.busy for tally in self.by_function.values())
+
+    def take(self, event: HistoryEvent) -> None:
+        """Count the next event."""
+        if event.what not in ("invoked", "report", "throttled"):
+            return
+        tally = self.by_function.setdefault(event.fields["function"], Tally())
+        match event.what:
+            case "invoked":
+                tally.invoked += 1
+                tally.busy += 1
+            case "report":
+                tally.busy -= 1
+                tally.failed += event.fields["kind"] != "returned"
+                tally.last = report_text(event.fields)
+            case "throttled":
+                tally.throttled += 1
+
+
+def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
+    """Return a row for each queue; a dead-letter queue is part of the row of its source queue."""
+    depths, now = cloud.sqs.depths(), cloud.scheduler.now
+    rows, dead_letters = [], set()
+    for queue in with_foreign_queues(cloud.plan.template).values():
+        target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None
+        depth = depths.get(queue.name)
+        dead = depths.get(target) if target else None
+        if target:
+            dead_letters.add(target)
+        if depth is not None:
+            oldest = None if depth.oldest is None else max(0.0, now - depth.oldest)
+            count = sum(dead[:3]) if dead else 0
+            rows.append(QueueRow(queue.name, *depth[:3], oldest, target, count))
+    return [row for row in rows if row.name not in dead_letters]
+
+
+def _not_run(cloud: LocalCloud) -> list[str]:
+    """Return the functions that consume a queue at AWS, but do not run here."""
+    names = (mapping.function for mapping in cloud.plan.template.mappings)
+    return [name for name in dict.fromkeys(names) if name not in cloud.functions]
+
+
+def _function_row(name: str, function: ProcessFunction, tally: Tally) -> FunctionRow:
+    problem = "" if function.limit is None else "old code" if function.limit else "not running"
+    counts = len(function.environments), tally.busy, tally.invoked, tally.failed, tally.throttled
+    return FunctionRow(name, *counts, tally.last, problem)

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from tarry.failed.text import brief, coarse, one_line, printable
 from tarry.tools.local.background import in_background
+from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene, View
 from tarry.tools.local.show.log import LogLine, stamp
-from tarry.tools.local.show.scene import FunctionRow, QueueRow, Scene, View
 from tarry.tools.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
 
 Row = TypeVar("Row", QueueRow, FunctionRow)

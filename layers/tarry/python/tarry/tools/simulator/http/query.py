@@ -15,7 +15,7 @@ from botocore.model import ListShape, MapShape, StructureShape
 
 from tarry.tools.simulator.http.requests import check_required
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.simulator.sqs.validation import service_model
+from tarry.tools.simulator.sqs.errors import service_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

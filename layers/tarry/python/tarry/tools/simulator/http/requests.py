@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from botocore.model import ListShape, MapShape, StructureShape
 
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.simulator.sqs.errors import missing
-from tarry.tools.simulator.sqs.validation import service_model
+from tarry.tools.simulator.sqs.errors import missing, service_model
 
 if TYPE_CHECKING:
     from botocore.model import Shape

@@ -5,22 +5,123 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.tools.simulator.sqs.contents import check_contents
 from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
-from tarry.tools.simulator.sqs.message import digest_of_body
-from tarry.tools.simulator.sqs.message_groups import MessageGroups
+from tarry.tools.simulator.sqs.message import check_contents, digest_of_body
+from tarry.tools.simulator.sqs.message_store import MessageHeap
 from tarry.tools.simulator.sqs.queue import SendReceipt, SimulatedQueue
-from tarry.tools.simulator.sqs.receive_attempts import ReceiveAttempts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tarry.tools.simulator.sqs.handles import Receipt
-    from tarry.tools.simulator.sqs.message import StoredMessage
+    from tarry.tools.simulator.sqs.message import Receipt, StoredMessage
     from tarry.tools.simulator.sqs.queue_context import QueueContext
     from tarry.tools.simulator.sqs.settings import QueueSettings
+
+
+class MessageGroups:
+    """The messages of a FIFO queue, in order within each group.
+
+    A receive takes as many messages as it can from the group whose head has been visible longest, then from the next
+    group. So a group that was received and released goes behind the groups that waited meanwhile. A message in flight
+    blocks only the later messages of its own group.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._groups: dict[str, deque[StoredMessage]] = {}
+        self._removed: set[int] = set()  # positions of removed messages that are still in the deque of their group
+        self._heads = MessageHeap()  # visible heads of groups, by the time since when they are visible
+
+    def add(self, message: StoredMessage) -> None:
+        self._groups.setdefault(message.group or "", deque()).append(message)
+
+    def on_visible(self, message: StoredMessage) -> None:
+        self._update_head(message.group or "")
+
+    def on_invisible(self, message: StoredMessage) -> None:
+        self._heads.discard(message)
+
+    def remove(self, message: StoredMessage) -> bool:
+        self._removed.add(message.position)
+        self._heads.discard(message)
+        return self._update_head(message.group or "")
+
+    def receivable(self) -> Iterator[StoredMessage]:
+        now = self._now()
+        while (head := self._heads.pop()) is not None:
+            for message in self._groups[head.group or ""]:
+                if message.position in self._removed:
+                    continue
+                if message.visible_at > now:
+                    break
+                yield message
+
+    def _update_head(self, name: str) -> bool:
+        """Drop removed messages from the front of a group; return whether it has a head that a receive may now take."""
+        group = self._groups[name]
+        while group and group[0].position in self._removed:
+            self._removed.discard(group.popleft().position)
+        if not group:
+            del self._groups[name]
+            return False
+        head = group[0]
+        if head.visible_at > self._now() or head in self._heads:
+            return False
+        self._heads.put(head, head.visible_at)
+        return True
+
+
+ATTEMPT_SECONDS = 300
+
+
+class Delivered(NamedTuple):
+    """A message that a receive returned, and its state then."""
+
+    handle: str
+    message: StoredMessage
+    receive_count: int
+    visible_at: float
+
+    def is_unchanged(self, stored: Mapping[int, StoredMessage]) -> bool:
+        """Return whether the message was not deleted, received again, or changed in its visibility since."""
+        now = stored.get(self.message.position)
+        return now is self.message and (now.receive_count, now.visible_at) == (self.receive_count, self.visible_at)
+
+
+class ReceiveAttempts:
+    """The receives of the last five minutes that had an attempt id and returned messages."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[float, list[Delivered]]] = {}
+
+    def remember(self, attempt_id: str, received: Sequence[tuple[str, StoredMessage]], now: float) -> None:
+        """Remember what a receive returned; a repetition does not extend the five minutes."""
+        made_at, _ = self._made.get(attempt_id, (now, []))
+        delivered = [Delivered(handle, each, each.receive_count, each.visible_at) for handle, each in received]
+        self._made[attempt_id] = made_at, delivered
+
+    def to_repeat(
+        self, attempt_id: str, stored: Mapping[int, StoredMessage], now: float
+    ) -> list[tuple[str, StoredMessage]] | None:
+        """Return what the receive with this id returned; None if it is to receive anew.
+
+        Raises:
+            SqsError: A message was deleted, received again, or changed in its visibility since.
+        """
+        self._made = {each: made for each, made in self._made.items() if now < made[0] + ATTEMPT_SECONDS}
+        if attempt_id not in self._made:
+            return None
+        delivered = self._made[attempt_id][1]
+        if not all(each.is_unchanged(stored) for each in delivered):
+            reason = "The receiveRequestAttemptId is not valid anymore since the receive call is not retryable."
+            raise invalid(attempt_id, "ReceiveRequestAttemptId", reason)
+        if any(each.visible_at <= now for each in delivered):
+            del self._made[attempt_id]
+            return None
+        return [(each.handle, each.message) for each in delivered]
+
 
 DEDUPLICATION_SECONDS = 300
 

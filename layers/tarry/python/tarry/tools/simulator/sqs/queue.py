@@ -8,18 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.tools.simulator.sqs import contents
+from tarry.tools.simulator.sqs import message as contents
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid
-from tarry.tools.simulator.sqs.handles import handle_of, read_handle
-from tarry.tools.simulator.sqs.message import StoredMessage
+from tarry.tools.simulator.sqs.message import StoredMessage, handle_of, read_handle
 from tarry.tools.simulator.sqs.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.tools.simulator.sqs.handles import Receipt
-    from tarry.tools.simulator.sqs.message_store import Depth
-    from tarry.tools.simulator.sqs.order import ReceiveOrder
+    from tarry.tools.simulator.sqs.message import Receipt
+    from tarry.tools.simulator.sqs.message_store import Depth, ReceiveOrder
     from tarry.tools.simulator.sqs.queue_context import QueueContext
     from tarry.tools.simulator.sqs.settings import QueueSettings
 

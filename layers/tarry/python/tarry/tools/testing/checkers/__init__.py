@@ -12,6 +12,7 @@ from tarry.tools.testing.checkers.answers import (
     answers_are_well_formed,
     requests_keep_their_budget,
     tarry_itself_does_not_fail,
+    the_log_is_true,
 )
 from tarry.tools.testing.checkers.attempts import (
     attempts_are_counted,
@@ -25,15 +26,19 @@ from tarry.tools.testing.checkers.delays import (
     no_wait_exceeds_sqs_limits,
 )
 from tarry.tools.testing.checkers.doubles import duplicates_have_a_cause, finished_messages_do_not_run_again
-from tarry.tools.testing.checkers.faults import faults_strike
-from tarry.tools.testing.checkers.groups import groups_keep_their_order
-from tarry.tools.testing.checkers.leases import lost_leases_are_left_alone, running_messages_keep_their_lease
-from tarry.tools.testing.checkers.log import the_log_is_true
-from tarry.tools.testing.checkers.losses import every_message_settles, no_message_expires_waiting, no_message_is_lost
-from tarry.tools.testing.checkers.moves_by_sqs import moves_by_sqs_have_a_cause
-from tarry.tools.testing.checkers.releases import released_messages_are_visible
-from tarry.tools.testing.checkers.sources import copies_match_their_originals
-from tarry.tools.testing.checkers.violation import Checker, Found, Violation
+from tarry.tools.testing.checkers.groups import copies_match_their_originals, groups_keep_their_order
+from tarry.tools.testing.checkers.leases import (
+    lost_leases_are_left_alone,
+    released_messages_are_visible,
+    running_messages_keep_their_lease,
+)
+from tarry.tools.testing.checkers.losses import (
+    every_message_settles,
+    moves_by_sqs_have_a_cause,
+    no_message_expires_waiting,
+    no_message_is_lost,
+)
+from tarry.tools.testing.checkers.violation import Checker, Found, Violation, faults_strike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.tools.testing.recorded_history import RecordedHistory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.tools.testing.deliveries import MessageCopy
 
 MOMENT = 0.001
@@ -35,3 +38,42 @@ Checker = Callable[[RecordedHistory], Found]
 def violation(rule: str, copy: MessageCopy, text: str, at: float) -> Violation:
     """Return the violation of a rule by a message."""
     return Violation(rule, copy.id, text, at)
+
+
+RULE = "faults strike"
+
+
+def faults_strike(history: RecordedHistory) -> Found:
+    """At the end of a settled run, each fault has struck: a test whose fault never strikes does not test it.
+
+    A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may
+    never strike.
+    """
+    if not history.settled:
+        return
+    struck = Counter(event.fields["fault"] for event in history.faults)
+    wanted: Counter[int] = Counter()
+    described: dict[int, tuple[Mapping[str, Any], float]] = {}
+    for event in history.planned_faults:
+        if not event.fields["maybe"]:
+            number, times = event.fields["fault"], event.fields["times"]
+            is_certain = times is not None and event.fields["chance"] == 1
+            wanted[number] = wanted[number] + times if is_certain else 1
+            described[number] = event.fields, event.at
+    for number, times in wanted.items():
+        if struck[number] < times:
+            fields, at = described[number]
+            yield Violation(RULE, "", _text(fields, struck[number], times), at)
+
+
+def _text(fields: Mapping[str, Any], struck: int, times: int) -> str:
+    fault = f"the fault {fields['kind']!r}"
+    if fields["operation"] is not None:
+        fault += f" of {fields['operation']}"
+    if fields["queue"] is not None:
+        fault += f" on {fields['queue']}"
+    how_often = f"struck {struck} of {times} times" if struck else "never struck"
+    return (
+        f"{fault} {how_often}: check its operation=, queue=, times= and seconds= against what the run does "
+        "(print(report)), or add it with maybe=True"
+    )

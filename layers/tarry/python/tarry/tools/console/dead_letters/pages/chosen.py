@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tarry import failed
+from tarry.errors import TarryError
+from tarry.failed import NowhereToGo
+from tarry.failed.pacing import check_can_watch
+from tarry.failed.usage import UsageError
 from tarry.tools.console.access import console_of
-from tarry.tools.console.dead_letters.choices import command
-from tarry.tools.console.dead_letters.pages.requested import about, chosen, queue_of, scanned, until_of
-from tarry.tools.console.dead_letters.pages.rows import SHOWN_IDS, row_of
+from tarry.tools.console.dead_letters import runs
+from tarry.tools.console.dead_letters.filters import command
+from tarry.tools.console.dead_letters.pages.jobs import see, start
+from tarry.tools.console.dead_letters.pages.listing import SHOWN_IDS, row_of
+from tarry.tools.console.dead_letters.pages.requested import (
+    SCANNED_AGAIN,
+    about,
+    chosen,
+    form_of,
+    is_older,
+    queue_of,
+    scanned,
+    sentence,
+    until_of,
+)
+from tarry.tools.console.dead_letters.runs import NAMES, RetryForm, parsed
+from tarry.tools.console.pages import is_fragment, render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aiohttp import web
     from multidict import MultiMapping
 
-    from tarry.failed import DeadLetterQueue
-    from tarry.tools.console.dead_letters.choices import Choice
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue
+    from tarry.support.values import QueueArn
+    from tarry.tools.console.access import Console
+    from tarry.tools.console.dead_letters.filters import Choice
+    from tarry.tools.console.dead_letters.jobs import QueueJob
     from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 
 
@@ -64,3 +87,213 @@ async def chosen_of(request: web.Request, form: MultiMapping[Any]) -> Chosen:
 def status_of(problem: str, changed: str) -> int:
     """Return the status of a preview with a problem, or of one that was shown again because something has changed."""
     return 400 if problem else 409 if changed else 200
+
+
+REPEATED = "another dead letter with the same id is sent first: retry again after it"
+UNDECODABLE = "the body cannot be decoded: edit it first"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The dead letters that go to one queue."""
+
+    queue: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Hindered:
+    """The dead letters that stay for one reason."""
+
+    why: str
+    count: int
+
+
+class Plan(NamedTuple):
+    """The effect of a retry on the dead letters that are chosen."""
+
+    destinations: tuple[Destination, ...]
+    """The largest first."""
+    hindered: tuple[Hindered, ...]
+
+    @property
+    def sent(self) -> int:
+        """The number of dead letters that are sent."""
+        return sum(each.count for each in self.destinations)
+
+    @property
+    def stay(self) -> int:
+        """The number of dead letters that stay in their queue."""
+        return sum(each.count for each in self.hindered)
+
+
+def planned(
+    dead_letters: Iterable[DeadLetterMessage], target: Callable[[DeadLetterMessage], QueueArn], *, by_id: bool = False
+) -> Plan:
+    """Return what a retry does. ``target`` returns the queue to send one to; it is asked once for each origin.
+
+    It raises `NowhereToGo` for an unknown one. ``by_id``: the dead letters are selected one by one.
+    """
+    answers: dict[str | None, tuple[str, bool]] = {}
+    ids: set[str] = set()
+    counts: Counter[tuple[str, bool]] = Counter()
+    for each in dead_letters:
+        if each.id in ids and not by_id:
+            counts[REPEATED, False] += 1
+            continue
+        ids.add(each.id)
+        if each.is_undecodable:
+            counts[UNDECODABLE, False] += 1
+            continue
+        if each.origin not in answers:
+            try:
+                answers[each.origin] = target(each).name, True
+            except NowhereToGo as error:
+                answers[each.origin] = str(error), False
+        counts[answers[each.origin]] += 1
+    found = counts.most_common()
+    return Plan(
+        tuple(Destination(text, count) for (text, is_sent), count in found if is_sent),
+        tuple(Hindered(text, count) for (text, is_sent), count in found if not is_sent),
+    )
+
+
+async def remove(request: web.Request) -> web.Response:
+    """Show exactly what a removal of the chosen dead letters does."""
+    return await _remove_preview(request, await form_of(request))
+
+
+async def _remove_preview(
+    request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
+) -> web.Response:
+    console, found = console_of(request), await chosen_of(request, form)
+    return render(
+        request,
+        "dead_letters/remove.html",
+        status=status_of(problem, changed),
+        **found.values(request, "remove"),
+        changed=changed,
+        problem=problem,
+        asks_for_name=_asks_for_name(console, found.choice),
+        folder=str(console.state / "removed"),
+    )
+
+
+def _asks_for_name(console: Console, choice: Choice) -> bool:
+    """Whether the name of the queue must be typed: as for the command, if a queue at AWS is emptied."""
+    return choice.everything and console.account.is_aws
+
+
+async def start_removal(request: web.Request) -> web.StreamResponse:
+    """Start a removal."""
+    console, form = console_of(request), await request.post()
+    queue = await queue_of(request)
+    snapshot = scanned(request, queue.name)
+    choice = chosen(form, shows_bodies=console.shows_bodies)
+    if _asks_for_name(console, choice) and (typed := str(form.get("name", "")).strip()) != queue.name:
+        problem = f"{typed!r} is not {queue.name}: no dead letter was removed. Type the name of the queue."
+        return await _remove_preview(request, form, problem)
+    if is_older(form, snapshot):
+        return await _remove_preview(request, form, changed=SCANNED_AGAIN)
+    selection = snapshot.seen(choice.selection())
+    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
+    title = f"Removal of {choice.words(count, queue.name)}"
+    job = start(
+        request,
+        "remove",
+        queue,
+        title,
+        count,
+        lambda job: runs.remove(runs.JobRun(console, job, queue, snapshot), selection),
+    )
+    raise see(request, job)
+
+
+FIELDS = (*NAMES, "id", "where", "all", "scan", "until", "previewed")
+"""The fields that choose dead letters and settings. A dry run keeps them for the retry itself."""
+OTHER_SETTINGS = "The settings were changed since this preview was shown"
+
+
+async def retry(request: web.Request) -> web.Response:
+    """Show exactly what a retry of the chosen dead letters does, with its settings."""
+    return await _retry_preview(request, await form_of(request))
+
+
+async def _retry_preview(
+    request: web.Request, form: MultiMapping[Any], problem: str = "", changed: str = ""
+) -> web.Response:
+    console, found = console_of(request), await chosen_of(request, form)
+    by_id, dead_letters = bool(found.choice.ids), found.matching.dead_letters
+    settings, plan = RetryForm(), None
+    try:
+        settings = parsed(form, by_id=by_id)
+        if not problem:
+            plan = await console.in_thread(_plan, console, found.queue, dead_letters, settings, by_id)
+    except (UsageError, TarryError) as error:
+        problem = problem or sentence(error)
+    return render(
+        request,
+        "dead_letters/retry.html",
+        status=200 if is_fragment(request) else status_of(problem, changed),
+        **found.values(request, "retry", settings.options),
+        changed=changed,
+        problem=problem,
+        plan=plan,
+        settings=settings,
+        form={name: str(form.get(name, "")) for name in NAMES},
+        in_doubt=min(settings.in_doubt, found.count),
+    )
+
+
+def _plan(
+    console: Console,
+    queue: DeadLetterQueue,
+    dead_letters: list[DeadLetterMessage],
+    settings: RetryForm,
+    by_id: bool,
+) -> Any:
+    routes = failed.Routes(queue, settings.to, console.known)
+    if settings.canary is not None:
+        with failed.opened(queue) as inspection:
+            check_can_watch(inspection)
+    return planned(dead_letters, routes.target, by_id=by_id)
+
+
+async def start_retry(request: web.Request) -> web.StreamResponse:
+    """Start a retry."""
+    return await _start_retry(request, is_dry=False)
+
+
+async def start_dry_run(request: web.Request) -> web.StreamResponse:
+    """Start a dry run of a retry, which changes nothing."""
+    return await _start_retry(request, is_dry=True)
+
+
+async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamResponse:
+    console, form = console_of(request), await request.post()
+    queue = await queue_of(request)
+    snapshot = scanned(request, queue.name)
+    choice = chosen(form, shows_bodies=console.shows_bodies)
+    try:
+        settings = parsed(form, by_id=bool(choice.ids))
+    except (UsageError, TarryError) as error:
+        return await _retry_preview(request, form, sentence(error))
+    if is_older(form, snapshot):
+        return await _retry_preview(request, form, changed=SCANNED_AGAIN)
+    if str(form.get("previewed", settings.text)) != settings.text:
+        return await _retry_preview(request, form, changed=OTHER_SETTINGS)
+    selection = snapshot.seen(choice.selection())
+    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
+    words = choice.words(count, queue.name)
+
+    def work(job: QueueJob) -> None:
+        run = runs.JobRun(console, job, queue, snapshot)
+        if is_dry:
+            runs.dry_run(run, selection, settings)
+        else:
+            runs.retry(run, selection, settings)
+
+    title = f"Dry run of a retry of {words}" if is_dry else f"Retry of {words}"
+    again = [(name, text) for name, text in form.items() if is_dry and name in FIELDS and isinstance(text, str)]
+    kind = "dry run" if is_dry else "retry"
+    raise see(request, start(request, kind, queue, title, count, work, again=again))

@@ -2,19 +2,149 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
-from tarry.tools.console.access import console_of
-from tarry.tools.console.dead_letters.choices import Choice, choice_of
-from tarry.tools.console.dead_letters.filters import problem_of, suggestions
-from tarry.tools.console.dead_letters.pages.requested import about, page_number, scanned, scanned_queue_of
-from tarry.tools.console.dead_letters.pages.rows import page_of, row_of
-from tarry.tools.console.pages import render
+from aiohttp import web
+
+from tarry import failed
+from tarry.failed.groups import GroupBy, causes
+from tarry.failed.text import shortened, when
+from tarry.failed.wording import attempts_of, brief, brief_failure, origin_name, period
+from tarry.tools.console.access import Problem, console_of
+from tarry.tools.console.dead_letters import runs
+from tarry.tools.console.dead_letters.filters import Choice, choice_of, problem_of, suggestions
+from tarry.tools.console.dead_letters.jobs import JOBS
+from tarry.tools.console.dead_letters.pages.jobs import start
+from tarry.tools.console.dead_letters.pages.requested import (
+    about,
+    names_of_queues,
+    page_number,
+    queue_of,
+    scanned,
+    scanned_queue_of,
+    snapshot_of,
+)
+from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
+from tarry.tools.console.pages import explained, render
+from tarry.tools.story.searching import latest_errors, places_of
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from collections.abc import Iterable, Sequence
 
-    from tarry.failed import BadFilter
+    from tarry.failed import BadFilter, DeadLetterMessage, Group
+    from tarry.tools.console.access import Console
+    from tarry.tools.console.dead_letters.snapshots import Snapshot
+    from tarry.tools.story.searching import LatestErrors
+
+T = TypeVar("T")
+
+ROWS = 100
+"""The rows of a page of a list."""
+SHOWN_IDS = 20
+
+
+class Page(NamedTuple):
+    """A page of a longer list."""
+
+    rows: Sequence[Any]
+    number: int
+    pages: int
+    first: int
+    total: int
+
+
+class ListRow(NamedTuple):
+    """A dead letter in the list."""
+
+    delivery_id: str
+    id: str
+    when: str
+    error: str
+    attempts: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """A group in the table of groups."""
+
+    count: int
+    title: str
+    under: str
+    """The text below the title."""
+    period: str
+    example: str
+    query: str
+
+
+def page_of(rows: Sequence[T], number: int, size: int = ROWS) -> Page:
+    """Return a page of the rows, the nearest one if the number is out of range."""
+    pages = max(1, math.ceil(len(rows) / size))
+    number = min(max(1, number), pages)
+    first = (number - 1) * size
+    return Page(rows[first : first + size], number, pages, first + 1 if rows else 0, len(rows))
+
+
+def row_of(dead_letter: DeadLetterMessage) -> ListRow:
+    """Return a dead letter as a row."""
+    failure = dead_letter.failure
+    return ListRow(
+        dead_letter.delivery_id,
+        dead_letter.id,
+        (when(dead_letter) or "")[:19].replace("T", " "),
+        brief(dead_letter),
+        "" if failure is None else attempts_of(failure),
+        origin_name(dead_letter),
+    )
+
+
+def group_row(group: Group) -> GroupRow:
+    """Return a group as a row."""
+    error = brief_failure(group.failure)
+    value = shortened(group.value or "(none)", 200)
+    if group.by == "fingerprint":  # an error tells a person more
+        title, under = error, f"fingerprint {value}" if group.value else ""
+    else:
+        title, under = value, "" if group.by == "error" or error == value else error
+    return GroupRow(
+        group.count,
+        title,
+        under,
+        period(group),
+        group.example,
+        choice_of_group(group).query,
+    )
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """The dead letters of several queues that have the same error."""
+
+    count: int
+    title: str
+    groups: tuple[tuple[str, int, str], ...]
+    """The queue of each group, its count, and the query of its dead letters in the list; the largest first."""
+
+
+def cause_rows(snapshots: Iterable[Snapshot]) -> list[CauseRow]:
+    """Return the causes of the dead letters of several queues as rows, the largest first."""
+    return [
+        CauseRow(
+            cause.count,
+            group_row(cause.groups[0][1]).title,
+            tuple((name, group.count, choice_of_group(group).query) for name, group in cause.groups),
+        )
+        for cause in causes((each.queue.name, each.groups("fingerprint")) for each in snapshots)
+    ]
+
+
+def choice_of_group(group: Group) -> Choice:
+    """Return the choice of all dead letters of a group."""
+    return Choice(where=group.conditions)
+
 
 COMPARED_WHILE_TYPING = 5_000
 """The most dead letters whose bodies are compared while a condition is being typed."""
@@ -75,4 +205,123 @@ async def condition(request: web.Request) -> web.Response:
         is_slow=is_slow,
         total=len(snapshot),
         suggestions=found,
+    )
+
+
+MAX_CAUSES = 20
+GROUPINGS: dict[GroupBy, str] = {
+    "fingerprint": "fingerprint",
+    "error": "error",
+    "type": "type",
+    "queue": "origin",
+    "reason": "reason",
+}
+
+
+async def index(request: web.Request) -> web.Response:
+    """Show the dead-letter queues."""
+    console, latest = console_of(request), console_of(request).latest_errors()
+    rows = []
+    for name, answer in zip(names_of_queues(console), await _queues_found(console), strict=True):
+        problem = ""
+        if isinstance(answer, BaseException):
+            if not isinstance(answer, Exception) or (text := explained(answer)) is None:
+                raise answer
+            problem = text
+        job = request.app[JOBS].active(name)
+        rows.append(
+            {
+                "name": name,
+                "about": None if isinstance(answer, BaseException) else answer.about,
+                "in_flight": 0 if isinstance(answer, BaseException) else answer.in_flight,
+                "problem": problem,
+                "latest": latest.get(name),
+                "snapshot": snapshot_of(request, name),
+                "job": job and job.view(),
+            }
+        )
+    scans = [found for name in names_of_queues(console) if (found := snapshot_of(request, name))]
+    by_cause = await console.compute(cause_rows, scans) if len(scans) > 1 else []
+    return render(
+        request,
+        "dead_letters/index.html",
+        rows=rows,
+        to_scan=sum(bool(row["about"]) and not row["job"] for row in rows),
+        causes=by_cause[:MAX_CAUSES],
+        total=sum(map(len, scans)),
+        scans=len(scans),
+        has_logs=bool(console.stack or console.functions),
+    )
+
+
+async def search_errors(request: web.Request) -> web.Response:
+    """Search the logs for the latest error of each queue, for all pages. It is a POST because AWS bills it."""
+    console = console_of(request)
+    try:
+        found = await console.in_thread(_searched, console)
+    except Exception as error:
+        if (text := explained(error)) is None:
+            raise
+        console.searched = text
+    else:
+        console.known_errors = found.errors
+        names = set(names_of_queues(console)) & found.errors.keys()
+        count = (
+            f"the latest errors of {len(names):,} dead-letter queue{'s'[: len(names) != 1]}" if names else "no error"
+        )
+        console.searched = f"The logs of the last 24 hours have {count}. {found.cost}"
+    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+
+
+def _searched(console: Console) -> LatestErrors:
+    place = places_of(console.client, console.account.region, console.stack, functions=console.functions)
+    return latest_errors(console.client("logs"), place)
+
+
+async def groups(request: web.Request) -> web.Response:
+    """Show the groups of a queue's dead letters."""
+    queue = await scanned_queue_of(request)
+    by: GroupBy = request.query.get("by", "fingerprint")  # type: ignore[assignment]
+    if by not in get_args(GroupBy):
+        raise Problem(f"Dead letters cannot be grouped by {by!r}. Group them by {', '.join(GROUPINGS)}.")
+    snapshot, page = snapshot_of(request, queue.name), None
+    if snapshot is not None:
+        found = await console_of(request).compute(snapshot.groups, by)
+        page = page_of(found, page_number(request))
+        page = page._replace(rows=[group_row(each) for each in page.rows])
+    return render(request, "dead_letters/groups.html", **about(request, queue), by=by, groupings=GROUPINGS, page=page)
+
+
+async def start_scan(request: web.Request) -> web.Response:
+    """Start a scan."""
+    queue = await queue_of(request)
+    _start_scan(request, queue)
+    back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
+    raise web.HTTPSeeOther(back)
+
+
+async def start_scans(request: web.Request) -> web.Response:
+    """Start a scan of each queue that has messages and no job."""
+    for found in await _queues_found(console_of(request)):
+        if isinstance(found, failed.DeadLetterQueue) and found.about and not request.app[JOBS].active(found.name):
+            _start_scan(request, found)
+    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+
+
+async def _queues_found(console: Console) -> list[failed.DeadLetterQueue | BaseException]:
+    """Return the dead-letter queues, each with its number of messages, or the error of asking SQS for it."""
+    return await asyncio.gather(
+        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues), return_exceptions=True
+    )
+
+
+def _start_scan(request: web.Request, queue: failed.DeadLetterQueue) -> None:
+    console, snapshots = console_of(request), request.app[SNAPSHOTS]
+    start(
+        request,
+        "scan",
+        queue,
+        f"Scan of {queue.name}",
+        queue.about,
+        lambda job: runs.scan(runs.JobRun(console, job, queue), snapshots),
     )

@@ -12,8 +12,7 @@ from tarry.failed.queue_names import queue_name
 from tarry.failed.usage import UsageError
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.dead_letters.choices import Choice, choice_of
-from tarry.tools.console.dead_letters.filters import problem_of
+from tarry.tools.console.dead_letters.filters import Choice, choice_of, problem_of
 from tarry.tools.console.dead_letters.jobs import JOBS
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.overview import SAMPLER

@@ -1,0 +1,186 @@
+"""Permissions that a consumer needs and that the role of its function lacks."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tarry.sqs.permissions import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
+from tarry.support.values import QueueArn, named_queue
+from tarry.tools.check.facts import CheckedMapping, CheckedQueue
+from tarry.tools.check.finding import Finding, listed
+from tarry.tools.check.sources import Step
+from tarry.tools.template import TemplateFunction, TemplateQueue
+from tarry.tools.template.model import ACCOUNT
+
+RULE = "W9003"
+
+
+class Need(NamedTuple):
+    """A permission that a failure step needs on a queue, and what happens without it."""
+
+    permission: str
+    queue: QueueArn
+    consequence: str
+
+
+def missing_permissions(
+    function: TemplateFunction,
+    source: QueueArn,
+    dead_letters: QueueArn | None,
+    steps: Iterable[Step],
+    queues: Mapping[str, TemplateQueue],
+    place: Callable[[], tuple[Path, int]],
+    *,
+    defers: bool = False,
+) -> Iterator[Finding]:
+    """Find permissions that the failure steps and the deferrals of a consumer need and its role lacks.
+
+    Args:
+        function: The function; without a finding if its permissions are not known.
+        source: Its source queue.
+        dead_letters: The dead-letter queue of the source queue, if it has one.
+        steps: The failure steps for this queue.
+        queues: The queues of the template by name.
+        place: Returns the file and line of the function in the template.
+        defers: Whether its code certainly defers messages.
+    """
+    permissions = function.permissions
+    if permissions is None:
+        return
+    lacking: dict[QueueArn, list[Need]] = {}
+    needed = [*_needs(source, dead_letters, steps)]
+    if defers and not source.is_fifo:  # on FIFO, a deferred message waits in place
+        needed.append(_need(SEND_TO_ITSELF, source))
+    for need in needed:
+        if need.queue.name and not permissions.allow(need.permission, need.queue.name):
+            lacking.setdefault(need.queue, []).append(need)
+    for queue, needs in lacking.items():
+        actions = list(dict.fromkeys(need.permission for need in needs))
+        file, line = place()
+        known = queues.get(queue.name)
+        on = known.title if known else queue.name
+        lacks = f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on {on}"
+        remedy, snippet = _remedy(actions, queue, known, permissions.role, is_source=queue == source)
+        text = f"{lacks}: {needs[0].consequence}. {remedy}"
+        yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
+
+
+IDEMPOTENCY_ACTIONS = ("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
+
+
+def missing_table_permissions(function: TemplateFunction, place: Callable[[], tuple[Path, int]]) -> Iterator[Finding]:
+    """Find actions that the role of a function allows on no table, though its idempotency records are in one."""
+    permissions = function.permissions
+    if permissions is None:
+        return
+    actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow_somewhere(each)]
+    if actions:
+        file, line = place()
+        where = f"the statements of {permissions.role}" if permissions.role else "its Policies"
+        text = (
+            f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on the table of its idempotency: a message "
+            f"that is delivered twice may run twice. Add to {where}, with the ARN of the table:"
+        )
+        statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: !GetAtt IdempotencyTable.Arn}}"
+        snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
+        yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
+
+
+def _needs(source: QueueArn, dead_letters: QueueArn | None, steps: Iterable[Step]) -> Iterator[Need]:
+    for step in steps:
+        target = named_queue(step.queue, source) if step.queue else None
+        match step.leads_to:
+            case "retry":
+                yield _need("change_message_visibility_batch", source)
+            case "dead_letter" if target or dead_letters:
+                if target is None:
+                    yield _need("get_queue_attributes", source)
+                yield _need("send_message_batch", target or dead_letters or source)
+                yield _need(TARGET_LIMIT, target or dead_letters or source)
+            case "resend" if target:
+                consequence = "copies are not sent, and the next failure step decides"
+                yield Need("sqs:SendMessage", target, consequence)
+                yield _need(TARGET_LIMIT, target)
+            case "resend":
+                yield _need(SEND_TO_ITSELF, source)
+
+
+def _need(operation: str, queue: QueueArn) -> Need:
+    permission, consequence, _ = MISSING[operation]
+    return Need(permission, queue, consequence)
+
+
+def _remedy(
+    actions: Sequence[str], queue: QueueArn, known: TemplateQueue | None, role: str | None, *, is_source: bool
+) -> tuple[str, str]:
+    """Return what to do, and the YAML to add."""
+    logical_id = known.logical_id if known else None
+    name = f"!GetAtt {logical_id}.QueueName" if logical_id else queue.name
+    arn = f"!GetAtt {logical_id}.Arn" if logical_id else _arn(queue)
+    statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: {arn}}}"
+    if role is not None:
+        return f"Add to the statements of {role}:", f"- {statement}"
+    is_of_stack = queue.account == ACCOUNT  # policy templates take the name of a queue in the stack's account
+    if is_of_stack and is_source and "sqs:SendMessage" not in actions:
+        line = POLLER.format(queue=name)
+    elif is_of_stack and actions == ["sqs:SendMessage"]:
+        line = SENDER.format(queue=name)
+    else:
+        line = f"Statement: {statement}"
+    return "Add to its Policies:", f"- {line}"
+
+
+def _action(actions: Sequence[str]) -> str:
+    return actions[0] if len(actions) == 1 else f"[{', '.join(actions)}]"
+
+
+def _arn(queue: QueueArn) -> str:
+    if queue.account == ACCOUNT:  # the account of the stack, which is not known here
+        return f"!Sub 'arn:${{AWS::Partition}}:sqs:${{AWS::Region}}:${{AWS::AccountId}}:{queue.name}'"
+    return queue.text
+
+
+NO_KEY_PERMISSION = "E9023"
+
+
+def key_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
+    """Find a function whose role allows no use of the key that encrypts its queue."""
+    function = mapping.function
+    if queue.key is None or function is None or function.permissions is None:
+        return
+    if function.permissions.allow_somewhere("kms:Decrypt"):
+        return
+    text = (
+        f"{function.name} lacks kms:Decrypt for {queue.key}, the key of {queue.title}: Lambda cannot receive its "
+        "messages. Add to its permissions, the second action for dead letters:"
+    )
+    statement = "{Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: "
+    yield Finding(NO_KEY_PERMISSION, (function.name,), text, f"{statement}!GetAtt {queue.key}.Arn}}", at=function.at)
+
+
+WIDE_PERMISSIONS = "W9022"
+DESTRUCTIVE = {
+    "sqs:PurgeQueue": "purge_queue",
+    "sqs:DeleteQueue": "delete_queue",
+    "sqs:SetQueueAttributes": "set_queue_attributes",
+}
+"""The actions that lose messages, and the methods of boto3 that need them."""
+
+
+def wide_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
+    """Find destructive actions that a role allows on a queue, and that the code of the function does not call."""
+    function = mapping.function
+    if function is None or function.permissions is None or function.calls is None:
+        return
+    allowed = [
+        action
+        for action, method in DESTRUCTIVE.items()
+        if method not in function.calls and function.permissions.certainly_allow(action, queue.name)
+    ]
+    if allowed:
+        text = (
+            f"The role of {function.name} allows {listed(allowed)} on {queue.title}, which its code does not call. "
+            "Instead of all actions, allow those that a consumer needs:"
+        )
+        snippet = "[sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:GetQueueAttributes]"
+        yield Finding(WIDE_PERMISSIONS, (function.name,), text, f"Action: {snippet}", at=function.at)

@@ -1,0 +1,131 @@
+"""The retry policy of each consumer of the template, as ``tarry plan`` draws it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from aiohttp import web
+
+from tarry.failed.usage import UsageError
+from tarry.tools.console import pages
+from tarry.tools.console.access import CONSOLE, Problem, console_of
+from tarry.tools.console.pages import explained, inline
+from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.plan.drawing import picture_of
+from tarry.tools.plan.request import subjects_in
+from tarry.tools.plan.text import timeline_text
+from tarry.tools.template.model import TemplateError
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from tarry.tools.console.access import Console
+    from tarry.tools.template import Template
+
+AT_ONCE = 2
+"""The most functions whose code is imported at once."""
+
+
+class PlannedConsumer(NamedTuple):
+    """A function of the template with its queues, by their names."""
+
+    name: str
+    queues: tuple[str, ...]
+    path: str
+
+
+class QueuePolicy(NamedTuple):
+    """The policy of a consumer on one queue: the picture, the same as text, and warnings."""
+
+    queue: str
+    picture: Markup
+    text: str
+    warnings: list[str]
+
+
+class ReadPolicies(NamedTuple):
+    """The policies of a function, hints for the developer, and why there are none."""
+
+    policies: list[QueuePolicy]
+    notes: list[str]
+    problem: str = ""
+
+
+class PolicyReader:
+    """Reads policies in other processes: few at once, and each function once, however many pages wait for it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[ReadPolicies]] = {}
+
+    async def read(self, template: Template, function: str) -> ReadPolicies:
+        """Return the policies of a function as its code is now."""
+        task = self._tasks.get(function)
+        if task is None:
+            task = self._tasks[function] = asyncio.create_task(self._read(template, function))
+            task.add_done_callback(lambda _: self._tasks.pop(function, None))
+        return await asyncio.shield(task)  # a page that is left does not end the work that others wait for
+
+    async def _read(self, template: Template, function: str) -> ReadPolicies:
+        async with self._slots:
+            return await self._console.in_thread(policies_of, template, function)
+
+
+def consumers_of(template: Template) -> list[PlannedConsumer]:
+    """Return the functions of a template that consume a queue."""
+    found: dict[str, list[str]] = {}
+    for mapping in template.mappings:
+        if (function := template.functions.get(mapping.function)) is not None:
+            found.setdefault(function.logical_id, []).append(mapping.queue)
+    return [
+        PlannedConsumer(name, tuple(dict.fromkeys(queues)), f"/policies/{quote(name, safe='')}")
+        for name, queues in found.items()
+    ]
+
+
+def policies_of(template: Template, function: str) -> ReadPolicies:
+    """Return the policies of a function. Imports its code in another process."""
+    notes: list[str] = []
+    try:
+        subjects = subjects_in(template, function, None, Overrides(), notes.append)
+    except (UsageError, TemplateError) as error:
+        details = getattr(error, "details", "")
+        return ReadPolicies([], notes, "\n".join(filter(None, (explained(error), details))))
+    policies = [
+        QueuePolicy(
+            each.timeline.queue.name,
+            inline(picture_of(each.timeline, today=each.today)),
+            timeline_text(each.timeline, each.today),
+            each.warnings(None),
+        )
+        for each in subjects
+    ]
+    return ReadPolicies(policies, notes)
+
+
+READER = web.AppKey("policy_reader", PolicyReader)
+
+
+def routes(app: web.Application) -> None:
+    """Add the routes of these pages."""
+    app[READER] = PolicyReader(app[CONSOLE])
+    app.router.add_get("/policies", _list, name="policy")
+    app.router.add_get("/policies/{function}", _page)
+
+
+async def _list(request: web.Request) -> web.Response:
+    console = console_of(request)
+    consumers = consumers_of(console.template) if console.template is not None else []
+    return pages.render(request, "policy/list.html", consumers=consumers)
+
+
+async def _page(request: web.Request) -> web.Response:
+    template, name = console_of(request).template, request.match_info["function"]
+    consumer = next((each for each in consumers_of(template) if each.name == name), None) if template else None
+    if template is None or consumer is None:
+        raise Problem(f"The template of this console has no function {name!r:.100} with a queue.", 404)
+    found = await request.app[READER].read(template, name)
+    return pages.render(request, "policy/page.html", consumer=consumer, **found._asdict())

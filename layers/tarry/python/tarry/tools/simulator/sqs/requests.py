@@ -1,0 +1,419 @@
+"""The SQS operations on messages: send, receive, delete, change the visibility timeout."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from typing import TYPE_CHECKING, Any
+
+from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
+from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, missing, service_model
+from tarry.tools.simulator.sqs.fifo import FifoQueue
+from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
+from tarry.tools.simulator.sqs.settings import unknown_attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tarry.tools.simulator.sqs.model import MoveTasks
+    from tarry.tools.simulator.sqs.queue import SimulatedQueue
+    from tarry.tools.simulator.sqs.queue_context import QueueContext
+    from tarry.tools.simulator.sqs.registry import Registry
+
+MAX_WAIT_SECONDS = 20
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class MessageRequests:
+    """The operations on messages, by name. Each raises `SqsError` for a request that SQS would refuse."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.operations: dict[str, Callable[[Request], Answer]] = {
+            "SendMessage": self._send,
+            "SendMessageBatch": self._send_batch,
+            "ReceiveMessage": self._receive,
+            "DeleteMessage": self._delete,
+            "DeleteMessageBatch": self._delete_batch,
+            "ChangeMessageVisibility": self._change_visibility,
+            "ChangeMessageVisibilityBatch": self._change_visibility_batch,
+        }
+
+    def wait_seconds(self, request: Mapping[str, Any]) -> int:
+        """Return how long a ReceiveMessage request waits for a message: its own wait time, else that of the queue."""
+        asked: int | None = request.get("WaitTimeSeconds")
+        return self._queue(request).settings.wait if asked is None else asked
+
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
+        return self._registry.at(request["QueueUrl"])
+
+    def _send(self, request: Request) -> Answer:
+        return _send_one(self._queue(request), request)
+
+    def _send_batch(self, request: Request) -> Answer:
+        queue, entries = self._queue(request), request["Entries"]
+        check_batch(entries, "SendMessageBatchRequestEntry")
+        if isinstance(queue, FifoQueue):
+            for entry in entries:
+                if not entry.get("MessageGroupId"):  # the error code differs from that of SendMessage
+                    raise SqsError("InvalidParameterValue", missing("MessageGroupId").message)
+                queue.check_deduplication(entry)
+        check_batch_bytes(entries)
+        return answer_each(entries, lambda entry: _send_one(queue, entry))
+
+    def _receive(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        max_messages = request.get("MaxNumberOfMessages", 1)
+        if not 1 <= max_messages <= MAX_ENTRIES:
+            raise invalid(max_messages, "MaxNumberOfMessages", f"Must be between 1 and {MAX_ENTRIES}, if provided.")
+        wait = self.wait_seconds(request)
+        check_range(wait, "WaitTimeSeconds", 0, MAX_WAIT_SECONDS)
+        visibility = request.get("VisibilityTimeout")
+        if visibility is not None:
+            check_range(visibility, "VisibilityTimeout", 0, 43_200)
+        asked = RequestedAttributes(request)
+        attempt_id = request.get("ReceiveRequestAttemptId")
+        check_id("ReceiveRequestAttemptId", attempt_id)
+        if attempt_id is not None and isinstance(queue, FifoQueue):
+            received = queue.receive_attempt(attempt_id, max_messages, visibility, waits=wait > 0)
+        else:
+            received = queue.receive(max_messages, visibility, waits=wait > 0)
+        return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
+
+    def _delete(self, request: Request) -> Answer:
+        self._queue(request).delete(_handle(request))
+        return {}
+
+    def _delete_batch(self, request: Request) -> Answer:
+        queue = self._queue(request)
+
+        def delete(entry: Request) -> Answer:
+            queue.delete(entry["ReceiptHandle"])
+            return {}
+
+        check_batch(request["Entries"], "DeleteMessageBatchRequestEntry")
+        return answer_each(request["Entries"], delete)
+
+    def _change_visibility(self, request: Request) -> Answer:
+        self._queue(request).change_visibility(_handle(request), request["VisibilityTimeout"])
+        return {}
+
+    def _change_visibility_batch(self, request: Request) -> Answer:
+        queue = self._queue(request)
+
+        def change(entry: Request) -> Answer:
+            if "VisibilityTimeout" not in entry:
+                raise missing("VisibilityTimeout")
+            queue.change_visibility(entry["ReceiptHandle"], entry["VisibilityTimeout"])
+            return {}
+
+        check_batch(request["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
+        return answer_each(request["Entries"], change)
+
+
+def _handle(request: Request) -> str:
+    handle: str = request["ReceiptHandle"]
+    if not handle:
+        raise missing("ReceiptHandle")
+    return handle
+
+
+def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
+    sent = queue.send(entry)
+    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": sent.md5_of_body}
+    if attributes := entry.get("MessageAttributes"):
+        answer["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
+    if system := entry.get("MessageSystemAttributes"):
+        answer["MD5OfMessageSystemAttributes"] = digest_of_attributes(system)
+    if sent.sequence_number is not None:
+        answer["SequenceNumber"] = sent.sequence_number
+    return answer
+
+
+_PREFIX = "AWS.SimpleQueueService."
+_ENTRY_ID = re.compile("[A-Za-z0-9_-]{1,80}")
+
+
+def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
+    """Check the number of entries and their ids.
+
+    Raises:
+        SqsError: The whole batch is refused.
+    """
+    if not entries:
+        text = f"There should be at least one {entry_type} in the request."
+        raise SqsError(_PREFIX + "EmptyBatchRequest", text)
+    if len(entries) > MAX_ENTRIES:
+        text = f"Maximum number of entries per request are {MAX_ENTRIES}. You have sent {len(entries)}."
+        raise SqsError(_PREFIX + "TooManyEntriesInBatchRequest", text)
+    seen: set[str] = set()
+    for entry in entries:
+        if not _ENTRY_ID.fullmatch(entry["Id"]):
+            text = (
+                "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+                "It can be at most 80 letters long."
+            )
+            raise SqsError(_PREFIX + "InvalidBatchEntryId", text)
+        if entry["Id"] in seen:
+            raise SqsError(_PREFIX + "BatchEntryIdsNotDistinct", f"Id {entry['Id']} repeated.")
+        seen.add(entry["Id"])
+
+
+def check_batch_bytes(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Check the total size of a batch of messages.
+
+    Raises:
+        SqsError: The messages are too large together.
+    """
+    size_bytes = sum(message_size(entry["MessageBody"], _sized_attributes(entry)) for entry in entries)
+    if size_bytes > MAX_REQUEST_BYTES:
+        text = f"Batch requests cannot be longer than {MAX_REQUEST_BYTES} bytes. You have sent {size_bytes} bytes."
+        raise SqsError(_PREFIX + "BatchRequestTooLong", text)
+
+
+def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that have a value; the others fail later, with their entry."""
+    attributes: dict[str, Any] = entry.get("MessageAttributes") or {}
+    return {name: each for name, each in attributes.items() if "StringValue" in each or "BinaryValue" in each}
+
+
+def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) -> dict[str, list[Answer]]:
+    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``.
+
+    Like SQS, leave out the key of an empty list.
+    """
+    successful: list[Answer] = []
+    failed: list[Answer] = []
+    for entry in entries:
+        try:
+            successful.append({"Id": entry["Id"], **act(entry)})
+        except SqsError as error:
+            fault = {"SenderFault": error.sender_fault, "Code": error.code, "Message": error.message}
+            failed.append({"Id": entry["Id"], **fault})
+    return {key: entries for key, entries in (("Successful", successful), ("Failed", failed)) if entries}
+
+
+MAX_ACTIONS = 7
+_LABEL = re.compile("[A-Za-z0-9_-]{1,80}")
+_ACCOUNT = re.compile("[0-9]{12}")
+
+
+def with_permission(policy: str | None, queue_arn: str, request: Mapping[str, Any]) -> str:
+    """Return a queue's policy with the statement of an AddPermission. Raises `SqsError`."""
+    label, accounts, actions = request["Label"], request["AWSAccountIds"], request["Actions"]
+    if not _LABEL.fullmatch(label):
+        reason = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
+        raise invalid(label, "Label", reason)
+    _check_principals(accounts)
+    _check_actions(actions)
+    document = json.loads(policy) if policy else _new_policy(queue_arn)
+    statements = _statements(document)
+    if any(each.get("Sid") == label for each in statements):
+        raise invalid(label, "Label", "Already exists.")
+    statement = {
+        "Sid": label,
+        "Effect": "Allow",
+        "Principal": {"AWS": _one_or_all([f"arn:aws:iam::{account}:root" for account in accounts])},
+        "Action": _one_or_all([f"SQS:{action}" for action in actions]),
+        "Resource": queue_arn,
+    }
+    return json.dumps({**document, "Statement": [*statements, statement]})
+
+
+def without_permission(policy: str | None, label: str) -> str:
+    """Return a queue's policy without the statement of this label, empty if none is left. Raises `SqsError`."""
+    document = json.loads(policy) if policy else {}
+    statements = _statements(document)
+    left = [each for each in statements if each.get("Sid") != label]
+    if len(left) == len(statements):
+        raise invalid(label, "Label", "can't find label.")
+    return json.dumps({**document, "Statement": left}) if left else ""
+
+
+def _check_principals(accounts: Sequence[str]) -> None:
+    for account in accounts:
+        if not _ACCOUNT.fullmatch(account):
+            raise invalid(account, "PrincipalId", "Unable to verify.")
+    if not accounts:
+        raise invalid([], "PrincipalId", "Unable to verify.")
+
+
+def _check_actions(actions: Sequence[str]) -> None:
+    if len(actions) > MAX_ACTIONS:
+        raise SqsError("OverLimit", f"{len(actions)} Actions were found, maximum allowed is {MAX_ACTIONS}.")
+    known = {"*", *service_model().operation_names}
+    for action in actions:
+        if action not in known:
+            reason = "Please refer to the appropriate WSDL for a list of valid actions. "
+            raise invalid(f"SQS:{action}", "ActionName", reason)
+    if not actions:
+        raise SqsError("MissingParameter", "The request must contain the parameter Actions.")
+
+
+def _new_policy(queue_arn: str) -> dict[str, Any]:
+    return {"Version": "2008-10-17", "Id": f"{queue_arn}/SQSDefaultPolicy"}
+
+
+def _statements(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the statements of a policy; a policy may have one that is not in a list."""
+    statements = document.get("Statement", [])
+    return statements if isinstance(statements, list) else [statements]
+
+
+def _one_or_all(values: list[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else values
+
+
+ATTRIBUTES = frozenset(
+    """
+    ApproximateNumberOfMessages ApproximateNumberOfMessagesDelayed ApproximateNumberOfMessagesNotVisible
+    ContentBasedDeduplication CreatedTimestamp DeduplicationScope DelaySeconds FifoQueue FifoThroughputLimit
+    KmsDataKeyReusePeriodSeconds KmsMasterKeyId LastModifiedTimestamp MaximumMessageSize MessageRetentionPeriod Policy
+    QueueArn ReceiveMessageWaitTimeSeconds RedriveAllowPolicy RedrivePolicy SqsManagedSseEnabled VisibilityTimeout
+    """.split()
+)
+
+
+class QueueRequests:
+    """The operations on queues, by name. Each raises `SqsError` for a request that SQS would refuse."""
+
+    def __init__(self, registry: Registry, context: QueueContext, tasks: MoveTasks) -> None:
+        self._registry = registry
+        self._context = context
+        self._tasks = tasks
+        self.operations: dict[str, Callable[[Request], Answer]] = {
+            "AddPermission": self._add_permission,
+            "RemovePermission": self._remove_permission,
+            "CreateQueue": self._create,
+            "DeleteQueue": self._delete,
+            "GetQueueAttributes": self._attributes,
+            "GetQueueUrl": self._url,
+            "ListDeadLetterSourceQueues": self._sources,
+            "ListQueues": self._list,
+            "ListQueueTags": self._tags,
+            "PurgeQueue": self._purge,
+            "SetQueueAttributes": self._set_attributes,
+            "TagQueue": self._tag,
+            "UntagQueue": self._untag,
+            "StartMessageMoveTask": self._start_move,
+            "ListMessageMoveTasks": self._list_moves,
+            "CancelMessageMoveTask": self._cancel_move,
+        }
+
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
+        return self._registry.at(request["QueueUrl"])
+
+    def _create(self, request: Request) -> Answer:
+        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._context)
+        queue.tags.update(request.get("tags") or {})
+        self._record_settings(queue)
+        return {"QueueUrl": self._registry.url(queue.name)}
+
+    def _delete(self, request: Request) -> Answer:
+        self._registry.delete(self._queue(request), self._context.now())
+        return {}
+
+    def _url(self, request: Request) -> Answer:
+        queue = self._registry.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
+        return {"QueueUrl": self._registry.url(queue.name)}
+
+    def _attributes(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        asked = request.get("AttributeNames") or []
+        for name in asked:
+            if name != "All" and name not in ATTRIBUTES:
+                raise unknown_attribute(name)
+        if not asked:
+            return {}
+        attributes = self._registry.attributes_of(queue)
+        found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
+        return {"Attributes": found} if found else {}
+
+    def _set_attributes(self, request: Request) -> Answer:
+        return self._change(self._queue(request), request["Attributes"])
+
+    def _add_permission(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
+
+    def _remove_permission(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
+
+    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
+        self._registry.change(queue, attributes, self._context.now())
+        self._record_settings(queue)
+        return {}
+
+    def _record_settings(self, queue: SimulatedQueue) -> None:
+        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
+
+    def _list(self, request: Request) -> Answer:
+        prefix = request.get("QueueNamePrefix") or ""
+        urls = [self._registry.url(queue.name) for queue in self._registry if queue.name.startswith(prefix)]
+        urls, token = page(urls, request)
+        return {**({"QueueUrls": urls} if urls else {}), **token}
+
+    def _sources(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(self._queue(request).arn)
+        urls, token = page([self._registry.url(queue.name) for queue in sources], request)
+        return {"queueUrls": urls, **token}
+
+    def _purge(self, request: Request) -> Answer:
+        self._queue(request).purge()
+        return {}
+
+    # tags
+
+    def _tag(self, request: Request) -> Answer:
+        if not request["Tags"]:
+            raise missing("Tags")
+        self._queue(request).tags.update(request["Tags"])
+        return {}
+
+    def _untag(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        for key in request["TagKeys"]:
+            tags.pop(key, None)
+        return {}
+
+    def _tags(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        return {"Tags": dict(tags)} if tags else {}
+
+    # move tasks
+
+    def _start_move(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(request["SourceArn"])
+        return {"TaskHandle": self._tasks.start(request, sources)}
+
+    def _list_moves(self, request: Request) -> Answer:
+        return {"Results": self._tasks.list(request["SourceArn"], request.get("MaxResults", 1))}
+
+    def _cancel_move(self, request: Request) -> Answer:
+        return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
+
+
+MAX_QUEUES_PER_PAGE = 1000
+
+
+def page(urls: list[str], request: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the requested page, and the token for the next page; SQS makes a token only if MaxResults was given."""
+    start = _read_token(request["NextToken"]) if request.get("NextToken") else 0
+    max_results = request.get("MaxResults")
+    if max_results is not None:
+        check_range(max_results, "MaxResults", 1, MAX_QUEUES_PER_PAGE)
+    end = start + (MAX_QUEUES_PER_PAGE if max_results is None else max_results)
+    is_more = max_results is not None and end < len(urls)
+    return urls[start:end], ({"NextToken": b64encode(b"%d" % end).decode()} if is_more else {})
+
+
+def _read_token(token: str) -> int:
+    try:
+        return int(b64decode(token, validate=True))
+    except (NotBase64, ValueError):
+        raise SqsError("InvalidParameterValue", "Invalid or expired next token.") from None

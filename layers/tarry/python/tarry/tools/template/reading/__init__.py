@@ -1,1 +1,0 @@
-"""Reading the parts of a template: one module for queues, functions, mappings, and the resources beside them."""

@@ -1,0 +1,272 @@
+"""The values of properties: resolved, left out if they cannot be, and as numbers and texts."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, intrinsic_of, references
+from tarry.tools.template.model import ACCOUNT, Checked, TemplateAlarm, TemplateError
+from tarry.tools.template.parameters import ParameterValues
+
+
+class MadeUpValue(TemplateError):
+    """A value depends on a parameter whose value is made up."""
+
+    def __init__(self, parameter: str) -> None:
+        super().__init__(f"the parameter {parameter} has no value")
+        self.parameter = parameter
+
+
+class KnownValues(Intrinsics):
+    """A resolver that raises `MadeUpValue` for a value that depends on one of these parameters.
+
+    The choice of a condition may depend on them: each of its values is written in the template.
+    """
+
+    def __init__(self, given: Intrinsics, invented: frozenset[str]) -> None:
+        refs = _WithoutInvented(given.refs, invented)
+        super().__init__(refs, given.attributes, given.mappings, given.conditions, given.pending)
+        self.fill = given.fill
+        self._given = given
+
+    def condition(self, name: Any, where: str) -> bool:
+        """Return the value of a condition of the template."""
+        return self._given.condition(name, where)
+
+
+class _WithoutInvented(Mapping[str, Any]):
+    def __init__(self, refs: Mapping[str, Any], invented: frozenset[str]) -> None:
+        self._refs = refs
+        self._invented = invented
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._invented:
+            raise MadeUpValue(key)
+        return self._refs[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._refs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._refs)
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+
+T = TypeVar("T")
+
+Resources = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read: parts that cannot be resolved are left out if ``lenient``."""
+
+    lenient: bool
+    parameters: ParameterValues
+    tolerant: bool = False
+    """Whether resources that cannot be read are left out, whatever the reason."""
+    left_out: list[str] = field(default_factory=list)
+    """Why parts of the template are left out."""
+    defaulted: dict[str, str] = field(default_factory=dict)
+    """The properties left out because they depend on a made-up value, each with the name of the parameter."""
+    unknown: set[str] = field(default_factory=set)
+    """The properties that cannot be resolved."""
+    used: dict[str, None] = field(default_factory=dict)
+    """The names that were referred to, in order."""
+
+    def use(self, name: str) -> None:
+        """Note that a parameter or resource is referred to."""
+        self.used[name] = None
+
+    def attempt(self, make: Callable[[], T], *, is_needed: bool = True) -> T | None:
+        """Return the value; None if it cannot be resolved and may be left out."""
+        try:
+            return make()
+        except TemplateError as error:
+            if is_needed and not self.lenient:
+                raise
+            self.left_out.append(str(error))
+            return None
+
+    def each(self, make: Callable[[], T]) -> T | None:
+        """Return a resource; None if it cannot be read and every such resource is left out."""
+        return self.attempt(make, is_needed=False) if self.tolerant else make()
+
+    def known(
+        self, properties: Mapping[str, Any], names: Iterable[str], scope: Intrinsics, where: str
+    ) -> dict[str, Any]:
+        """Return the named properties, resolved, without the parts that depend on a made-up value."""
+        resolver = KnownValues(scope, self.parameters.invented)
+        given = {name: properties[name] for name in names if name in properties}
+        found = {name: self.attempt(partial(self._items, {name: given[name]}, resolver, where)) for name in given}
+        self.unknown.update(f"{where}.{name}" for name, value in found.items() if value is None)
+        return {name: value[name] for name, value in found.items() if value}
+
+    def _items(self, values: Mapping[Any, Any], resolver: KnownValues, where: str) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for key, value in values.items():
+            place = f"{where}.{key}"
+            try:
+                part = self._part(value, resolver, place)
+            except MadeUpValue as error:
+                self.defaulted[place] = error.parameter
+            else:
+                if part is not NO_VALUE:
+                    found[key] = part
+        return found
+
+    def _part(self, value: Any, resolver: KnownValues, where: str) -> Any:
+        match value:
+            case {"Fn::If": [name, yes, no]}:
+                return self._part(yes if resolver.condition(name, where) else no, resolver, where)
+            case dict() if intrinsic_of(value) is None:
+                return self._items(value, resolver, where)
+            case list():
+                return list(self._items(dict(enumerate(value)), resolver, where).values())
+            case _:
+                return resolver.settled(value, where)
+
+    def queue_arn(self, value: Any, scope: Intrinsics) -> Any:
+        """Return the ARN of a queue; one given by a parameter without a value has the name of the placeholder."""
+        if value in self.parameters.placeholders.values():
+            return f"arn:aws:sqs:{scope.refs['AWS::Region']}:{ACCOUNT}:{value}"
+        return value
+
+
+def of_type(resources: Resources, kind: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    return (
+        (name, resource.get("Properties") or {}) for name, resource in resources.items() if resource["Type"] == kind
+    )
+
+
+def map_of(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a map, which may be written as JSON text."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value or {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise TemplateError(f"{where} must be a map, got {value!r}")
+    return found
+
+
+def integer(properties: Mapping[str, Any], key: str, default: int, where: str) -> int:
+    value = properties.get(key, default)
+    try:
+        return int(value)
+    except (ValueError, TypeError) as error:
+        raise TemplateError(f"{where}.{key} must be a whole number, got {value!r}") from error
+
+
+def optional_integer(properties: Mapping[str, Any], key: str, where: str) -> int | None:
+    return integer(properties, key, 0, where) if properties.get(key) is not None else None
+
+
+def attribute_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+NESTED = ("AWS::CloudFormation::Stack", "AWS::Serverless::Application")
+"""Resources whose templates may contain the alarms of this one."""
+KNOWN_TRANSFORMS = frozenset({"AWS::Serverless-2016-10-31", "AWS::LanguageExtensions"})
+
+
+def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intrinsics) -> Checked:
+    """Return these parts.
+
+    Args:
+        document: The template as written.
+        translated: All resources of its translation, also those whose condition does not hold.
+        scope: The resolver of intrinsics.
+    """
+    alarms: list[TemplateAlarm] = []
+    are_known = not any(each.get("Type") in NESTED for each in document["Resources"].values() if isinstance(each, dict))
+    for logical_id, properties in of_type(translated, "AWS::CloudWatch::Alarm"):
+        for metric in _metrics(properties):
+            found = _alarm(logical_id, metric, scope)
+            are_known = are_known and found is not None
+            alarms += [found] if found else []
+    transforms = document.get("Transform")
+    unknown = [each for each in (transforms if isinstance(transforms, list) else [transforms]) if each is not None]
+    macros = tuple(
+        str(each.get("Name") if isinstance(each, dict) else each)
+        for each in unknown
+        if not (isinstance(each, str) and each in KNOWN_TRANSFORMS)
+    )
+    return Checked(
+        alarms=tuple(alarms),
+        are_alarms_known=are_known and not macros,
+        keys=dict(_keys(translated, scope)),
+        pollers=dict(_pollers(translated, scope)),
+        macros=macros,
+    )
+
+
+def _metrics(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the metrics of an alarm: its own, and those that its expressions use."""
+    if "MetricName" in properties:
+        yield properties
+    several = properties.get("Metrics")
+    for each in several if isinstance(several, list) else []:
+        match each:
+            case {"MetricStat": {"Metric": dict(metric)}}:
+                yield metric
+
+
+def _alarm(logical_id: str, metric: Mapping[str, Any], scope: Intrinsics) -> TemplateAlarm | None:
+    """Return an alarm with one of its metrics; None if it cannot be told which metric that is."""
+    try:
+        namespace = scope.resolve(metric.get("Namespace"), logical_id)
+        if namespace != "AWS/SQS":
+            return (
+                TemplateAlarm(logical_id, str(metric.get("MetricName")), None) if isinstance(namespace, str) else None
+            )
+        name = scope.settled(metric.get("MetricName"), logical_id)
+        dimensions = scope.settled(metric.get("Dimensions") or [], logical_id)
+        return TemplateAlarm(
+            logical_id, name, next((each["Value"] for each in dimensions if each["Name"] == "QueueName"), None)
+        )
+    except (TemplateError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _keys(resources: Resources, scope: Intrinsics) -> Iterator[tuple[str, str]]:
+    """Yield the logical ids of the keys that encrypt queues, by the logical id of the queue."""
+    for logical_id, properties in of_type(resources, "AWS::SQS::Queue"):
+        try:
+            found = references(scope.resolve(properties.get("KmsMasterKeyId"), logical_id))
+        except TemplateError:
+            continue
+        if len(found) == 1 and (resources.get(found[0].name) or {}).get("Type") == "AWS::KMS::Key":
+            policy = (resources[found[0].name].get("Properties") or {}).get("KeyPolicy")
+            if _is_only_for_the_account(policy):
+                yield logical_id, found[0].name
+
+
+def _is_only_for_the_account(policy: Any) -> bool:
+    """Whether a key policy leaves the permissions to IAM: its principals are the account and services only."""
+    statements = policy.get("Statement") if isinstance(policy, dict) else None
+    for each in statements if isinstance(statements, list) else [statements]:
+        principal = each.get("Principal") if isinstance(each, dict) else None
+        if not isinstance(principal, dict):
+            return False
+        accounts = principal.get("AWS", [])
+        for one in accounts if isinstance(accounts, list) else [accounts]:
+            if ":root" not in str(one):
+                return False
+    return True
+
+
+def _pollers(resources: Resources, scope: Intrinsics) -> Iterator[tuple[str, int | None]]:
+    """Yield the most event pollers of the mappings that have provisioned ones; None if that is not known."""
+    for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping"):
+        try:
+            config = scope.settled({"it": properties.get("ProvisionedPollerConfig")}, logical_id).get("it")
+            if config is not None:
+                yield logical_id, optional_integer(config, "MaximumPollers", logical_id)
+        except (TemplateError, AttributeError):
+            yield logical_id, None
