@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from tarry.failed.queue_names import queue_name
 from tarry.tools.cli.app import app
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.console.access import Place, WatchedQueue
 from tarry.tools.console.finding import (
     place_of,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tarry.failed.removing import twice_in
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
 from tests.consoles import visiting
 from tests.integration.console.test_dead_letters import done

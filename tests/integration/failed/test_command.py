@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.rendering import table
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, in_project
+from tarry.tools.cli.failed.targets import AwsAccess, in_project
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.local.instances import announced
 from tests.unit.failed.dead_letters import envelope_of, recorded_dead_letter
 from tests.wire import arn
@@ -531,8 +532,7 @@ def test_remove_all_at_aws_needs_the_name_of_each_queue_typed_or_as_an_option(
     result = shop.run("remove", "--where", "attempts = 1", "--yes-delete", "orders-dlq")
     assert (result.exit_code, "--yes-delete confirms --all" in result.stderr) == (2, True)
     with monkeypatch.context() as at_a_terminal:
-        for module in ("remove",):
-            at_a_terminal.setattr(sys.modules[f"tarry.tools.cli.failed.{module}"], "has_terminal", lambda: True)
+        at_a_terminal.setattr(sys.modules["tarry.tools.cli.failed.remove"], "has_terminal", lambda: True)
         for typed, code, left in (("y\n", 0, 2), ("", 0, 2), (" orders-dlq\n", 0, 0)):
             result = shop.run("remove", "--all", "--force", typed=typed)
             assert "Type the queue's name: " in result.stderr

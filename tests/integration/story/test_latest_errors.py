@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
 from tarry.tools.story import searching as insights
 from tarry.tools.story.searching import latest_errors, places_of

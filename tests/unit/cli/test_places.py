@@ -9,7 +9,8 @@ from botocore.exceptions import ProfileNotFound
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.failed.places import at_place, requests_go_to
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.local.instances import announced
 
 LOCAL = "http://127.0.0.1:5001"

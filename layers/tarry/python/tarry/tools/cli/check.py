@@ -8,7 +8,7 @@ import sys
 import textwrap
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 Typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,7 +92,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
             refuse("--stack and --queue check what is deployed: give one of them, without --fix and --parameter")
         with libraries("tarry check", "local"), refusals(aws=True):
             from tarry.tools.check.deployed import check_deployed
-            from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+            from tarry.tools.cli.failed.targets import AwsAccess
+            from tarry.tools.cli.options import TargetOptions
 
             access = AwsAccess(TargetOptions(region=region, profile=profile, endpoint_url=endpoint_url))
             access.say_place()

@@ -13,8 +13,8 @@ import typer
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, find_targets, in_project, project_template
-from tarry.tools.cli.options import Audit, Aws, EndpointUrl, Local, Profile, Region, TemplateFile
+from tarry.tools.cli.failed.targets import AwsAccess, find_targets, in_project, project_template
+from tarry.tools.cli.options import Audit, AwsOptions, TargetOptions, TemplateFile
 from tarry.tools.common.places import place_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ MAX_KEEPALIVE_SECONDS = 43_200
 
 
 def console(  # noqa: PLR0913, PLR0917 the options of the command
+    where_options: AwsOptions,
     stack: Annotated[
         str | None,
         typer.Option("--stack", metavar="NAME", help="All queues of a deployed stack.", show_default=False),
@@ -67,11 +68,6 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
             help="The longest time for which dead letters stay invisible if the console is killed.",
         ),
     ] = 60.0,
-    local: Local = False,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     audit: Audit = None,
 ) -> None:
     """Look at queues and dead letters in a browser; with --write, also change them.
@@ -93,7 +89,7 @@ def console(  # noqa: PLR0913, PLR0917 the options of the command
     given = [name for name, value in (("--stack", stack), ("--template", template), ("--queue", queue)) if value]
     if len(given) > 1:
         refuse(f"{' and '.join(given)} cannot be combined: give one of them")
-    where = TargetOptions(None, template, stack, {}, endpoint_url, region, profile, local, aws)
+    where = TargetOptions(None, template, stack, **vars(where_options))
     with refusals(aws=True):
         where = at_place(where, queue or [])
         if write:

@@ -20,6 +20,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from tarry.tools.cli.errors import note
+from tarry.tools.cli.options import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,8 +76,14 @@ class CommandLine(typer.Typer):
         )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Return the decorator that adds a command."""
-        return super().command(name, cls=HelpedCommand, **settings)
+        """Return the decorator that adds a command; its parameters may be groups of options."""
+        add = super().command(name, cls=HelpedCommand, **settings)
+        return lambda function: add(flat(function))
+
+    def callback(self, **settings: Any) -> Callable[[Any], Any]:
+        """Return the decorator that sets the function of the group itself, as `command` does."""
+        add = super().callback(**settings)
+        return lambda function: add(flat(function))
 
 
 # help

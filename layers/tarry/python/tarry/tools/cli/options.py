@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 from tarry.message.outcomes import State
 from tarry.sqs.client import MAX_PARALLEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarry.failed import Selection
 
 LOCAL_HOST = "127.0.0.1"
 LOCAL_URL = f"http://{LOCAL_HOST}:4576"
@@ -208,6 +216,101 @@ YesDelete = Annotated[
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
 ]
+
+
+# groups of options
+
+
+@dataclass(frozen=True)
+class AwsOptions:
+    """Where requests go."""
+
+    local: Local = False
+    aws: Aws = False
+    endpoint_url: EndpointUrl = None
+    region: Region = None
+    profile: Profile = None
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The dead-letter queues, and where they are."""
+
+    queue: QueueName = None
+    template: TemplateFile = None
+    stack: StackName = None
+    parameter: Parameters = None
+    local: Local = False
+    port: LocalPort = None
+    aws: Aws = False
+    endpoint_url: EndpointUrl = None
+    region: Region = None
+    profile: Profile = None
+    is_placed: bool = False
+    """Whether the user said where to act. Set by `tarry.tools.cli.failed.places.at_place`; no option."""
+
+    def __post_init__(self) -> None:
+        _ = self.parameters  # raises for a wrong value
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The values of the template's parameters."""
+        return pairs(self.parameter or [], "--parameter")
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The dead letters that a command is about."""
+
+    ids: Ids = None
+    where: Conditions = None
+    group: GroupFingerprint = None
+    since: Since = None
+    until: Until = None
+
+    def selection(self, *, everything: bool = False) -> Selection:
+        """Return them as a selection. Raises `ConfigurationError`."""
+        from tarry.failed import select
+
+        times = {"since": self.since, "until": self.until}
+        return select(self.ids or (), self.where or (), everything=everything, group=self.group, **times)
+
+
+@dataclass(frozen=True)
+class PaceOptions:
+    """How fast dead letters are retried, and when to stop."""
+
+    canary: CanaryCount = None
+    within: Within = None
+    rate: Rate = None
+    max_return: MaxReturn = None
+
+
+def flat(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes each option of its groups, such as `AwsOptions`, as a parameter of its own."""
+    parameters = signature(function, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
+    }
+    shown: list[Parameter] = []
+    for name, each in parameters.items():
+        shown += _options(groups[name]) if name in groups else [each.replace(kind=Parameter.KEYWORD_ONLY)]
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{option.name: given.pop(option.name) for option in _options(group)})
+        function(**given)
+
+    command.__signature__ = signature(command).replace(parameters=shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in shown}
+    return command
+
+
+def _options(group: type[Any]) -> Iterator[Parameter]:
+    for name, hint in get_type_hints(group, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            yield Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hint)
 
 
 # parsing

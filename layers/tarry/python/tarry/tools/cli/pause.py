@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -12,9 +13,9 @@ from tarry.tools.cli.errors import note, refusals
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import write_json
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.tools.cli.failed.targets import AwsAccess
 from tarry.tools.cli.mappings import Change, Mapping, change, find
-from tarry.tools.cli.options import AsJson, Audit, Aws, EndpointUrl, Local, Profile, Region
+from tarry.tools.cli.options import AsJson, Audit, AwsOptions, TargetOptions
 from tarry.world import use
 
 PAUSE_EXAMPLE = """\
@@ -46,18 +47,18 @@ StackOfMappings = Annotated[
 ]
 
 
-def pause(  # noqa: PLR0913, PLR0917 the options of the command
-    function: Function = None,
-    queue: Queue = None,
-    stack: StackOfMappings = None,
-    as_json: AsJson = False,
-    local: Local = False,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
-    audit: Audit = None,
-) -> None:
+@dataclass(frozen=True)
+class PausedOptions:
+    """The event source mappings to change, and how to tell of it."""
+
+    function: Function = None
+    queue: Queue = None
+    stack: StackOfMappings = None
+    as_json: AsJson = False
+    audit: Audit = None
+
+
+def pause(chosen: PausedOptions, place: AwsOptions) -> None:
     """Stop Lambda from giving the messages of a queue to its function.
 
     It disables the event source mappings, and waits until they are disabled.
@@ -67,22 +68,10 @@ def pause(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 all are disabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
     """
-    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile, local, aws)
-    _run("pause", function, where, audit, as_json=as_json)
+    _run("pause", chosen, place)
 
 
-def resume(  # noqa: PLR0913, PLR0917 the options of the command
-    function: Function = None,
-    queue: Queue = None,
-    stack: StackOfMappings = None,
-    as_json: AsJson = False,
-    local: Local = False,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
-    audit: Audit = None,
-) -> None:
+def resume(chosen: PausedOptions, place: AwsOptions) -> None:
     """Let Lambda give the messages of a queue to its function again.
 
     It enables the event source mappings, and waits until they are enabled.
@@ -90,11 +79,11 @@ def resume(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 all are enabled, 1 some are not, 2 wrong usage (nothing was
     changed), 128 plus its number after a signal.
     """
-    where = TargetOptions(queue, None, stack, {}, endpoint_url, region, profile, local, aws)
-    _run("resume", function, where, audit, as_json=as_json)
+    _run("resume", chosen, place)
 
 
-def _run(command: str, function: str | None, where: TargetOptions, audit: Audit, *, as_json: bool) -> None:
+def _run(command: str, chosen: PausedOptions, place_options: AwsOptions) -> None:
+    function, where = chosen.function, TargetOptions(chosen.queue, None, chosen.stack, **vars(place_options))
     stopping, changes = Stopping(), list[Change]()
     with refusals(lambda: bool(changes), aws=True):
         if bool(function) + bool(where.queue) + (bool(where.stack) and not function and not where.queue) != 1:
@@ -112,7 +101,7 @@ def _run(command: str, function: str | None, where: TargetOptions, audit: Audit,
                     if not confirms_place(where, question, stopping):
                         raise typer.Exit(0)
                     asked = {"function": function, "queue": where.queue, "stack": where.stack}
-                    written = CommandAudit(audit, command, account, asked)
+                    written = CommandAudit(chosen.audit, command, account, asked)
             except StoppedBySignal:
                 raise typer.Exit(stopping.exit_code) from None
             try:
@@ -122,7 +111,7 @@ def _run(command: str, function: str | None, where: TargetOptions, audit: Audit,
                 progress.clear()
                 for each in changes:
                     written.add_change(_fields(each))
-                    _write(each, as_json=as_json)
+                    _write(each, as_json=chosen.as_json)
             finally:
                 written.end(signal=stopping.name or None)
         if command == "pause" and any(each.error is None for each in changes):

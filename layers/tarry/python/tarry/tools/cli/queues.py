@@ -17,8 +17,7 @@ from tarry.failed.queue_names import DEFAULT_TEMPLATE, existing_queues, names_re
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refuse
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place, requests_go_to
-from tarry.tools.cli.failed.targets import TargetOptions
-from tarry.tools.cli.options import LOCAL_URL, AsJson, Aws, EndpointUrl, Local, LocalPort, Stack
+from tarry.tools.cli.options import LOCAL_URL, AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, TargetOptions
 from tarry.tools.common.places import is_aws, place_text
 
 if TYPE_CHECKING:
@@ -98,7 +97,8 @@ def say_endpoint(url: str) -> None:
     """
     from botocore.exceptions import NoRegionError
 
-    from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
+    from tarry.tools.cli.failed.targets import AwsAccess
+    from tarry.tools.cli.options import TargetOptions
     from tarry.tools.local.aws.client import client_at
 
     try:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tarry.tools.cli.errors import note, refuse, renamed
-from tarry.tools.cli.failed.targets import TargetOptions
-from tarry.tools.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, pairs
+from tarry.tools.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, TargetOptions, pairs
 from tarry.tools.cli.queues import place, queue_at, sqs_at
 
 EXAMPLE = """\

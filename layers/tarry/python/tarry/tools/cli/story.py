@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path  # noqa: TC003 Typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,8 +19,8 @@ from rich.text import Text
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse, renamed
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions
-from tarry.tools.cli.options import LOCAL_URL, Profile, Region
+from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.options import LOCAL_URL, Profile, Region, TargetOptions
 from tarry.tools.common.places import place_text
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs

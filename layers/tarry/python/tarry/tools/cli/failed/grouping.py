@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.failed.groups import Cause
     from tarry.tools.cli.failed.reporting import ResultReport
     from tarry.tools.cli.failed.session import CommandSession
-    from tarry.tools.cli.failed.targets import TargetOptions
+    from tarry.tools.cli.options import TargetOptions
 
 NO_VALUE = "(none)"
 

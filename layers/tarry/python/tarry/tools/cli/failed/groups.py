@@ -17,21 +17,10 @@ from tarry.tools.cli.failed.grouping import cause_table, group_json, group_optio
 from tarry.tools.cli.failed.rendering import print_lines, result_console
 from tarry.tools.cli.failed.reporting import ProgressReport, write_json
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.failed.targets import TargetOptions
 from tarry.tools.cli.options import (
     AsJson,
-    Aws,
-    EndpointUrl,
     Keepalive,
-    Local,
-    LocalPort,
-    Parameters,
-    Profile,
-    QueueName,
-    Region,
-    StackName,
-    TemplateFile,
-    pairs,
+    TargetOptions,
 )
 
 if TYPE_CHECKING:
@@ -46,22 +35,13 @@ MANY = 10_000
 """The number of dead letters from which the cost of a scan is said before it."""
 
 
-def summary(  # noqa: PLR0913, PLR0917 the options of the command
+def summary(
     context: typer.Context,
-    queue: QueueName = None,
-    template: TemplateFile = None,
-    stack: StackName = None,
-    parameter: Parameters = None,
+    options: TargetOptions,
     sample: Annotated[
         int, typer.Option("--sample", metavar="N", min=1, help="Look at about N dead letters of each queue.")
     ] = SAMPLE,
     as_json: AsJson = False,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
 ) -> None:
     """Inspect dead letters, send them back to their queues, remove and restore them.
@@ -76,9 +56,6 @@ def summary(  # noqa: PLR0913, PLR0917 the options of the command
         if any(_is_given(context, name) for name in context.params):
             refuse(f"options go after the command: tarry failed {context.invoked_subcommand} [OPTIONS]")
         return
-    options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
-    )
     with session(options) as run:
         _summarize(run, keepalive, sample, as_json=as_json)
         run.exit(0)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tarry.tools.cli.failed.prompts import Stopping
-    from tarry.tools.cli.failed.targets import TargetOptions, Targets
+    from tarry.tools.cli.failed.targets import Targets
+    from tarry.tools.cli.options import TargetOptions
     from tarry.tools.template import TemplateFunction
 
     Handler = Callable[[Any, Any], Any]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.tools.cli.failed.prompts import Stopping
-    from tarry.tools.cli.failed.targets import TargetOptions
+    from tarry.tools.cli.options import TargetOptions
 
 LOCAL_REGION = "us-east-1"
 

@@ -15,33 +15,18 @@ from tarry.tools.cli.failed.prompts import ask_for_text, confirms, has_terminal
 from tarry.tools.cli.failed.rendering import line
 from tarry.tools.cli.failed.retrying import distinct, remove_found
 from tarry.tools.cli.failed.session import session
-from tarry.tools.cli.failed.targets import TargetOptions
 from tarry.tools.cli.options import (
     All,
     ArchivePath,
     AsJson,
     Audit,
-    Aws,
     Concurrency,
-    Conditions,
-    EndpointUrl,
     Force,
-    GroupFingerprint,
-    Ids,
     Keepalive,
-    Local,
-    LocalPort,
     NoArchive,
-    Parameters,
-    Profile,
-    QueueName,
-    Region,
-    Since,
-    StackName,
-    TemplateFile,
-    Until,
+    Selected,
+    TargetOptions,
     YesDelete,
-    pairs,
 )
 
 if TYPE_CHECKING:
@@ -103,24 +88,11 @@ tarry failed remove --queue orders-dlq --group 51aa03b8c7d2"""
 
 
 def remove(  # noqa: PLR0913, PLR0917 the options of the command
-    ids: Ids = None,
-    queue: QueueName = None,
-    template: TemplateFile = None,
-    stack: StackName = None,
-    parameter: Parameters = None,
+    options: TargetOptions,
+    chosen: Selected,
     everything: All = False,
-    where: Conditions = None,
-    group: GroupFingerprint = None,
-    since: Since = None,
-    until: Until = None,
     force: Force = False,
     as_json: AsJson = False,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
     archive: ArchivePath = None,
@@ -140,13 +112,10 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     (nothing was changed), 128 plus its number after a signal.
     """
     with refusals(aws=True):
-        selection = failed.select(ids or (), where or (), everything=everything, group=group, since=since, until=until)
+        selection = chosen.selection(everything=everything)
         if selection.is_empty:
             raise UsageError("no dead letters selected: give ids, --where, --group or --all")
         check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
-    options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
-    )
     with session(options, action="Permanently delete", force=force) as run:
         check_can_ask(yes_delete or (), force=force)
         run.begin_audit(audit, "failed remove", **selection_fields(selection))

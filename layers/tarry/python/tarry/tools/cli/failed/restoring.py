@@ -11,14 +11,20 @@ from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
 from tarry.tools.cli.failed.prompts import confirms, has_terminal
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.failed.targets import TargetOptions
-from tarry.tools.cli.options import AsJson, Audit, Aws, EndpointUrl, Force, Local, LocalPort, Profile, Region
+from tarry.tools.cli.options import (
+    AsJson,
+    Audit,
+    AwsOptions,
+    Force,
+    LocalPort,
+    TargetOptions,
+)
 
 RESTORE_EXAMPLE = """\
 tarry failed restore removed.jsonl --queue orders-dlq"""
 
 
-def restore(  # noqa: PLR0913, PLR0917 the options of the command
+def restore(  # noqa: PLR0917 the options of the command
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive that tarry failed remove has written.")],
     queue: Annotated[
         str,
@@ -26,14 +32,10 @@ def restore(  # noqa: PLR0913, PLR0917 the options of the command
             "--queue", "-q", metavar="NAME|URL", help="The queue to send to, usually the one they were removed from."
         ),
     ],
+    place: AwsOptions,
     as_json: AsJson = False,
     force: Force = False,
-    local: Local = False,
     port: LocalPort = None,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     audit: Audit = None,
 ) -> None:
     """Send the dead letters of an archive back to a queue.
@@ -52,10 +54,7 @@ def restore(  # noqa: PLR0913, PLR0917 the options of the command
                 pass
         except OSError as error:
             raise UsageError(f"the archive {file} cannot be read: {error.strerror}") from error
-    where = TargetOptions(
-        queue, endpoint_url=endpoint_url, region=region, profile=profile, local=local, aws=aws, port=port
-    )
-    with session(where, action="Restore", force=force) as run:
+    with session(TargetOptions(queue, port=port, **vars(place)), action="Restore", force=force) as run:
         run.begin_audit(audit, "failed restore", archive=str(file.resolve()))
         report = run.report("restored", "failed", "skipped", as_json=as_json, shows_all=False)
         results = failed.restore(

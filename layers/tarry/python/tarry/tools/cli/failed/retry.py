@@ -33,36 +33,18 @@ from tarry.tools.cli.failed.retrying import (
     retry_found,
 )
 from tarry.tools.cli.failed.session import session
-from tarry.tools.cli.failed.targets import TargetOptions
 from tarry.tools.cli.options import (
     All,
     AsJson,
     Audit,
-    Aws,
-    CanaryCount,
     Concurrency,
-    Conditions,
     DryRun,
-    EndpointUrl,
     Force,
-    GroupFingerprint,
-    Ids,
     Keepalive,
-    Local,
-    LocalPort,
-    MaxReturn,
-    Parameters,
-    Profile,
-    QueueName,
-    Rate,
-    Region,
-    Since,
-    StackName,
-    TemplateFile,
-    Until,
+    PaceOptions,
+    Selected,
+    TargetOptions,
     Via,
-    Within,
-    pairs,
 )
 
 if TYPE_CHECKING:
@@ -134,20 +116,10 @@ tarry failed retry --stack shop --since 2h --rate 20/s --max-return 5%"""
 
 
 def retry(  # noqa: PLR0913, PLR0917 the options of the command
-    ids: Ids = None,
-    queue: QueueName = None,
-    template: TemplateFile = None,
-    stack: StackName = None,
-    parameter: Parameters = None,
+    options: TargetOptions,
+    chosen: Selected,
+    pace: PaceOptions,
     everything: All = False,
-    where: Conditions = None,
-    group: GroupFingerprint = None,
-    since: Since = None,
-    until: Until = None,
-    canary: CanaryCount = None,
-    within: Within = None,
-    rate: Rate = None,
-    max_return: MaxReturn = None,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
@@ -164,12 +136,6 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     dry_run: DryRun = False,
     force: Force = False,
     as_json: AsJson = False,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
     audit: Audit = None,
@@ -187,22 +153,9 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     back, 2 wrong usage (nothing was changed), 128 plus its number after a signal.
     """
     with refusals(aws=True):
-        selection = failed.select(ids or (), where or (), everything=everything, group=group, since=since, until=until)
-        settings = RetrySettings.parsed(
-            selection,
-            via,
-            canary=canary,
-            within=within,
-            rate=rate,
-            max_return=max_return,
-            concurrency=concurrency,
-            edit=edit,
-            dry_run=dry_run,
-        )
+        selection = chosen.selection(everything=everything)
+        settings = RetrySettings.parsed(selection, via, pace, concurrency=concurrency, edit=edit, dry_run=dry_run)
         asks = _asks(selection, force=force or dry_run)
-    options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
-    )
     action = None if dry_run else "Retry"
     with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:
         if not dry_run:

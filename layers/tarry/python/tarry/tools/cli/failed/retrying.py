@@ -21,7 +21,7 @@ from tarry.sqs.topology import Topology
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.prompts import KEYS, DeadLetterPrompt, NoEditor, ask, confirms, in_editor
 from tarry.tools.cli.failed.rendering import line
-from tarry.tools.cli.options import Via
+from tarry.tools.cli.options import PaceOptions, Via
 from tarry.world import current
 
 if TYPE_CHECKING:
@@ -45,20 +45,11 @@ class RetrySettings:
     dry_run: bool = False
 
     @classmethod
-    def parsed(  # noqa: PLR0913 the options of the command
-        cls,
-        selection: Selection,
-        via: Via,
-        *,
-        canary: int | None,
-        within: str | None,
-        rate: str | None,
-        max_return: str | None,
-        concurrency: int,
-        edit: bool,
-        dry_run: bool,
+    def parsed(
+        cls, selection: Selection, via: Via, pace: PaceOptions, *, concurrency: int, edit: bool, dry_run: bool
     ) -> RetrySettings:
         """Parse and check the options. Raises `UsageError` and `ConfigurationError`."""
+        canary, within, rate, max_return = pace.canary, pace.within, pace.rate, pace.max_return
         given = {"--canary": canary, "--rate": rate, "--max-return": max_return}
         given |= {"--concurrency": concurrency > 1 or None, "--edit": edit or None}
         options = [name for name, value in given.items() if value is not None]

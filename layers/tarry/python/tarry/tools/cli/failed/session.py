@@ -22,7 +22,8 @@ from tarry.tools.cli.failed.grouping import suggest_restoring
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import ResultReport, report_inspection, warn_about
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
+from tarry.tools.cli.failed.targets import AwsAccess, Targets, find_targets, in_project
+from tarry.tools.cli.options import TargetOptions
 from tarry.world import use
 
 if TYPE_CHECKING:

@@ -23,27 +23,13 @@ from tarry.tools.cli.failed.groups import show_groups
 from tarry.tools.cli.failed.rendering import details, result_console, shortened_ids, table
 from tarry.tools.cli.failed.reporting import write_json
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.failed.targets import AwsAccess, TargetOptions, in_project
+from tarry.tools.cli.failed.targets import AwsAccess, in_project
 from tarry.tools.cli.options import (
     AsJson,
-    Aws,
-    Conditions,
-    EndpointUrl,
     GroupedBy,
-    GroupFingerprint,
-    Ids,
     Keepalive,
-    Local,
-    LocalPort,
-    Parameters,
-    Profile,
-    QueueName,
-    Region,
-    Since,
-    StackName,
-    TemplateFile,
-    Until,
-    pairs,
+    Selected,
+    TargetOptions,
 )
 
 if TYPE_CHECKING:
@@ -107,15 +93,8 @@ tarry failed show --pending --stack shop"""
 
 
 def show(  # noqa: PLR0913, PLR0917 the options of the command
-    ids: Ids = None,
-    queue: QueueName = None,
-    template: TemplateFile = None,
-    stack: StackName = None,
-    parameter: Parameters = None,
-    where: Conditions = None,
-    group: GroupFingerprint = None,
-    since: Since = None,
-    until: Until = None,
+    options: TargetOptions,
+    chosen: Selected,
     group_by: GroupedBy = None,
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="With --group-by: look at about N of each queue.")
@@ -135,12 +114,6 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         str | None,
         typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
     ] = None,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    endpoint_url: EndpointUrl = None,
-    region: Region = None,
-    profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
 ) -> None:
     """Show the dead letters in a queue and why they failed; with ids, all details of each.
@@ -152,11 +125,8 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 success, 1 an id or a group was not found, 2 wrong usage.
     """
-    options = TargetOptions(
-        queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile, local, aws, port
-    )
     with refusals(aws=True):
-        selection = failed.select(ids or (), where or (), group=group, since=since, until=until)
+        selection = chosen.selection()
         formats = {"--json": as_json, "--event": as_event, "--pytest": as_test}
         form = _checked_form(selection, group_by, sample, [name for name, is_given in formats.items() if is_given])
         if attempts_table and not is_pending:

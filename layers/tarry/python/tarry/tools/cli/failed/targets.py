@@ -14,6 +14,7 @@ from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.places import LOCAL_REGION, ignores_configured, requests_go_to
+from tarry.tools.cli.options import TargetOptions
 from tarry.tools.common.places import is_aws, place_text
 from tarry.world import World
 
@@ -24,25 +25,6 @@ if TYPE_CHECKING:
     from tarry.tools.template import Template
 
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
-
-
-@dataclass(frozen=True)
-class TargetOptions:
-    """The options that select the dead-letter queues and the AWS account."""
-
-    queue: str | None = None
-    template: Path | None = None
-    stack: str | None = None
-    parameters: dict[str, str] = field(default_factory=dict)
-    endpoint_url: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    local: bool = False
-    aws: bool = False
-    port: int | None = None
-    """The port of the `tarry local` to use."""
-    is_placed: bool = False
-    """Whether the user said where to act. Set by `at_place`."""
 
 
 @dataclass(frozen=True)
