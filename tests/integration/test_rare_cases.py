@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tarry import Batch, Fixed, LeaseLost, Message, batch_consumer, consumer
-from tarry.consumer import LazyExtending
 from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation
 from tarry.observe.logs import Log, LogOptions
@@ -75,7 +74,6 @@ def extend_one(wire: Wire, *, is_given_up: bool, ended: bool) -> Delivery:
     """Extend the lease on a message, which has ended or whose handle SQS refuses; return its delivery."""
     log = Log("handler", LogOptions())
     invocation = Invocation(wire.world, Context(), lambda _: 5, log)
-    invocation.extending = LazyExtending
     [delivered] = batch_of(1)["Records"]
     delivery = Delivery(delivered, "m0", invocation)
     if ended:
@@ -182,7 +180,7 @@ def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(
     [
         ("tarry.settle.eager_acks.Acks", "close", {"ack": "eager"}),
         ("tarry.run.outcomes.Outcomes", "stop", {}),
-        ("tarry.observe.reports.Observing", "call", {"on_outcome": lambda message, outcome: None}),
+        ("tarry.observe.reports.Observer", "call", {"on_outcome": lambda message, outcome: None}),
         ("tarry.message.invocation.Invocation", "clear", {}),
     ],
 )

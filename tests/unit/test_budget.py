@@ -135,7 +135,7 @@ def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_han
 
 
 def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
-    modules = {"tarry.record.attempt_store", "tarry.record.attempt_table", "tarry.settle.attempts"}
+    modules = {"tarry.record.attempt_store", "tarry.settle.attempts"}
     unused = f"assert not {modules} & set(sys.modules)"
     program = clean_batch(SYNC, STANDARD).replace("from tarry import *", "from tarry import consumer")
     assert heavy_modules_after(f"{program}\n{unused}") == []

@@ -17,7 +17,6 @@ from tarry.message.diagnosis import (
     Diagnoses,
     Diagnosis,
     diagnose,
-    one_line,
 )
 
 
@@ -82,7 +81,7 @@ def test_the_message_is_the_text_of_the_error() -> None:  # SPEC F2
 
 def test_an_error_without_a_text_has_no_message() -> None:  # SPEC F2
     assert diagnose(StockDeclined()).message == ""
-    assert one_line(StockDeclined()) == f"{__name__}.StockDeclined"
+    assert diagnose(StockDeclined()).line() == f"{__name__}.StockDeclined"
 
 
 def test_the_message_of_a_group_includes_its_errors() -> None:  # SPEC F2

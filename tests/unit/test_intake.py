@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.message.event import records_of
+from tarry.message.invocation import records_of
 from tests.records import event, record
 
 PLAIN = record({}, "m0")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.message.event import Records
+from tarry.message.invocation import Records
 from tarry.run.order import fresh_first
 from tests.records import record
 

@@ -320,8 +320,9 @@ def test_a_wait_beyond_12_hours_is_reported(sandbox: Sandbox, monkeypatch: pytes
 
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_miscounted_attempt_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, off: int) -> None:
-    def miscounted(*given: Any, **more: Any) -> int:
-        return max(1, attempt_number(*given, **more) + off)
+    def miscounted(*given: Any, **more: Any) -> tuple[int, bool]:
+        number, is_bound = attempt_number(*given, **more)
+        return max(1, number + off), is_bound
 
     monkeypatch.setattr("tarry.message.delivery.attempt_number", miscounted)
     work(sandbox, fails(max_attempts=4), "a")

@@ -15,87 +15,39 @@ if TYPE_CHECKING:
     from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
-    from tarry.errors import (
-        ConfigurationError,
-        DelayNotSupported,
-        InvalidEvent,
-        LeaseLost,
-        SendError,
-        Undecodable,
-    )
+    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, LeaseLost, SendError, Undecodable
     from tarry.message.batch import Batch, BatchError
     from tarry.message.failure import Failure, FailureStep
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome, State
-    from tarry.message.signals import Defer, Discard, Reject, Retry
+    from tarry.message.verdicts import Defer, Discard, Reject, Retry
     from tarry.observe.logs import LogOptions
-    from tarry.record.attempt_store import AttemptChange, AttemptStore, MemoryAttempts
-    from tarry.record.attempt_table import DynamoDBAttempts
+    from tarry.record.attempt_store import AttemptChange, AttemptStore, DynamoDBAttempts, MemoryAttempts
     from tarry.sqs.queue import Queue
 
 __all__ = [
-    "AttemptChange",
-    "AttemptStore",
-    "Backoff",
-    "Batch",
-    "BatchError",
-    "ConfigurationError",
-    "Consumer",
-    "DeadLetter",
-    "Defer",
-    "DelayNotSupported",
-    "Discard",
-    "DropMessage",
-    "DynamoDBAttempts",
-    "Exponential",
-    "Failure",
-    "FailureStep",
-    "Fixed",
-    "InvalidEvent",
-    "LeaseLost",
-    "Linear",
-    "LocalRetry",
-    "LogOptions",
-    "MemoryAttempts",
-    "Message",
-    "Outcome",
-    "Queue",
-    "Reject",
-    "Retry",
-    "RetryInPlace",
-    "RetryPolicy",
-    "Schedule",
-    "SendAgain",
-    "SendError",
-    "State",
-    "Undecodable",
-    "batch_consumer",
-    "consumer",
-]
+    "AttemptChange", "AttemptStore", "Backoff", "Batch", "BatchError", "ConfigurationError", "Consumer", "DeadLetter",
+    "Defer", "DelayNotSupported", "Discard", "DropMessage", "DynamoDBAttempts", "Exponential", "Failure", "FailureStep",
+    "Fixed", "InvalidEvent", "LeaseLost", "Linear", "LocalRetry", "LogOptions", "MemoryAttempts", "Message", "Outcome",
+    "Queue", "Reject", "Retry", "RetryInPlace", "RetryPolicy", "Schedule", "SendAgain", "SendError", "State",
+    "Undecodable", "batch_consumer", "consumer",
+]  # fmt: skip
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tarry.record.attempt_table": ("DynamoDBAttempts",),
-    "tarry.record.attempt_store": ("AttemptChange", "AttemptStore", "MemoryAttempts"),
-    "tarry.decide.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
-    "tarry.errors": (
-        "ConfigurationError",
-        "DelayNotSupported",
-        "InvalidEvent",
-        "LeaseLost",
-        "SendError",
-        "Undecodable",
-    ),
-    "tarry.message.failure": ("Failure", "FailureStep"),
-    "tarry.decide.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
-    "tarry.message.batch": ("Batch", "BatchError"),
-    "tarry.message.message": ("Message",),
-    "tarry.message.outcomes": ("Outcome", "State"),
-    "tarry.decide.retry_policy": ("RetryPolicy",),
-    "tarry.message.signals": ("Defer", "Discard", "Reject", "Retry"),
-    "tarry.sqs.queue": ("Queue",),
-    "tarry.observe.logs": ("LogOptions",),
+    "tarry.decide.backoff": "Backoff Exponential Fixed Linear Schedule",
+    "tarry.decide.retry_policy": "RetryPolicy",
+    "tarry.decide.steps": "DeadLetter DropMessage LocalRetry RetryInPlace SendAgain",
+    "tarry.errors": "ConfigurationError DelayNotSupported InvalidEvent LeaseLost SendError Undecodable",
+    "tarry.message.batch": "Batch BatchError",
+    "tarry.message.failure": "Failure FailureStep",
+    "tarry.message.message": "Message",
+    "tarry.message.outcomes": "Outcome State",
+    "tarry.message.verdicts": "Defer Discard Reject Retry",
+    "tarry.observe.logs": "LogOptions",
+    "tarry.record.attempt_store": "AttemptChange AttemptStore DynamoDBAttempts MemoryAttempts",
+    "tarry.sqs.queue": "Queue",
 }
 
 
@@ -104,7 +56,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     for home, names in _HOMES.items():
-        if name in names:
+        if name in names.split():
             value = globals()[name] = getattr(import_module(home), name)
             return value
     raise AttributeError(f"module 'tarry' has no attribute {name!r}")

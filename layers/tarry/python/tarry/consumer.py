@@ -7,11 +7,11 @@ from os import environ
 from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
+from tarry import settings as checks
 from tarry import world
 from tarry.decide.steps import FailureSteps
 from tarry.errors import ConfigurationError
-from tarry.message.event import records_of
-from tarry.message.invocation import Invocation
+from tarry.message.invocation import Invocation, records_of
 from tarry.message.message import Message, T
 from tarry.message.notices import WARNING
 from tarry.observe.logs import Log, LogOptions
@@ -19,20 +19,6 @@ from tarry.run.deadline import MINIMUM_SECONDS, too_little_time
 from tarry.run.handlers import is_async, is_plain
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
-from tarry.settings import (
-    POLICY_SETTINGS,
-    acks_eagerly,
-    attempt_store_of,
-    concurrency_of,
-    fails_without_verdict,
-    outcome_hook_of,
-    payload_reader_of,
-    policy_of,
-    refuse_unknown,
-    seconds_of,
-    settings_of,
-    with_policy,
-)
 from tarry.support.forks import exit_if_forked
 
 P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
@@ -43,7 +29,7 @@ if TYPE_CHECKING:
 
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.message.batch import Batch
-    from tarry.message.event import Records
+    from tarry.message.invocation import Records
     from tarry.run.concurrent import Concurrent
     from tarry.run.idempotency_key import Idempotency
     from tarry.run.whole_batch import WholeBatch
@@ -92,22 +78,22 @@ class Consumer(Generic[T]):
         self.steps = FailureSteps(settings.get("on_failure"))
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
             raise ConfigurationError("LocalRetry() works with @consumer only: a batch cannot run again in part")
-        self.policy: RetryPolicy = policy_of(settings)
+        self.policy: RetryPolicy = checks.policy_of(settings)
         """The retry policy: the ``policy=`` that was given, or one made of the single settings."""
-        self._settings = with_policy(settings, self.policy)
-        self.concurrency = concurrency_of(settings.get("concurrency", 1), takes_batch)
+        self._settings = checks.with_policy(settings, self.policy)
+        self.concurrency = checks.concurrency_of(settings.get("concurrency", 1), takes_batch)
         """The number of messages that run at once."""
-        self.timeout = seconds_of("timeout", settings.get("timeout"))
+        self.timeout = checks.seconds_of("timeout", settings.get("timeout"))
         """The time limit of one run of the handler, in seconds; None is no limit."""
-        self.keepalive = seconds_of("keepalive", settings.get("keepalive"))
+        self.keepalive = checks.seconds_of("keepalive", settings.get("keepalive"))
         """The seconds between two extensions of visibility; None is no extension."""
-        self._payload_reader = payload_reader_of(function, settings)
+        self._payload_reader = checks.payload_reader_of(function, settings)
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
-        self.acks_eagerly = acks_eagerly(settings)
-        self.attempts = attempt_store_of(settings)
+        self.acks_eagerly = checks.acks_eagerly(settings)
+        self.attempts = checks.attempt_store_of(settings)
         """The store that counts the attempts of messages; None if receives are counted."""
-        self.fails_without_verdict = fails_without_verdict(settings, takes_batch)
+        self.fails_without_verdict = checks.fails_without_verdict(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -125,9 +111,8 @@ class Consumer(Generic[T]):
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
         self.log = Log(self.name, options)
-        self._metrics = environ.get("POWERTOOLS_METRICS_NAMESPACE")
-        """The namespace of the metrics; None or empty if they are off."""
-        self._on_outcome = outcome_hook_of(settings, is_async)
+        self._metrics = environ.get("POWERTOOLS_METRICS_NAMESPACE")  # their namespace; None or empty if they are off
+        self._on_outcome = checks.outcome_hook_of(settings, is_async)
         if "AWS_LAMBDA_INITIALIZATION_TYPE" in environ:
             from tarry.run.loading import load
 
@@ -151,10 +136,10 @@ class Consumer(Generic[T]):
         Raises:
             ConfigurationError: As for `consumer`.
         """
-        refuse_unknown(settings)
+        checks.refuse_unknown(settings)
         before: Mapping[str, Any] = self._settings
-        if "policy" not in settings and any(name in settings for name in POLICY_SETTINGS):
-            before = {**before, "policy": None, **settings_of(self.policy)}
+        if "policy" not in settings and any(name in settings for name in checks.POLICY_SETTINGS):
+            before = {**before, "policy": None, **checks.settings_of(self.policy)}
         changed = cast("AllSettings", {**before, **settings})
         return Consumer(self.function, self._takes_batch, changed)
 
@@ -183,11 +168,11 @@ class Consumer(Generic[T]):
         run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo=is_fifo)
         try:
             if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
-                self._prepare(invocation)
+                self._prepare(invocation, pending)
             if invocation.began_with < MINIMUM_SECONDS:
                 self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
             else:
-                self._runner(run)()
+                self._run(run)
                 run.finish()
                 if invocation.must_end_process is not None:
                     run.verdicts.outcomes.settlement.delete(run.acknowledged())
@@ -202,7 +187,7 @@ class Consumer(Generic[T]):
             from tarry.observe.reports import report
 
             run.deadline.settled()
-            self._end(invocation, report, invocation, pending, self.log, self.name, self._metrics, self._on_outcome)
+            self._end(invocation, report, invocation, self.name, self._metrics, self._on_outcome)
         if invocation.deliveries or invocation.spans is not None:
             self._end(invocation, invocation.clear)
         if (why := invocation.must_end_process) is not None:
@@ -220,13 +205,13 @@ class Consumer(Generic[T]):
         exit_if_forked(invocation.began_in, error)
         self.log.problem("runtime_failed", f"tarry itself failed. {text}", error=error)
 
-    def _prepare(self, invocation: Invocation) -> None:
+    def _prepare(self, invocation: Invocation, pending: Records) -> None:
         """Prepare an invocation for metrics, ``on_outcome``, and the keys of Powertools' `Logger` if it is in use."""
         if self._on_outcome is not None or self._metrics:
-            from tarry.observe.outcomes import Observer
+            from tarry.observe.reports import Observer
 
             keeps_failures = self._on_outcome is not None
-            invocation.observer = Observer(invocation.world.clock.monotonic, keeps_failures=keeps_failures)
+            invocation.observer = Observer(invocation, pending, self.log, keeps_failures=keeps_failures)
             invocation.observes = True
         keys = modules.get("tarry.observe.logger_keys")
         if keys is None and "aws_lambda_powertools.logging.formatter" in modules:
@@ -234,8 +219,8 @@ class Consumer(Generic[T]):
         if keys is not None and keys.formatters():
             invocation.logger_keys = invocation.observes = True
 
-    def _runner(self, run: Run) -> Callable[[], None]:
-        """Return a function that runs the handler over the batch."""
+    def _run(self, run: Run) -> None:
+        """Run the handler over the batch."""
         if self.acks_eagerly:
             from tarry.settle.eager_acks import Acks
 
@@ -249,7 +234,8 @@ class Consumer(Generic[T]):
         if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
             from tarry.observe.backends import tracing_of
 
-            run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=self._runs_in_tasks)
+            in_tasks = self.is_async and self.concurrency > 1 and not self._takes_batch
+            run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=in_tasks)
         runner: Sequential | Concurrent | WholeBatch
         if self._takes_batch:
             from tarry.run.whole_batch import WholeBatch
@@ -262,27 +248,15 @@ class Consumer(Generic[T]):
         else:
             runner = Sequential(run)
         if self.keepalive is None:
-            return runner.run
-        return self._keeping_alive(self.keepalive, runner.run, run)
-
-    @property
-    def _runs_in_tasks(self) -> bool:
-        """Whether several runs may take turns in one thread."""
-        return self.is_async and self.concurrency > 1 and not self._takes_batch
-
-    def _keeping_alive(self, seconds: float, steps: Callable[[], None], run: Run) -> Callable[[], None]:
+            return runner.run()
         from tarry.settle.keepalive import Keepalive
 
-        keepalive = Keepalive(seconds, run.pending, run.invocation, self.log)
-
-        def kept_alive() -> None:
-            keepalive.start()
-            try:
-                steps()
-            finally:
-                keepalive.stop()
-
-        return kept_alive
+        keepalive = Keepalive(self.keepalive, run.pending, run.invocation, self.log)
+        keepalive.start()
+        try:
+            return runner.run()
+        finally:
+            keepalive.stop()
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.limit(retries_in_place=self.steps.of(queue).retries_in_place)
@@ -296,23 +270,13 @@ def _kind(takes_batch: bool) -> type:
     return Message
 
 
-class LazyExtending:
-    """`Message.extend`, loaded at its first use."""
+def _extending() -> Any:
+    from tarry.settle import extending
 
-    @staticmethod
-    def extend(delivery: Any, seconds: Any) -> None:
-        from tarry.settle.extending import extend
-
-        extend(delivery, seconds)
-
-    @staticmethod
-    async def extend_async(delivery: Any, seconds: Any) -> None:
-        from tarry.settle.extending import extend_async
-
-        await extend_async(delivery, seconds)
+    return extending
 
 
-Invocation.extending = LazyExtending
+Invocation.extending = staticmethod(_extending)
 
 
 @overload
@@ -363,10 +327,10 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
 
 
 def _consumer_or_decorator(function: Any, takes_batch: bool, settings: Any) -> Any:
-    refuse_unknown(settings)
+    checks.refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)
     # Settings are checked at the decorator; only with the handler is it known whether an envelope has a model.
     without_handler: Any = settings if settings.get("model") is not None else {**settings, "envelope": None}
     checked = Consumer(lambda _: None, takes_batch, without_handler)
-    return lambda handler: Consumer(handler, takes_batch, with_policy(settings, checked.policy))
+    return lambda handler: Consumer(handler, takes_batch, checks.with_policy(settings, checked.policy))

@@ -1,17 +1,4 @@
-"""The exceptions of tarry.
-
-    TarryError
-    ├── InvalidEvent          the event is not an SQS event
-    ├── ConfigurationError    a setting is wrong, or two contradict each other
-    ├── DelayNotSupported     SQS cannot keep this delay
-    ├── LeaseLost             a message cannot be extended: another consumer may have it
-    ├── ProcessCrashed        the process died, or the function timed out, while a message ran
-    ├── SendError             messages of a `Queue` were not sent, or not for certain
-    ├── Undecodable           a body is not JSON, or does not match the model
-    └── UnexplainedFailure    a handler reported a message as failed without an error
-
-All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `message/signals.py`.
-"""
+"""The errors of tarry. Verdicts that are raised (`Retry`, `Reject`, ...) are no errors: see `message/verdicts.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class TarryError(ValueError):
-    """The base of tarry's exceptions."""
+    """The base of tarry's exceptions, which are all `ValueError`s too."""
 
 
 class InvalidEvent(TarryError):
@@ -92,8 +79,7 @@ def _notes(unsent: Unsent) -> Sequence[str]:
     return getattr(unsent.reason, "__notes__", ())
 
 
-MAX_REASONS_SHOWN = 5
-"""The most reasons in the text of a `SendError`; all are in its ``failed``."""
+MAX_REASONS_SHOWN = 5  # the most reasons in the text of a `SendError`; all are in its ``failed``
 
 
 class Undecodable(TarryError):
@@ -114,14 +100,5 @@ class UnexplainedFailure(TarryError):
     """
 
 
-for _public in (
-    InvalidEvent,
-    ConfigurationError,
-    DelayNotSupported,
-    LeaseLost,
-    ProcessCrashed,
-    SendError,
-    Undecodable,
-    UnexplainedFailure,
-):
+for _public in TarryError.__subclasses__():
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs

@@ -6,7 +6,7 @@ import math
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
+from tarry.decide.retry_policy import Errors, RetryPolicy
 from tarry.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -169,19 +169,9 @@ POLICY_SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when",
 
 def policy_of(settings: Settings) -> RetryPolicy:
     policy: object = settings.get("policy")
-    if policy is not None:
-        return _given_policy(policy, settings)
-    return RetryPolicy(
-        settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
-        settings.get("backoff"),
-        settings.get("fatal", ()),
-        settings.get("retry_on"),
-        settings.get("retry_when"),
-        settings.get("traverse_causes", False),
-    )
-
-
-def _given_policy(policy: object, settings: Settings) -> RetryPolicy:
+    if policy is None:
+        given: Any = settings
+        return RetryPolicy(**{name: given[name] for name in POLICY_SETTINGS if name in given})
     if not isinstance(policy, RetryPolicy):
         raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
     for name in POLICY_SETTINGS:
@@ -215,9 +205,9 @@ def payload_reader_of(function: Callable[..., Any], settings: AllSettings) -> Pa
         model = annotated_model(function)
     if model is None and envelope is None:
         return None
-    from tarry.message.payloads import payload_reader
+    from tarry.message.payloads import PayloadReader
 
-    return payload_reader(model, envelope)
+    return PayloadReader(model, envelope)
 
 
 def _is_plain(function: Callable[..., Any]) -> bool:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
     """Gets the current frame of the thread to interrupt, or None if that is unknown. Returns the exception to raise
     there, or the seconds until the next call."""
-
 else:
     Protocol = object  # creating a protocol class is slow, and no code needs one at run time
 
@@ -49,8 +48,6 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """The clock of the operating system."""
-
     time = staticmethod(epoch_seconds)
     monotonic = staticmethod(monotonic)
     sleep = staticmethod(sleep)
@@ -64,24 +61,16 @@ class WallClock:
 class Thread(Protocol):
     """A started thread, such as a `threading.Thread`."""
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended, at most ``timeout`` seconds."""
-
-    def is_alive(self) -> bool:
-        """Return whether the thread is still running."""
+    def join(self, timeout: float | None = None) -> None: ...
+    def is_alive(self) -> bool: ...
 
 
 class Event(Protocol):
     """An event that threads can wait for, such as a `threading.Event`."""
 
-    def set(self) -> None:
-        """Set the event and wake all threads that wait for it."""
-
-    def clear(self) -> None:
-        """Reset the event."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the event is set, at most ``timeout`` seconds; return whether it is set."""
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
 
 
 class Threads(Protocol):
@@ -97,11 +86,8 @@ class Threads(Protocol):
     def start_unless(self, event: Event, seconds: float, work: Callable[[], None]) -> None:
         """Run ``work`` as `start` does, but only after ``seconds``, and not if the event is set by then."""
 
-    def event(self) -> Event:
-        """Make an event that threads can wait for."""
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """Make an event loop with the time of this world."""
+    def event(self) -> Event: ...
+    def new_event_loop(self) -> asyncio.AbstractEventLoop: ...
 
     def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
         """Schedule an interruption of the calling thread.
@@ -117,8 +103,7 @@ class Threads(Protocol):
 class HookLimit(Protocol):
     """The time of an invocation for the user's hooks (`tarry.support.hooks`)."""
 
-    in_hooks: float
-    """The seconds that hooks have taken."""
+    in_hooks: float  # the seconds that they have taken
 
     def hook_seconds(self, now: float) -> float:
         """Return for how many seconds a hook may run that begins ``now``."""
@@ -133,8 +118,6 @@ class Interrupted(BaseException):
 
 
 class Interruption(Protocol):
-    """An interruption scheduled by `Threads.interrupt`."""
-
     def renew(self) -> None:
         """Restore the signal handler and the timer if other code in the thread has replaced them."""
 
@@ -142,34 +125,23 @@ class Interruption(Protocol):
         """Cancel the interruption, and restore the previous signal handler and timer."""
 
 
-CORE_MB = 1_769
-"""The memory with which a Lambda function has a whole core; with less, it has as much less of one."""
-ASSUMED_MB = 512
-"""The memory of a process that is not a Lambda function."""
+CORE_MB = 1_769  # the memory with which a Lambda function has a whole core; with less, it has as much less of one
+ASSUMED_MB = 512  # of a process that is not a Lambda function
 CORE_SHARE = min(1.0, int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") or ASSUMED_MB) / CORE_MB)
-"""The share of a core that this function has."""
-LOADING_SECONDS = 0.6
-"""How long a whole core takes to import boto3 and to make a client."""
-CLIENT_SECONDS = 0.25
-"""How long it takes to make a client if boto3 is imported already."""
-INTERRUPT_AGAIN_SECONDS = 0.1
-"""The pause before the next interruption if the handler catches one."""
-RENEWED_SECONDS = 0.05
-"""The time to the next call of ``fire`` after other code had replaced the signal handler or the timer."""
-SHORTEST_TIMER_SECONDS = 0.001
-"""The timer for a time that has passed: 0 would stop the timer."""
+LOADING_SECONDS = 0.6  # a whole core takes so long to import boto3 and to make a client
+CLIENT_SECONDS = 0.25  # if boto3 is imported already
+INTERRUPT_AGAIN_SECONDS = 0.1  # if the handler catches an interruption
+RENEWED_SECONDS = 0.05  # to the next call of ``fire`` after other code had replaced the signal handler or the timer
+SHORTEST_TIMER_SECONDS = 0.001  # for a time that has passed: 0 would stop the timer
 LONGEST_TIMER_SECONDS = 1e6
 """A longer timer rings early, and is set again: the operating system refuses one beyond its range."""
-CAN_SET_TIMER = hasattr(_signal, "setitimer")
-"""False on Windows."""
+CAN_SET_TIMER = hasattr(_signal, "setitimer")  # not on Windows
 REPEAT_SECONDS = 0.101
 """The interval in which a timer repeats its signal: one that comes just before a system call blocks does not end the
 call. An odd one, by which a timer is known to be set here."""
 
 
 class RealThreads:
-    """Threads of the operating system."""
-
     def event(self) -> Event:
         import threading
 
@@ -205,7 +177,7 @@ class RealThreads:
 
 
 class Alarm:
-    """An interruption of the main thread by SIGALRM. `cancel` restores the previous signal handler and timer."""
+    """An interruption of the main thread by SIGALRM."""
 
     def __init__(self, seconds: float, fire: Fire) -> None:
         self._fire = fire
@@ -252,7 +224,6 @@ class Alarm:
 
 
 def _set_timer(seconds: float, interval: float = REPEAT_SECONDS) -> None:
-    """Start the timer, at once for a time that has passed."""
     _signal.setitimer(_signal.ITIMER_REAL, _within_range(seconds), interval)
 
 
@@ -288,12 +259,9 @@ class World:
     """
 
     # Defaults of the class: a process that makes no request measures nothing.
-    loading_seconds: float | None = None
-    """How long it took to make the client in this process; None until it is made."""
-    request_seconds = 0.0
-    """How long requests take in this process: as the slowest of the latest ones."""
-    in_hooks = 0.0
-    """The seconds that the user's hooks have taken in this process."""
+    loading_seconds: float | None = None  # how long it took to make the client in this process; None until it is made
+    request_seconds = 0.0  # how long requests take in this process: as the slowest of the latest ones
+    in_hooks = 0.0  # the seconds that the user's hooks have taken in this process
 
     def __init__(
         self,
@@ -310,8 +278,7 @@ class World:
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._first_times: dict[str, object] = {}
-        self._locks: dict[Any, RLock] = {}
-        """A lock for each object to be made: the client takes long, and others must not wait for it."""
+        self._locks: dict[Any, RLock] = {}  # one for each object: the client takes long, others need not wait
 
     @property
     def random(self) -> Random:
@@ -326,7 +293,6 @@ class World:
         return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
 
     def is_making(self, make: Callable[[World], Any]) -> bool:
-        """Return whether `keep` has been called with ``make``."""
         return make in self._locks
 
     @property
@@ -335,15 +301,13 @@ class World:
         return self.loading_seconds is not None or self.client_factory is not None
 
     def new_id(self) -> str:
-        """Return a unique id in the form of a UUID.
+        """Return a unique id in the form of a UUID, from the random source that was given, else the operating system.
 
-        It comes from the random source passed to the constructor, otherwise from the operating system. A generator
-        that was used before a SnapStart snapshot would give every restored environment the same ids, and SQS would
-        drop messages as duplicates.
+        A generator that was used before a SnapStart snapshot would give every restored environment the same ids, and
+        SQS would drop messages as duplicates.
         """
         given = self._given_random
-        bits = given.randbytes(16) if given is not None else os.urandom(16)
-        text = bits.hex()
+        text = (os.urandom(16) if given is None else given.randbytes(16)).hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def keep(self, make: Callable[[World], T]) -> T:

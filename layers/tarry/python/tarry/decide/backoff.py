@@ -212,11 +212,7 @@ def is_known(backoff: Backoff) -> bool:
 
 
 def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
-    """Return ``backoff.delay(attempt, rng)``.
-
-    Raises:
-        BadDelay: The backoff raised, or did not return a finite number of seconds, 0 or more.
-    """
+    """Return ``backoff.delay(attempt, rng)``; raise `BadDelay` if that is not a finite number of seconds, 0 or more."""
     if is_known(backoff):
         return backoff.delay(attempt, rng)
     from tarry.support.hooks import call
@@ -248,12 +244,7 @@ def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
 
 
 def longest_of(name: str, backoff: Backoff, last: int) -> float:
-    """Return the longest wait in seconds after attempts 1 to ``last``.
-
-    Raises:
-        ConfigurationError: A user's backoff does not return a delay, or one above 12 hours. ``name`` names the setting
-            in the text.
-    """
+    """Return the longest wait in seconds after attempts 1 to ``last``; ``name`` names the setting in error texts."""
     if isinstance(backoff, JitteredBackoff) and is_known(backoff):
         return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=0.0)
     from random import Random
@@ -273,11 +264,7 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
 
 
 def as_backoff(delay: object) -> Backoff:
-    """Return a failure step's ``delay`` as a backoff; seconds or a ``timedelta`` become a `Fixed`.
-
-    Raises:
-        ConfigurationError: ``delay`` is not a delay.
-    """
+    """Return a failure step's ``delay`` as a backoff; seconds or a ``timedelta`` become a `Fixed`."""
     if isinstance(delay, (int, float)):
         return Fixed(delay)
     if is_backoff(delay):

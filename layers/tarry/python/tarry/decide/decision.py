@@ -1,27 +1,32 @@
-"""Deciding the outcome of a message from its verdict: functions of the message, policy, failure steps and queue."""
+"""Deciding the outcome of a message from its verdict: functions of the message, policy, failure steps and queue.
+
+A message that meets an open circuit of Powertools' circuit breaker is deferred (SPEC K5): that is no failure of the
+message, because its handler has not reached the service behind the circuit.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tarry.decide import circuits
 from tarry.errors import DelayNotSupported
 from tarry.message.failure import Failure, StepContext
 from tarry.message.outcomes import Outcome
-from tarry.message.signals import (
+from tarry.message.verdicts import (
+    ACK,
     Defer,
     Discard,
+    Reject,
     Retry,
     Signal,
+    Verdict,
     delay_of,
     find_signal,
-    reason_beside,
     reason_of,
     until_of,
 )
-from tarry.message.verdicts import ACK, Verdict
-from tarry.support.causes import cause_of, drop_tracebacks, is_a
+from tarry.support.causes import cause_of, drop_tracebacks, is_a, leaves_of, traceback_of
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
@@ -40,17 +45,12 @@ class Decision(Value):
 
     delivery: Delivery
     outcome: Outcome
-    decided_at: float
-    """When the verdict was given, in epoch seconds: its delay counts from then (SPEC C11)."""
+    decided_at: float  # when the verdict was given, in epoch seconds: its delay counts from then (SPEC C11)
     failure: Failure | None = None
-    until: float | None = None
-    """The epoch seconds of a delay that the handler gave as a ``datetime``; else None."""
-    step_error: Diagnosis | None = None
-    """The exception of a failure step, or of tarry, that left the message unhandled."""
-    by_backoff: bool = False
-    """Whether the backoff set the delay: it is cut to what SQS can keep in place. A requested delay is never cut."""
-    notices: tuple[Notice, ...] = ()
-    """Log lines about the decision."""
+    until: float | None = None  # the epoch seconds of a delay that the handler gave as a ``datetime``; else None
+    step_error: Diagnosis | None = None  # the exception of a failure step, or of tarry, that left the message unhandled
+    by_backoff: bool = False  # whether the backoff set the delay, which may then be cut to what SQS can keep
+    notices: tuple[Notice, ...] = ()  # log lines about the decision
 
     def noticed(self, notices: Iterable[Notice]) -> Decision:
         """Return the same decision with more notices."""
@@ -59,7 +59,6 @@ class Decision(Value):
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]
-"""Returns the diagnosis of an error: `Diagnoses.of`."""
 
 
 def decide(
@@ -86,8 +85,8 @@ def decide(
     if is_signal and is_a(verdict, Defer):
         delay = delay_of(verdict)
         return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is refused
-    if (deferral := circuits.deferral(verdict, delivery, decided_at)) is not None:
-        return Decision(delivery, deferral, decided_at)
+    if (deferred := deferral(verdict, delivery, decided_at)) is not None:
+        return Decision(delivery, deferred, decided_at)
     error = _error(verdict, given, raised)
     retry = verdict if is_signal and is_a(verdict, Retry) else None
     return Failure(
@@ -97,7 +96,7 @@ def decide(
         None if retry is None else delay_of(retry),
         failed_at=decided_at,
         until=None if retry is None else until_of(retry),
-        said=reason_beside(verdict, error) if is_signal else None,
+        said=reason_of(verdict) if is_signal and is_a(verdict, Reject) and verdict is not error else None,
         tries=tries,
         was_requested=is_signal,
         diagnosis=None if error is None else diagnose(error),
@@ -112,10 +111,7 @@ def ask_steps(
     context: StepContext,
     diagnose: Diagnose,
 ) -> Decision:
-    """Have the failure steps decide; if one of them raises, the message is unhandled.
-
-    ``facts``: the facts of the source queue.
-    """
+    """Have the failure steps decide; if one of them raises, the message is unhandled."""
     context.policy = policy
     try:
         decision = _ask(failure.changed(context=context), policy, steps, facts, context)
@@ -159,18 +155,18 @@ def _answer(steps: StepList, failure: Failure, context: StepContext) -> Outcome:
     return _plain(outcome)
 
 
-FIELDS = ("kind", "delay", "reason", "queue", "note", "body", "attributes")
 _PLAIN = frozenset({str, int, float, type(None)})
 
 
 def _plain(outcome: Outcome) -> Outcome:
     """Return the outcome with plain strings: a step may have used a subclass of ``str`` with methods of its own."""
-    fields = {name: getattr(outcome, name) for name in FIELDS}
-    odd = {name: value for name, value in fields.items() if type(value) not in _PLAIN and is_a(value, str)}
+    fields = {name: getattr(outcome, name) for name in Outcome._names}
+    texts = {name: value for name, value in fields.items() if type(value) not in _PLAIN and is_a(value, str)}
+    odd = {name: str.__str__(value) for name, value in texts.items()}
     if not odd and type(outcome) is Outcome:
         return outcome
     plain = Outcome(outcome.kind)
-    plain._freeze(**{**fields, **{name: str.__str__(value) for name, value in odd.items()}})
+    plain._freeze(**{**fields, **odd})
     return plain
 
 
@@ -229,3 +225,50 @@ def _error(verdict: BaseException, given: Verdict | None, raised: BaseException 
     if is_a(given, BaseException) and not is_a(given, (Retry, Defer, Discard)):
         return given
     return raised
+
+
+MAX_DEFERRAL_SECONDS = 900
+DEFAULT_RECOVERY_SECONDS = 30  # Powertools' default ``recovery_timeout``
+CIRCUIT_COUNTER = "tarry.circuit"  # in the `Tarry` attribute: how often the message was deferred for a circuit
+_CIRCUITS = "aws_lambda_powertools.utilities.circuit_breaker"
+
+
+def deferral(error: BaseException, delivery: Delivery, now: float) -> Outcome | None:
+    """Return the deferral of a message whose handler met an open circuit; None for any other error.
+
+    The first one ends when the circuit may be tried; each further one of the same message is twice as long.
+    """
+    exceptions = sys.modules.get(f"{_CIRCUITS}.exceptions")  # an error of its class exists only if it is loaded
+    kind = getattr(exceptions, "CircuitBreakerOpenError", None)
+    if kind is None:
+        return None
+    errors = leaves_of(error) if is_a(error, BaseExceptionGroup) else (error,)
+    if not all(is_a(each, kind) for each in errors):
+        return None
+    before = delivery.envelope.steps.get(CIRCUIT_COUNTER, 0) if delivery.envelope else 0
+    waits = before + delivery.waits_in_place  # in place, no copy keeps the count
+    seconds = max(_seconds_closed(each, now) for each in errors)
+    delay = min(MAX_DEFERRAL_SECONDS, seconds * 2 ** min(waits, 10))
+    return Outcome("defer", delay, "circuit_open", note={CIRCUIT_COUNTER: min(before + 1, 1_000)})
+
+
+def _seconds_closed(error: BaseException, now: float) -> float:
+    """Return for how many seconds the circuit lets no call through."""
+    recovery = _recovery_seconds(error)
+    opened_at = getattr(getattr(error, "circuit", None), "opened_at", None)
+    left = opened_at + recovery - now if isinstance(opened_at, (int, float)) else recovery
+    return max(1.0, min(left, recovery))
+
+
+def _recovery_seconds(error: BaseException) -> float:
+    """Return the ``recovery_timeout`` of the circuit, which only the frames of Powertools know; else its default."""
+    trace = traceback_of(error)
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_globals.get("__name__") == f"{_CIRCUITS}.base":
+            handler: Any = frame.f_locals.get("self")
+            seconds = getattr(getattr(handler, "config", None), "recovery_timeout", None)
+            if isinstance(seconds, (int, float)) and seconds > 0:
+                return seconds
+        trace = trace.tb_next
+    return DEFAULT_RECOVERY_SECONDS

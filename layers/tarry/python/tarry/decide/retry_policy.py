@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from tarry.decide.backoff import BadDelay, Exponential, Fixed, bounds_of, delay_of, is_backoff, is_known, longest_of
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable, UnexplainedFailure
-from tarry.message.signals import Reject, Signal
+from tarry.message.verdicts import Reject, Signal
 from tarry.support.causes import bases_of, everything_in, is_a
 from tarry.support.delays import whole_seconds
 from tarry.support.values import Value
@@ -68,10 +67,8 @@ class RetryPolicy(Value):
     retry_on: tuple[type[BaseException], ...] | None
     retry_when: RetryWhen | None
     traverse_causes: bool
-    _is_limit_set: bool
-    """Whether ``max_attempts`` was given: then it limits the retries that are asked for, whatever the failure steps."""
-    _longest: float | None
-    """The longest delay of a user's backoff, which is called for it only once."""
+    _is_limit_set: bool  # by the user: then ``max_attempts`` limits the retries asked for, whatever the failure steps
+    _longest: float | None  # the longest delay of a user's backoff, which is called for it only once; else None
 
     def __init__(
         self,
@@ -107,7 +104,8 @@ class RetryPolicy(Value):
             retry_when=retry_when,
             traverse_causes=traverse_causes,
             _is_limit_set=max_attempts is not DEFAULT_MAX_ATTEMPTS,
-            _longest=_longest(backoff, max_attempts),
+            # for tarry's own, which cannot fail, only when it is needed: that saves time at a cold start
+            _longest=None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1),
         )
 
     def reason(self, error: BaseException) -> str:
@@ -175,26 +173,14 @@ class RetryPolicy(Value):
 
     def longest_delay(self, *, fifo: bool) -> float:
         """Return for how many seconds an unhandled message waits: the longest delay of all attempts, at least 900."""
-        if fifo not in self._longest_of_known:
-            longest = self._longest
-            if longest is None:
-                longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
-            self._longest_of_known[fifo] = max(SHORTEST_UNHANDLED_WAIT, longest)
-        return self._longest_of_known[fifo]
-
-    @cached_property
-    def _longest_of_known(self) -> dict[bool, float]:
-        """The longest delays that were computed, by whether the queue is FIFO."""
-        return {}
+        longest = self._longest
+        if longest is None:
+            longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
+        return max(SHORTEST_UNHANDLED_WAIT, longest)
 
 
 def _default(fifo: bool) -> Fixed | Exponential:
     return FIFO_BACKOFF if fifo else STANDARD_BACKOFF
-
-
-def _longest(backoff: Backoff | None, max_attempts: int) -> float | None:
-    """Return the longest delay of a user's backoff; None for tarry's own, to save time at a cold start."""
-    return None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1)
 
 
 def _is_among(kind: type, classes: tuple[type, ...]) -> bool:

@@ -20,19 +20,14 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 
 MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
-
-
 EVERY_REASON = frozenset({"error", "exhausted", "fatal", "rejected", "undecodable", "expiring"})
-"""The reasons of failures (`Failure.reason`)."""
 
 
 class BuiltInStep(Value):
     """A failure step of tarry's. Checks and plans ask it what it does, because they must not run it."""
 
-    leads_to = ""
-    """The kind of its outcome."""
-    handles = EVERY_REASON
-    """The reasons of the failures that it may handle; it passes on all others."""
+    leads_to = ""  # the kind of its outcome
+    handles = EVERY_REASON  # the reasons of the failures that it may handle; it passes on all others
 
     def __str__(self) -> str:
         return f"{type(self).__name__}()"
@@ -142,8 +137,7 @@ class LocalRetry(BuiltInStep):
         try:
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
-            text = f"LocalRetry's delay failed: {error}. The next failure step decides."
-            context.notice("backoff_failed", text)
+            context.notice("backoff_failed", f"LocalRetry's delay failed: {error}. The next failure step decides.")
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
@@ -179,8 +173,7 @@ class SendAgain(BuiltInStep):
     delay: Backoff | None
     queue: str | Callable[[Failure], str | None] | None
     breaks_order: bool
-    _longest: float
-    """The longest delay in seconds; 0 for the queue's own."""
+    _longest: float  # the longest delay in seconds; 0 for the queue's own
 
     def __str__(self) -> str:
         return f"SendAgain({self.id!r}, times={self.times})"
@@ -271,8 +264,6 @@ NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 
 
 class FunctionStep(Value):
-    """A failure step that calls a function."""
-
     function: Callable[[Failure, NextStep], Outcome]
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
@@ -287,26 +278,19 @@ class FailureSteps(Value):
     """The lists of failure steps of one consumer: one for all its queues, or several by queue name.
 
     One step object may be in several lists; it has one counter.
-
-    Raises:
-        ConfigurationError: An element is not a step, or two `SendAgain` steps have the same id.
     """
 
     default: StepList
     by_queue: Mapping[str, StepList]
 
     def __init__(self, steps: Sequence[Step] | Mapping[str, Sequence[Step]] | None = None) -> None:
-        if not isinstance(steps, Mapping):
-            self._freeze(default=StepList(steps), by_queue={})
-            return
-        default = StepList(steps.get("default"))
-        by_queue = {name: StepList(given) for name, given in steps.items() if given and name != "default"}
-        self._freeze(default=default, by_queue=by_queue)
+        lists = steps if isinstance(steps, Mapping) else {"default": steps}
+        by_queue = {name: StepList(given) for name, given in lists.items() if given and name != "default"}
+        self._freeze(default=StepList(lists.get("default")), by_queue=by_queue)
         self._refuse_shared_ids()
-        for name, of_queue in by_queue.items():
-            for step in of_queue.steps:
-                if isinstance(step, SendAgain):
-                    step.refuse_delay_on(name)
+        for name, step in ((name, step) for name, of_queue in by_queue.items() for step in of_queue.steps):
+            if isinstance(step, SendAgain):
+                step.refuse_delay_on(name)
 
     def _refuse_shared_ids(self) -> None:
         by_id: dict[str, SendAgain] = {}
@@ -330,8 +314,7 @@ class StepList(Value):
     """The failure steps for one queue, in order."""
 
     steps: tuple[FailureStep, ...]
-    retries_in_place: bool
-    """Whether the policy's ``max_attempts`` applies: a step retries in place."""
+    retries_in_place: bool  # whether the policy's ``max_attempts`` applies: a step retries in place
 
     def __init__(self, steps: Sequence[Step] | None) -> None:
         if steps is not None and not isinstance(steps, (list, tuple)):
@@ -358,10 +341,7 @@ class StepList(Value):
 
     def without_local_retry(self) -> StepList:
         """Return the list without `LocalRetry`, for a message that cannot run again within this delivery."""
-        rest = StepList(None)
-        steps = tuple(step for step in self.steps if not isinstance(step, LocalRetry))
-        rest._freeze(steps=steps, retries_in_place=self.retries_in_place)
-        return rest
+        return self._changed(steps=tuple(step for step in self.steps if not isinstance(step, LocalRetry)))
 
     def handle(self, failure: Failure) -> Outcome:
         """Ask the steps about a failure. Exceptions of a step are raised."""
@@ -443,11 +423,7 @@ def name_of_step(step: FailureStep) -> str:
 
 
 def _step(step: Any) -> FailureStep:
-    """Return an element of a list as an object with a method ``handle``.
-
-    Raises:
-        ConfigurationError: The element is not a step.
-    """
+    """Return an element of a list as an object with a method ``handle``."""
     is_object = not isinstance(step, type) and callable(getattr(step, "handle", None))
     if isinstance(step, type) or not (is_object or callable(step)):
         raise ConfigurationError(

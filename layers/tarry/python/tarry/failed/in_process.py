@@ -23,9 +23,8 @@ from tarry.failed.removing import (
 from tarry.failed.requests import LOG, NowhereToGo
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.failed.sending import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently
-from tarry.message.diagnosis import one_line
-from tarry.message.event import message_of
 from tarry.message.failure import Failure
+from tarry.message.invocation import message_of
 from tarry.message.outcomes import Outcome
 from tarry.message.queue_facts import QueueFacts
 from tarry.settle.copies import Copy, CopyWriter
@@ -191,7 +190,7 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
     """Send a new dead letter with the new failure, then delete the old one."""
     failure = run.failure
     assert failure is not None
-    error = "its handler asked for a retry" if failure.error is None else one_line(failure.error)
+    error = "its handler asked for a retry" if failure.diagnosis is None else failure.diagnosis.line()
     if run.was_interrupted:
         return failed(dead_letter, "interrupted; the dead letter is unchanged")
     delivery = inspection.delivery(dead_letter)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.failed.queue_names import stack_resources
 from tarry.failed.usage import UsageError
-from tarry.record.attempt_table import DynamoDBAttempts
+from tarry.record.attempt_store import DynamoDBAttempts
 from tarry.record.attribute import timestamp
 
 if TYPE_CHECKING:

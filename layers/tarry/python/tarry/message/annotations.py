@@ -14,13 +14,7 @@ from tarry.message.message import Message
 
 
 def annotated_model(function: Any) -> Any:
-    """Return the model that the annotation of a handler names; None if it names none.
-
-    Other names in the annotations may be imported for type checkers only.
-
-    Raises:
-        ConfigurationError: The model cannot be resolved.
-    """
+    """Return the model that the annotation of a handler names; None if it names none. See `resolved`."""
     function = _written(function)
     for name, annotation in annotations_of(function).items():
         if name == "return" or isinstance(annotation, type):
@@ -71,10 +65,9 @@ def annotations_of(function: Any) -> dict[str, Any]:
 
 
 def resolved(annotation: Any, function: Any) -> Any:
-    """Return an annotation as a type; None if it cannot be resolved.
+    """Return an annotation as a type; None if it cannot be resolved, or `ConfigurationError` if it names a model.
 
-    Raises:
-        ConfigurationError: It cannot be resolved, and names a model.
+    Other names may be imported for type checkers only.
     """
     # `Message` may have been imported for type checkers only; a user's own `Message` takes precedence over tarry's.
     scope = {"Message": Message, "Batch": Batch, **getattr(function, "__globals__", {})}

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tarry.message.message import Message, T, delivery_of
-from tarry.message.signals import Retry
-from tarry.message.verdicts import ACK, BatchVerdict, Verdict
+from tarry.message.verdicts import ACK, BatchVerdict, Retry, Verdict
 
 if TYPE_CHECKING:
     from tarry.support.delays import Delay

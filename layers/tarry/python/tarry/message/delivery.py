@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import DelayNotSupported
-from tarry.message.signals import Defer, Retry, delay_of
-from tarry.message.verdicts import ACK, Verdict, name_of_verdict
-from tarry.record.attribute import attempt_number, crashes, is_upper_bound, receive_count, seconds_until_due
+from tarry.message.verdicts import ACK, Defer, Retry, Verdict, delay_of, name_of_verdict
+from tarry.record.attribute import ATTRIBUTE, attempt_number, crashes, is_ours, receive_count
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, epoch_seconds, longest_wait
 from tarry.support.values import queue_arn
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from tarry.record.attribute import Envelope, FailureRecord
     from tarry.support.values import QueueArn
 
-    class EndsWithOutcome(Protocol):
-        """A message's record in progress (`tarry.run.idempotency`)."""
-
+    class EndsWithOutcome(Protocol):  # a record in progress: tarry.run.idempotency
         seconds_elsewhere: int | None
         is_held: bool
         is_abandoned: bool
@@ -40,57 +38,36 @@ class Delivery:
     """One receive of a message by Lambda. An invocation has one object per delivery id."""
 
     # Defaults of the class, and no __slots__: most deliveries never set any of these.
-    envelope: Envelope | None = None
-    """The `Tarry` attribute; None if the message has none."""
-    stored: Mapping[str, Any] | None = None
-    """The attempt store's record of this delivery id, empty if there is none; None if the store was not asked."""
-    crashed: tuple[int, ...] = ()
-    """The earlier deliveries whose runs crashed, once the failure steps were asked (`tarry.run.order`)."""
-    is_of_crash = False
-    """Whether the failure steps decide on the last run, which crashed: the message does not run in this delivery."""
-    is_untraced = False
-    """Whether the attempt store did not take this delivery: those that it does not know count as attempts."""
+    envelope: Envelope | None = None  # the `Tarry` attribute; None if the message has none
+    stored: Mapping[str, Any] | None = None  # the attempt store's record of it, empty if it has none; None if not asked
+    crashed: tuple[int, ...] = ()  # its earlier deliveries that crashed, once the failure steps were asked
+    is_of_crash = False  # whether the failure steps decide on its last run, which crashed: it does not run now
+    is_untraced = False  # whether the attempt store did not take it: deliveries unknown to the store count as attempts
     verdict: Verdict | None = None
-    verdict_at: float | None = None
-    """When a batch handler gave its verdict, in epoch seconds (SPEC C11)."""
-    is_closed = False
-    """Whether its handler has ended: a later verdict is ignored."""
-    outcome: Outcome | None = None
-    """The outcome that tarry decided on."""
-    claim: EndsWithOutcome | None = None
-    """Its idempotency record, from before its handler runs until its outcome is known; None without idempotency."""
-    failed_now: FailureRecord | None = None
-    """The record of its failure in this delivery, while ``on_outcome`` runs; else None."""
-    is_settled = False
-    """Whether no request is left to make for the message."""
-    is_done = False
-    """Whether the message is sent on or deleted, so that it must not be reported as failed."""
-    visible_at: float | None = None
-    """When the lease ends, in epoch seconds, as SQS last confirmed in this invocation."""
-    is_being_extended = False
-    """Whether its handler extends the lease at this moment: `keepalive` does not do so as well."""
-    is_lost = False
-    """Whether the lease is lost: another consumer may have the message."""
+    verdict_at: float | None = None  # when a batch handler gave its verdict, in epoch seconds (SPEC C11)
+    is_closed = False  # whether its handler has ended: a later verdict is ignored
+    outcome: Outcome | None = None  # the outcome that tarry decided on
+    claim: EndsWithOutcome | None = None  # its idempotency record, until its outcome is known
+    failed_now: FailureRecord | None = None  # the record of its failure, while ``on_outcome`` runs
+    is_settled = False  # whether no request is left to make for the message
+    is_done = False  # whether the message is sent on or deleted, so that it must not be reported as failed
+    visible_at: float | None = None  # when the lease ends, in epoch seconds, as SQS last confirmed in this invocation
+    is_being_extended = False  # whether its handler extends the lease at this moment: `keepalive` does not
+    is_lost = False  # whether the lease is lost: another consumer may have the message
     is_given_up = False
     """Whether the lease is given up, because the message is being deleted, sent on, or returned to its queue: the lease
     is not extended any more, and a refused receipt handle does not count as lost."""
 
     def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self.record = record
-        self.delivery_id = delivery_id
-        """SQS's own ``messageId``."""
+        self.delivery_id = delivery_id  # SQS's own ``messageId``
         self.invocation = invocation
-        self.source: QueueArn = queue_arn(record.get("eventSourceARN"))
-        """The queue of the message."""
+        self.source: QueueArn = queue_arn(record.get("eventSourceARN"))  # the queue of the message
         self.receive_count = receive_count(self.system_attribute("ApproximateReceiveCount"))
-        """See `Message.receive_count`."""
-        self.message: Message[Any]
-        """The message of the handler, failure steps and hooks; set if one was made."""
+        self.message: Message[Any]  # the message of the handler, failure steps and hooks; set if one was made
 
     def __repr__(self) -> str:
         return f"<Delivery of {self.id!r} from {self.queue}>"
-
-    # the record
 
     def system_attribute(self, name: str) -> Any:
         """Return an attribute that SQS sets, such as ``SentTimestamp``; None if the record does not have it."""
@@ -99,12 +76,10 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """See `Message.id`."""
         return self.envelope.id if self.envelope else self.delivery_id
 
     @property
     def body(self) -> str:
-        """See `Message.body`."""
         body = self.record.get("body")
         return body if isinstance(body, str) else ""
 
@@ -114,19 +89,15 @@ class Delivery:
         attributes = self.record.get("messageAttributes")
         if not (isinstance(attributes, (dict, Mapping)) and attributes):
             return {}
-        from tarry.record.attribute import ATTRIBUTE, is_ours
-
         ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
         return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
         return self.source.name
 
     @property
     def group_id(self) -> str | None:
-        """See `Message.group_id`."""
         group = self.system_attribute("MessageGroupId")
         return group if isinstance(group, str) else None
 
@@ -136,13 +107,7 @@ class Delivery:
         return self.source.text, self.group_id
 
     @property
-    def is_behind(self) -> bool:
-        """Whether an earlier message of its FIFO group is in this batch."""
-        return self.source.is_fifo and self.delivery_id in self.invocation.behind
-
-    @property
     def receipt_handle(self) -> str | None:
-        """The receipt handle; None if the record has none."""
         handle = self.record.get("receiptHandle")
         return handle if handle and isinstance(handle, str) else None
 
@@ -163,7 +128,6 @@ class Delivery:
 
     @property
     def sent_at(self) -> datetime | None:
-        """See `Message.sent_at`."""
         from datetime import UTC, datetime
 
         if self.envelope and self.envelope.sent:
@@ -171,30 +135,27 @@ class Delivery:
         sent = self.sent_to_queue_at
         return None if sent is None else datetime.fromtimestamp(sent, UTC)
 
-    # attempts
-
     @property
     def attempt(self) -> int:
-        """See `Message.attempt`."""
-        return attempt_number(self.receive_count, self.envelope, self.stored, **self._counting) - self.is_of_crash
+        return self._attempt_number[0] - self.is_of_crash
 
     @property
     def attempts_at_most(self) -> bool:
         """Whether `attempt` may be higher than the number of runs."""
-        return is_upper_bound(self.receive_count, self.envelope, self.stored, **self._counting)
+        return self._attempt_number[1]
 
     @property
-    def _counting(self) -> dict[str, Any]:
-        if self.envelope is None and not self.source.is_fifo and not self.is_untraced:
-            return {}
-        due = self.due
-        first_received_at = None if due is None else self.first_received_at
-        return {
-            "due": due,
-            "first_received_at": first_received_at,
-            "behind": self.is_behind,
-            "untraced": self.is_untraced,
-        }
+    def _attempt_number(self) -> tuple[int, bool]:
+        envelope, is_fifo = self.envelope, self.source.is_fifo
+        return attempt_number(
+            self.receive_count,
+            envelope,
+            self.stored,
+            due=None if envelope is None else self.due,
+            first_received_at=None if envelope is None else self.first_received_at,
+            behind=is_fifo and self.delivery_id in self.invocation.behind,
+            untraced=self.is_untraced,
+        )
 
     @property
     def crashes(self) -> int | None:
@@ -219,15 +180,11 @@ class Delivery:
 
     @property
     def max_attempts(self) -> int | None:
-        """See `Message.max_attempts`."""
         return self.invocation.max_attempts_of(self.queue)
 
     @property
     def failure(self) -> FailureRecord | None:
-        """The failure record of earlier failures; None if there is none."""
         return self.envelope.failure if self.envelope else None
-
-    # waiting
 
     @property
     def due(self) -> float | None:
@@ -235,10 +192,18 @@ class Delivery:
         return None if self.envelope is None or self.source.is_fifo else self.envelope.due
 
     def seconds_until_due(self) -> int | None:
-        """Return for how many seconds to keep the message invisible before it runs; None if it may run."""
-        now = self.invocation.world.clock.time()
-        receives = self.system_attribute("ApproximateReceiveCount")
-        return seconds_until_due(self.due, self.first_received_at, receives, now)
+        """Return for how many whole seconds to keep the message invisible before it runs; None if it may run.
+
+        A first receive before ``due`` never runs it, because `attempt_number` does not count that receive: if ``due``
+        passed before the invocation began (a batching window), the message is made visible at once.
+        """
+        if (due := self.due) is None:
+            return None
+        if (now := self.invocation.world.clock.time()) < due:
+            return math.ceil(due - now)
+        is_first = str(self.system_attribute("ApproximateReceiveCount")).strip() == "1"  # a missing one is not a first
+        first_received_at = self.first_received_at
+        return 0 if is_first and first_received_at is not None and first_received_at < due else None
 
     def longest_wait(self, now: float | None = None) -> int:
         """Return for how many whole seconds from ``now`` SQS can keep the message invisible (12 hours in all)."""
@@ -261,8 +226,6 @@ class Delivery:
         """Return the longest delay in seconds that SQS can keep: in place on FIFO, else also by a copy that waits."""
         return self.longest_wait(now) if self.source.is_fifo else MAX_VISIBILITY_SECONDS
 
-    # the verdict
-
     def take_verdict(self, verdict: Verdict) -> None:
         """Take a verdict from the handler. The first one counts, and only before the handler has ended."""
         if self.is_closed or self.verdict is not None:
@@ -277,17 +240,13 @@ class Delivery:
                 on_verdict(self)
 
     def ack_eagerly(self) -> None:
-        """Delete the message while its handler runs, with ``ack="eager"``.
-
-        On FIFO it is deleted after the handler has returned: the next message of its group must not come before.
-        """
+        """Delete the message while its handler runs, with ``ack="eager"``; not on FIFO, where the next would come."""
         if self.can_be_deleted_now and (acks := self.invocation.acks) is not None:
             self.verdict = ACK
             acks.add(self)
 
     @property
     def can_be_deleted_now(self) -> bool:
-        """Whether an acknowledgement may delete the message while its handler still runs."""
         is_free = not self.is_closed and (self.verdict is None or self.verdict is ACK)
         return is_free and not self.source.is_fifo and self.invocation.acks is not None
 

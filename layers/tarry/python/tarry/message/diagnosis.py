@@ -8,7 +8,7 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.signals import Signal
+from tarry.message.verdicts import Signal
 from tarry.support.causes import chain, is_a, leaves_of, name_of, origin_of, text_of, traceback_of, type_name
 from tarry.support.values import Value
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 MOST_PROBLEMS = 20
-
-
-def text_without_input(error: ValidationError) -> str:
-    """Return the text of an error that a handler raised: ``1 validation error for Order: number: Field required``."""
-    count = error.error_count()
-    return f"{count} validation error{'s' * (count > 1)} for {error.title}: {problems_of(error, _names())}"
 
 
 def problems_of(error: ValidationError, names: Collection[str]) -> str:
@@ -68,26 +62,20 @@ _LIBRARIES = (
 )
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
-MAX_MESSAGE_CHARACTERS = 1_048_576
-"""The largest message of SQS in bytes; no failure record can contain a longer text."""
+MAX_MESSAGE_CHARACTERS = 1_048_576  # the largest message of SQS in bytes; no failure record can contain a longer text
 MAX_TRACEBACK_CHARACTERS = 262_144
 MAX_LEAVES = 20
 MAX_GROUP_DEPTH = 5
-MAX_LINKS_SHOWN = 50
-"""The most errors of a chain that a traceback shows; the last ones."""
+MAX_LINKS_SHOWN = 50  # the most errors of a chain that a traceback shows; the last ones
 
 MAX_CACHED_TRACEBACKS = 64
-MAX_CACHED_FRAMES = 30
-"""The most frames of a traceback that is cached."""
+MAX_CACHED_FRAMES = 30  # the most frames of a traceback that is cached
 
 MAX_LINE_BYTES = 1_024
 """The most bytes of an error's text in a log field. With `MAX_LOGGED_TEXT_BYTES` it is below 4 KiB (SPEC I2)."""
-MAX_LOGGED_TEXT_BYTES = 2_048
-"""The most bytes of the texts of all errors of a chain in the traceback of a log line."""
-MAX_LOGGED_CAUSE_BYTES = 512
-"""The most bytes of the text of each error that led to the last one."""
-MAX_LOGGED_TRACEBACK_BYTES = 16_384
-"""The most bytes of a traceback in a log line; the innermost frames are kept."""
+MAX_LOGGED_TEXT_BYTES = 2_048  # the most bytes of the texts of all errors of a chain in the traceback of a log line
+MAX_LOGGED_CAUSE_BYTES = 512  # the most bytes of the text of each error that led to the last one
+MAX_LOGGED_TRACEBACK_BYTES = 16_384  # the most bytes of a traceback in a log line; the innermost frames are kept
 
 
 class Diagnosis(Value):
@@ -114,10 +102,7 @@ class Diagnosis(Value):
 
 
 class Diagnoses:
-    """The diagnoses of one invocation. A batch handler fails all its messages with one error, diagnosed once.
-
-    The last error is kept, with its traceback until `drop_traceback`.
-    """
+    """The diagnoses of one invocation. A batch handler fails all its messages with one error, diagnosed once."""
 
     def __init__(self) -> None:
         self._last: tuple[BaseException, TracebackType | None, Diagnosis] | None = None
@@ -157,9 +142,10 @@ def _own_text(error: BaseException, limit: int) -> str:
     pydantic = sys.modules.get("pydantic_core")
     if pydantic is None or type(error) is not pydantic.ValidationError:
         return text_of(error, limit)
-
     invalid: Any = error
-    return text_without_input(invalid)[:limit]
+    count = invalid.error_count()
+    title = f"{count} validation error{'s' * (count > 1)} for {invalid.title}"
+    return f"{title}: {problems_of(invalid, _names())}"[:limit]
 
 
 def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[int]) -> list[str]:
@@ -190,12 +176,6 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return leaves
 
 
-def one_line(error: BaseException) -> str:
-    """Return ``Type: text``, the last line of a traceback."""
-    text = error_text(error)
-    return f"{type_name(error)}: {text}" if text else type_name(error)
-
-
 def shortened(text: str, limit_bytes: int) -> str:
     """Return the beginning of ``text``, at most ``limit_bytes`` in UTF-8, with an ellipsis if it is cut."""
     if len(text) <= limit_bytes and (text.isascii() or len(text.encode("utf-8", "replace")) <= limit_bytes):
@@ -205,34 +185,35 @@ def shortened(text: str, limit_bytes: int) -> str:
 
 
 class _Stack:
-    """The text and the fingerprint of a traceback, kept for the next error that is raised at the same place.
-
-    It holds the code of the frames, so that its identity is not given to another code.
-    """
+    """The text and the fingerprint of a traceback, kept for the next error that is raised at the same place."""
 
     def __init__(self, codes: list[CodeType]) -> None:
-        self._codes = codes
-        self.text: str | None = None
-        """The frames as text; None until they were formatted."""
-        self.last = "", ""
-        """The type of the last error that was raised there, and its fingerprint."""
+        self._codes = codes  # held, so that their ids are not given to other codes
+        self._text: str | None = None
+        self.last = "", ""  # the type of the last error that was raised there, and its fingerprint
+
+    def frames(self, trace: TracebackType | None) -> str:
+        """Return the frames as text; ``trace`` is a traceback of this stack."""
+        if self._text is None:
+            from traceback import format_tb
+
+            self._text = "".join(format_tb(trace))
+        return self._text
 
 
-_stacks: dict[tuple[object, ...], _Stack] = {}
-"""The stacks of the last errors, by the place of each frame: places are few, and formatting is slow."""
+_stacks: dict[tuple[object, ...], _Stack] = {}  # by the place of each frame: places are few, and formatting is slow
 
 
 def _stack_of(trace: TracebackType | None) -> _Stack:
     codes: list[CodeType] = []
     places: list[object] = []
-    link = trace
-    while link is not None:
+    while trace is not None:
         if len(codes) == MAX_CACHED_FRAMES:
             return _Stack([])
-        code, module = link.tb_frame.f_code, link.tb_frame.f_globals.get("__name__")
+        code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__")
         codes.append(code)
-        places += id(code), link.tb_lasti, link.tb_lineno, module if type(module) is str else None
-        link = link.tb_next
+        places += id(code), trace.tb_lasti, trace.tb_lineno, module if type(module) is str else None
+        trace = trace.tb_next
     if (known := _stacks.get(key := tuple(places))) is not None:
         return known
     if len(_stacks) >= MAX_CACHED_TRACEBACKS:
@@ -241,55 +222,45 @@ def _stack_of(trace: TracebackType | None) -> _Stack:
     return stack
 
 
-def _frames(trace: TracebackType | None, stack: _Stack) -> str:
-    """Return frames as text."""
-    if stack.text is None:
-        from traceback import format_tb
-
-        stack.text = "".join(format_tb(trace))
-    return stack.text
-
-
 def _tracebacks(
     error: BaseException, name: str, message: str, trace: TracebackType | None, stack: _Stack
 ) -> tuple[str, str]:
-    """Return the traceback of an error and its chain twice: without texts, and for the log.
-
-    Both are empty for an error that was never raised.
-    """
+    """Return the traceback of an error and chain without texts, and for the log; both empty if it was never raised."""
     try:
-        links = [(name, _frames(trace, stack), error), *_origins(error)]
-        bare = "\n\nwhich led to\n\n".join([f"{frames}{name}" for name, frames, _ in reversed(links)])
+        links = [(name, stack.frames(trace), error), *_origins(error)]
         if len(links) == 1 and traceback_of(error) is None:
             return "", ""
         leaves = _leaves(error) if is_a(error, BaseExceptionGroup) else []
-        below = [_bare_traceback(leaf) for leaf in leaves]
-        bare = "\n\none of whose errors is\n\n".join([bare, *below]) if below else bare
+        below = [_without_texts([_link(leaf), *_origins(leaf)]) for leaf in leaves]
+        bare = _OF_GROUP.join([_without_texts(links), *below])
         has_place = links[0][1] != "" and not is_a(error, Signal)
         return _end(bare, MAX_TRACEBACK_CHARACTERS), _logged(links, message, below) if has_place else ""
     except Exception as failure:  # noqa: BLE001 a broken frame, a loader that cannot read its source
         return f"<{name_of(type(failure))} while describing it>", ""
 
 
-def _origins(error: BaseException) -> list[tuple[str, str, BaseException]]:
-    """Return the errors that led to an error, the last raised first, each with its type and its frames as text."""
+_LED_TO, _OF_GROUP = "\n\nwhich led to\n\n", "\n\none of whose errors is\n\n"
+
+_Link = tuple[str, str, BaseException]  # an error of a chain: its type, its frames as text, and the error itself
+
+
+def _origins(error: BaseException) -> list[_Link]:
+    """Return the errors that led to an error, the last raised first."""
     if origin_of(error) is None:
         return []
     return [_link(origin) for origin in islice(chain(error), 1, MAX_LINKS_SHOWN)]
 
 
-def _link(error: BaseException) -> tuple[str, str, BaseException]:
+def _link(error: BaseException) -> _Link:
     trace = handler_frames(error)
-    return type_name(error), _frames(trace, _stack_of(trace)), error
+    return type_name(error), _stack_of(trace).frames(trace), error
 
 
-def _bare_traceback(error: BaseException) -> str:
-    """Return the traceback of a leaf of a group, without texts."""
-    links = [_link(error), *_origins(error)]
-    return "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
+def _without_texts(links: Sequence[_Link]) -> str:
+    return _LED_TO.join([f"{frames}{name}" for name, frames, _ in reversed(links)])
 
 
-def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below: Sequence[str]) -> str:
+def _logged(links: Sequence[_Link], message: str, below: Sequence[str]) -> str:
     """Return the traceback in Python's format, with as much of each text as fits."""
     left, parts = MAX_LOGGED_TEXT_BYTES, list[str]()
     for index, (name, frames, link) in enumerate(links):
@@ -298,9 +269,7 @@ def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below
         left -= len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         head = "Traceback (most recent call last):\n" if frames else ""
         parts.append(f"{head}{frames}{name}: {text}" if text else f"{head}{frames}{name}")
-    chained = "\n\nwhich led to\n\n".join(reversed(parts))
-    whole = "\n\none of whose errors is\n\n".join([chained, *below]) if below else chained
-    return _end(whole, MAX_LOGGED_TRACEBACK_BYTES)
+    return _end(_OF_GROUP.join([_LED_TO.join(reversed(parts)), *below]), MAX_LOGGED_TRACEBACK_BYTES)
 
 
 def _end(text: str, limit_characters: int) -> str:
@@ -333,8 +302,7 @@ def fingerprint(error: BaseException) -> str:
 
 
 def _fingerprint(error: BaseException, name: str, trace: TracebackType | None, stack: _Stack) -> str:
-    is_group = is_a(error, BaseExceptionGroup)
-    if stack.last[0] == name and not is_group:
+    if stack.last[0] == name and not is_a(error, BaseExceptionGroup):
         return stack.last[1]
     frames = _places(trace)
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place at any depth
@@ -342,7 +310,7 @@ def _fingerprint(error: BaseException, name: str, trace: TracebackType | None, s
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which differs between versions
     text = "\n".join([name, *leaves, *(own or library)])
     found = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-    if not is_group:
+    if not leaves:  # those of a group may be others at the next time
         stack.last = name, found
     return found
 

@@ -45,26 +45,26 @@ class Failure(Value):
     """The name of the queue that the message came from."""
     reason: str
     """``error``, ``exhausted``, ``fatal``, ``rejected``, ``undecodable`` or ``expiring``."""
-    delay: int | None
-    """The delay in seconds that the handler, or ``retry_when``, asked for."""
     failed_at: float
     """When the handler failed, in epoch seconds."""
-    until: float | None
-    """The moment that the handler asked for with a ``datetime``, in epoch seconds; else None."""
-    said: str | None
-    """The text of ``raise Reject("text") from error``; else None."""
-    tries: int
-    """The number of the run within this delivery, from 1 (`LocalRetry`)."""
-    was_requested: bool
-    """Whether the handler asked for this by a verdict or a signal, and not by an error."""
-    does_not_fit: bool
-    """Whether there is no space for a record beside the message, so that no copy can be sent."""
     diagnosis: Diagnosis | None
     """The error as text. The exception's frames are freed when the steps have decided."""
-    context: StepContext | None
-    """Arguments of tarry's own steps; set while the steps are asked."""
+    delay: int | None = None
+    """The delay in seconds that the handler, or ``retry_when``, asked for."""
+    until: float | None = None
+    """The moment that the handler asked for with a ``datetime``, in epoch seconds; else None."""
+    said: str | None = None
+    """The text of ``raise Reject("text") from error``; else None."""
+    tries: int = 1
+    """The number of the run within this delivery, from 1 (`LocalRetry`)."""
+    was_requested: bool = False
+    """Whether the handler asked for this by a verdict or a signal, and not by an error."""
+    does_not_fit: bool = False
+    """Whether there is no space for a record beside the message, so that no copy can be sent."""
+    context: StepContext | None = None
+    """Set while the steps are asked."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         message: Message[Any],
         error: BaseException | None,
@@ -72,44 +72,21 @@ class Failure(Value):
         delay: int | None = None,
         *,
         failed_at: float | None = None,
-        until: float | None = None,
-        said: str | None = None,
-        tries: int = 1,
-        was_requested: bool = False,
-        does_not_fit: bool = False,
         diagnosis: Diagnosis | None = None,
-        context: StepContext | None = None,
+        **more: Any,
     ) -> None:
         delivery = delivery_of(message)
         if diagnosis is None and error is not None:  # made by hand, to test a step
             from tarry.message.diagnosis import diagnose
 
             diagnosis = diagnose(error)
-        invocation = delivery.invocation
-        self._freeze(
-            message=message,
-            error=error,
-            attempt=delivery.attempt,
-            queue=delivery.queue,
-            reason=reason,
-            delay=delay,
-            failed_at=invocation.now() if failed_at is None else failed_at,
-            until=until,
-            said=said,
-            tries=tries,
-            was_requested=was_requested,
-            does_not_fit=does_not_fit,
-            diagnosis=diagnosis,
-            context=context,
-        )
+        failed_at = delivery.invocation.now() if failed_at is None else failed_at
+        super().__init__(message, error, delivery.attempt, delivery.queue, reason, failed_at, diagnosis, delay, **more)
 
-    def changed(self, **fields: Any) -> Failure:
-        """Return the same failure with some fields changed."""
-        return self._changed(**fields)
+    changed = Value._changed
 
     @cached_property
     def delivery(self) -> Delivery:
-        """The delivery behind the message."""
         return delivery_of(self.message)
 
     @property
@@ -147,31 +124,18 @@ class Failure(Value):
         return self.delivery.crashes
 
 
-if TYPE_CHECKING:
-
-    class SetsDelays(Protocol):
-        """The consumer's policy (`tarry.decide.retry_policy`)."""
-
-        def delay_after(self, attempt: int, /, *, fifo: bool, rng: Random | None) -> tuple[float, str | None]: ...
-
-
 class StepContext:
     """Further arguments of tarry's own steps, made anew each time the steps are asked."""
 
     __slots__ = ("_drawn", "is_expiring", "notices", "policy", "rng", "time_left")
 
     def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
-        self.policy: SetsDelays | None = None
-        """The consumer's policy; None for a failure made by hand."""
-        self._drawn: tuple[int, float] | None = None
-        """The attempt whose delay was drawn, and the delay."""
+        self.policy: Any = None  # the consumer's `RetryPolicy`; None for a failure made by hand
+        self._drawn: tuple[int, float] | None = None  # the attempt whose delay was drawn, and the delay
         self.rng = rng
-        self.time_left = time_left
-        """Returns the seconds until Lambda kills the process; an earlier step may have taken some."""
-        self.notices: list[Notice] = []
-        """Log lines that the steps ask for."""
-        self.is_expiring = False
-        """Whether the steps were asked again, because the message would expire during the wait that they asked for."""
+        self.time_left = time_left  # the seconds until Lambda kills the process; an earlier step may have taken some
+        self.notices: list[Notice] = []  # log lines that the steps ask for
+        self.is_expiring = False  # whether they were asked again: the message would expire during its wait
 
     def policy_delay(self, failure: Failure) -> float | None:
         """Return the seconds that the policy waits after an attempt, drawn once; None without a policy."""

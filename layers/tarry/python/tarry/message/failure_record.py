@@ -52,17 +52,15 @@ def waiting_record(
     delivery: Delivery, carried: int, *, due: float | None, note: Mapping[str, int | str]
 ) -> dict[str, Any]:
     """Return the attribute of a copy that only waits: it has not failed now, and keeps its earlier failures."""
-    envelope, stored = delivery.envelope, delivery.stored or {}
+    envelope, earlier, stored = delivery.envelope, delivery.failure, delivery.stored or {}
     part: dict[str, Any] = {}
     if stored.get("failure"):
         part = {"failure": {**stored["failure"]}, "history": [*stored["history"]]}
-        part["failure"]["attempts"] = min(MAX_TOTAL, _attempts_before(delivery) + carried)
-    elif envelope is not None and envelope.failure is not None:
-        earlier = envelope.failure
+    elif envelope is not None and earlier is not None:
         part = {name: envelope.fields[name] for name in FAILURE_KEYS if name in envelope.fields}
         part |= {"failure": dict(part["failure"]), "history": list(earlier.history)}
-        if earlier.attempts is not None:  # with the attempts that this copy carries, not those of earlier copies
-            part["failure"]["attempts"] = min(MAX_TOTAL, _attempts_before(delivery) + carried)
+    if part and part["failure"].get("attempts") is not None:  # with those that this copy carries, not earlier copies
+        part["failure"]["attempts"] = min(MAX_TOTAL, _attempts_before(delivery) + carried)
     return _copy_base(delivery, carried, due, note) | part
 
 
@@ -98,10 +96,7 @@ def edited(record: dict[str, Any], body: str, now: float) -> dict[str, Any]:
 
 
 def _copy_base(delivery: Delivery, carried: int, due: float | None, note: Mapping[str, int | str]) -> dict[str, Any]:
-    """Return the keys of every copy: identity, counters, notes of failure steps, due time.
-
-    Unknown keys are kept: a later version of tarry wrote them.
-    """
+    """Return the keys of every copy, and the unknown ones of its message, which a later version of tarry wrote."""
     envelope = delivery.envelope
     origin = (envelope.origin if envelope else None) or delivery.source.text
     written: dict[str, int | str] = {**envelope.steps, **envelope.notes, **note} if envelope else {**note}
@@ -121,7 +116,6 @@ def _copy_base(delivery: Delivery, carried: int, due: float | None, note: Mappin
 
 
 def hops_of(delivery: Delivery) -> int:
-    """Return how often the message was sent again so far."""
     return min(MAX_COUNT - 1, delivery.envelope.hops) if delivery.envelope else 0
 
 
@@ -204,8 +198,7 @@ def _first_failed_at(delivery: Delivery, failed_at: float, at: str) -> str:
     return timestamp(received_at)
 
 
-MAX_CHARACTER_BYTES = 12
-"""The longest escape of one character in ASCII JSON: two of six bytes for a character beyond U+FFFF."""
+MAX_CHARACTER_BYTES = 12  # of ASCII JSON: two escapes of six bytes for a character beyond U+FFFF
 FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
 """The sizes down to which the traceback and the message are cut, so that both keep a part."""
 
@@ -225,10 +218,7 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
 
 
 def _without_excess(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
-    """Return the record with its message cut to the characters that would fit if nothing else were in the record.
-
-    An error's message may be far larger than the room, and each of the next steps writes it as JSON.
-    """
+    """Return the record with an error's message that alone exceeds the room cut: each next step writes it as JSON."""
     failure = record.get("failure")
     if not isinstance(failure, dict) or room_bytes <= 0:
         return record
@@ -244,9 +234,9 @@ def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, An
     without_history = {name: value for name, value in record.items() if name != "history"}
     bare = {name: record[name] for name in (*ESSENTIAL, "failure") if name in record}
     for kept in (record, without_history, bare):
-        yield _shortened(kept, *FLOORS_BYTES[0], room_bytes)
+        yield _shortened(kept, FLOORS_BYTES[0], room_bytes)
     for floors in FLOORS_BYTES[1:]:
-        yield _shortened(bare, *floors, room_bytes)
+        yield _shortened(bare, floors, room_bytes)
     yield smallest(record)
 
 
@@ -257,10 +247,9 @@ def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
 
 
-def _shortened(
-    record: Mapping[str, Any], traceback_floor: int, message_floor: int, room_bytes: int
-) -> Mapping[str, Any]:
+def _shortened(record: Mapping[str, Any], floors_bytes: tuple[int, int], room_bytes: int) -> Mapping[str, Any]:
     """Return the record with its traceback, then its message, cut as far as needed, at most to their floors."""
+    traceback_floor, message_floor = floors_bytes
     failure = dict(record.get("failure") or {})
     shorter = {**record, "failure": failure}
     for field, floor, cut in (

@@ -1,10 +1,15 @@
-"""One call of the Lambda function: its context, start, deadline and messages."""
+"""One call of the Lambda function: its context, start, deadline, and the messages of its event."""
 
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from tarry.errors import InvalidEvent
+from tarry.message.message import Message, delivery_of
+from tarry.message.notices import WARNING
+from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope, receive_count
 from tarry.support.causes import drop_tracebacks, is_a
 from tarry.support.forks import generation
 
@@ -14,7 +19,6 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
     from tarry.message.diagnosis import Diagnoses
-    from tarry.message.message import Message
     from tarry.message.outcomes import Outcome
     from tarry.message.verdicts import BatchVerdict
     from tarry.record.attempt_store import AttemptStore
@@ -22,74 +26,141 @@ if TYPE_CHECKING:
 
     # The uses that messages make of other modules, as protocols: otherwise all of these would know each other.
 
-    class EarlyDeletes(Protocol):
-        """Deletes acknowledged messages while the batch runs (`tarry.settle.eager_acks`)."""
-
+    class EarlyDeletes(Protocol):  # tarry.settle.eager_acks
         together: int
 
         def add(self, delivery: Delivery, /) -> None: ...
-
         def delete_now(self, deliveries: Iterable[Delivery], /) -> bool: ...
-
         def close(self) -> None: ...
 
-    class ReadsPayloads(Protocol):
-        """Makes payloads (`tarry.message.payloads`)."""
-
-        def read(self, message: Message[Any], /) -> Any: ...
-
-    class SeesOutcomes(Protocol):
-        """Closes the spans of messages (`tarry.observe.opentelemetry`)."""
-
+    class SeesOutcomes(Protocol):  # tarry.observe.opentelemetry
         def decided(self, delivery_id: str, outcome: Outcome, failure: Any, /) -> None: ...
-
         def close(self) -> None: ...
 
-    class LogsVerdicts(Protocol):
-        """Logs verdicts that come too late (`tarry.observe.logs`)."""
-
+    class Logs(Protocol):  # tarry.observe.logs
         def ignored(self, delivery: Any, verdict: str, why: str, /) -> None: ...
-
-    class LogsProblems(Protocol):
-        """Logs problems of messages (`tarry.observe.logs`)."""
-
         def problem(self, event: str, text: str, delivery: Any = None, /, *, level: int = ...) -> None: ...
 
-    class NotesOutcomes(Protocol):
-        """Notes what became of the messages (`tarry.observe.outcomes`)."""
-
-        requests: list[str]
-
-        def transition(
-            self,
-            delivery_id: str,
-            outcome: Outcome,
-            delay: int | None,
-            reason: str | None,
-            failure: Any,
-            fields: dict[str, Any],
-        ) -> None: ...
-
-        def timed(self, function: Callable[[Any], Any], is_async: bool, /) -> Callable[[Any], Any]: ...
-
-    class CountsAttempts(Protocol):
-        """Reads and writes the attempt store (`tarry.settle.attempts`)."""
-
+    class CountsAttempts(Protocol):  # tarry.settle.attempts
         def close_started(self, pending: Any, /) -> None: ...
-
         def finish(self, pending: Any, /) -> None: ...
 
-    class Extending(Protocol):
-        """Extends the lease on a message (`Message.extend`)."""
 
-        def extend(self, delivery: Any, seconds: Any) -> None: ...
+Records = dict[str, dict[str, Any]]  # the records of a batch by their message ids, in the order of the batch
 
-        async def extend_async(self, delivery: Any, seconds: Any) -> None: ...
+_source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 
-LONGEST_SECONDS = 1e6
-"""A longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)."""
-NO_RECORDS: Mapping[str, dict[str, Any]] = {}
+def records_of(event: object) -> tuple[Records, bool, bool]:
+    """Return the event's records, each message once, whether all of them are plain, and whether any is from FIFO.
+
+    Plain messages are fresh and without message attributes: most batches have no others, and skip further checks. If a
+    message is in the batch twice, the later receive is returned.
+
+    Raises:
+        InvalidEvent: The messages cannot be known.
+    """
+    if type(event) is not dict:
+        event = getattr(event, "raw_event", event)  # Powertools' SQSEvent holds the dict
+    if not isinstance(event, dict):
+        raise InvalidEvent(f"an SQS event is a dict with Records, got {type(event).__name__}: {event!r:.100}")
+    if "Records" not in event:
+        raise InvalidEvent(f"an SQS event has Records, got a dict with the keys {sorted(map(str, event))!r:.200}")
+    listed = event["Records"]
+    if not isinstance(listed, list):
+        raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
+    if (read := _read(listed)) is not None:
+        return read
+    records = _one_by_one(listed)
+    return records, False, any_fifo(records)
+
+
+def _read(listed: list[Any]) -> tuple[Records, bool, bool] | None:
+    """Read the records in one pass, with few calls for each message; return None if a record is irregular."""
+    records: Records = {}
+    are_plain, is_fifo, source = True, False, None
+    type_of, a_dict, a_str = type, dict, str
+    try:
+        for record in listed:
+            if type_of(record) is not a_dict or type_of(message_id := record["messageId"]) is not a_str:
+                return None
+            records[message_id] = record
+            if not are_plain:
+                continue
+            if record["messageAttributes"] or record["attributes"]["ApproximateReceiveCount"] != "1":
+                are_plain = False
+            elif record["eventSourceARN"] != source:
+                source = record["eventSourceARN"]
+                is_fifo = is_fifo or str(source).endswith(".fifo")
+    except (KeyError, TypeError):
+        return None
+    if len(records) != len(listed) or "" in records:
+        return None
+    return records, are_plain, is_fifo if are_plain else any_fifo(records)
+
+
+def _one_by_one(listed: list[Any]) -> Records:
+    """Read records one by one if a message is in the batch twice, or a record is invalid."""
+    records: Records = {}
+    for index, record in enumerate(listed):
+        if not isinstance(record, dict):
+            raise InvalidEvent(f"record {index} is not an SQS record but {type(record).__name__}: {record!r:.100}")
+        message_id = record.get("messageId")
+        if not message_id or not isinstance(message_id, str):
+            raise InvalidEvent(f"record {index} has no messageId (got {message_id!r:.100}): it is not an SQS record")
+        if message_id not in records or receives(record) > receives(records[message_id]):
+            records[message_id] = record
+    return records
+
+
+def any_attributes(records: Records) -> bool:
+    """Return whether any record has message attributes."""
+    try:
+        return any(map(_user_attributes_of, records.values()))
+    except KeyError:  # an incomplete record
+        return True
+
+
+def any_fifo(records: Records) -> bool:
+    """Return whether any record is from a FIFO queue."""
+    try:
+        sources = set(map(_source_of, records.values()))
+    except (KeyError, TypeError):  # an incomplete record
+        sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    return any(str(source).endswith(".fifo") for source in sources)
+
+
+def receives(record: dict[str, Any]) -> int:
+    """Return the receive count of a record; 1 if it has none."""
+    attributes = record.get("attributes")
+    return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
+
+
+def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation, log: Logs) -> Message[Any]:
+    """Return the message of a record, with its `Tarry` attribute read."""
+    message: Message[Any] = Message(record, delivery_id, invocation)
+    if record.get("messageAttributes"):
+        read_attributes(message, record, log)
+    return message
+
+
+def read_attributes(message: Message[Any], record: dict[str, Any], log: Logs) -> bool:
+    """Read the `Tarry` attribute of a message; return whether it has a readable one."""
+    attributes = record["messageAttributes"]
+    if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
+        return False
+    attribute, delivery = attributes[ATTRIBUTE], delivery_of(message)
+    try:
+        delivery.envelope = read_envelope(attribute, delivery.body, delivery.invocation.world.clock.time())
+    except UnreadableRecord as error:
+        cause = "it is damaged or belongs to another message" if is_ours(attribute) else "tarry did not write it"
+        text = f"The Tarry attribute is ignored, because {cause}: {error}."
+        log.problem("record_unreadable", text, delivery, level=WARNING)
+        return False
+    return True
+
+
+LONGEST_SECONDS = 1e6  # a longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)
 
 Group = tuple[str, str | None]
 """The ARN of a FIFO queue and the group id. Messages without a group id form one group."""
@@ -99,34 +170,21 @@ class Invocation:
     """The state that the messages of a batch share. The next invocation starts with a new object."""
 
     # Defaults of the class, and no __slots__: most invocations never set any of these.
-    extending: Extending
-    """Extends leases for handlers. The consumer sets it, so that planning imports no module that makes requests."""
-    batch: BatchVerdict | None = None
-    """The verdict on the batch as a whole; None for a handler of one message."""
-    on_verdict: Callable[[Delivery], None] | None = None
-    """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
-    acks: EarlyDeletes | None = None
-    """Deletes acknowledged messages while the batch still runs; None if Lambda deletes them after the response."""
-    spans: SeesOutcomes | None = None
-    """The spans of the handler's runs; None without OpenTelemetry."""
-    must_end_process: str | None = None
-    """Why the process must not take another invocation: a handler in it cannot be stopped. None if it may."""
-    keepalive_idle: Event | None = None
-    """Set while ``keepalive`` extends no lease: a late extension would undo a shorter delay."""
-    observer: NotesOutcomes | None = None
-    """Notes what became of the messages; None without metrics and ``on_outcome``."""
-    logger_keys = False
-    """Whether lines that a handler logs with Powertools' `Logger` have the keys of its message."""
-    observes = False
-    """Whether there is something to do when all messages are settled."""
-    attempt_store: AttemptStore | None = None
-    """The store that counts attempts; None for a consumer without ``attempts=``."""
-    attempt_store_fails = False
-    """Whether a request to the store has failed in this invocation: receive counts serve instead."""
-    tracking: CountsAttempts | None = None
-    """The uses of the store (`tarry.settle.attempts`); None until the first one."""
-    lost_groups: Collection[Group] = ()
-    """The FIFO groups of messages whose leases are lost (`tarry.settle.visibility`)."""
+    extending: Callable[[], Any]
+    """Returns `tarry.settle.extending`. The consumer sets it: planning imports no module that makes requests."""
+    batch: BatchVerdict | None = None  # the verdict on the batch as a whole; None for a handler of one message
+    on_verdict: Callable[[Delivery], None] | None = None  # called for each verdict of a batch handler on a message
+    acks: EarlyDeletes | None = None  # deletes acknowledged messages while the batch runs, with ``ack="eager"``
+    spans: SeesOutcomes | None = None  # the spans of the handler's runs; None without OpenTelemetry
+    must_end_process: str | None = None  # why it must not take another invocation: a handler cannot be stopped
+    keepalive_idle: Event | None = None  # set while ``keepalive`` extends nothing: that would undo shorter delays
+    observer: Any = None  # notes what became of the messages (`tarry.observe.reports`), for metrics and ``on_outcome``
+    logger_keys = False  # whether lines that a handler logs with Powertools' `Logger` have the keys of its message
+    observes = False  # whether there is something to do when all messages are settled
+    attempt_store: AttemptStore | None = None  # counts attempts; None for a consumer without ``attempts=``
+    attempt_store_fails = False  # whether a request to it has failed in this invocation: receive counts serve instead
+    tracking: CountsAttempts | None = None  # the uses of the store (`tarry.settle.attempts`); None until the first one
+    lost_groups: Collection[Group] = ()  # the FIFO groups of messages whose leases are lost (`tarry.settle.visibility`)
     _behind: Container[str] | None = None
     _diagnoses: Diagnoses | None = None
 
@@ -135,55 +193,43 @@ class Invocation:
         world: World,
         context: Any,
         max_attempts_of: Callable[[str], int | None],
-        log: LogsVerdicts,
-        payload_reader: ReadsPayloads | None = None,
+        log: Logs,
+        payload_reader: Any = None,
         are_plain: bool = False,
     ) -> None:
         self.world = world
-        self.records: Mapping[str, dict[str, Any]] = NO_RECORDS
-        """The records of the batch by delivery id, in its order."""
-        self.are_plain = are_plain
-        """Whether all records are fresh and without message attributes; False if unknown."""
-        self.ended = False
-        """Whether the response is made: from then on, no request is sent."""
+        self.records: Mapping[str, dict[str, Any]] = {}
+        self.are_plain = are_plain  # whether all records are fresh and without message attributes; False if unknown
+        self.ended = False  # whether the response is made: from then on, no request is sent
         self.log = log
-        self.deliveries: dict[str, Delivery] = {}
-        """The deliveries by delivery id: of all messages that did not simply succeed, and of some others."""
+        self.deliveries: dict[str, Delivery] = {}  # by delivery id: messages that did not simply succeed, and others
         self.context = context
-        self.max_attempts_of = max_attempts_of
-        """Returns the policy's ``max_attempts`` for a queue; None if no failure step retries in place."""
-        self.payload_reader = payload_reader
-        """The reader of payloads; None for a consumer without a model."""
+        self.max_attempts_of = max_attempts_of  # for a queue; None if no failure step retries in place
+        self.payload_reader = payload_reader  # the `PayloadReader`; None for a consumer without a model
         self.began_in = generation()
-        """The process in which the invocation began, as `forks.generation` counts; a forked child has another one."""
         self.started_at = world.clock.time()
-        """When the invocation began, in epoch seconds."""
         self._began_at = world.clock.monotonic()
-        self.began_with = _seconds_left(context)
-        """The seconds until the deadline when the invocation began."""
+        self.began_with = _seconds_left(context)  # the seconds until the deadline when the invocation began
         self.deadline = self._began_at + self.began_with
 
     def delivery(
-        self, delivery_id: str, record: dict[str, Any] | None = None, message: Message[Any] | None = None
+        self,
+        delivery_id: str,
+        record: dict[str, Any] | None = None,
+        message: Message[Any] | None = None,
+        *,
+        keep: bool = True,
     ) -> Delivery:
         """Return the delivery with an id; at the first use it is made, from ``record`` or the record of the batch."""
         found = self.deliveries.get(delivery_id)
         if found is None:
             from tarry.message.delivery import Delivery
 
-            made = Delivery(self.records[delivery_id] if record is None else record, delivery_id, self)
-            found = self.deliveries.setdefault(delivery_id, made)  # another thread may have made it in the meantime
+            found = Delivery(self.records[delivery_id] if record is None else record, delivery_id, self)
+            if keep:  # another thread may have made it in the meantime
+                found = self.deliveries.setdefault(delivery_id, found)
         if message is not None:
             found.message = message
-        return found
-
-    def known_delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
-        """Return the delivery with an id, or a new one that is not kept: most messages need none."""
-        found = self.deliveries.get(delivery_id)
-        if found is None:
-            from tarry.message.delivery import Delivery
-
-            return Delivery(record, delivery_id, self)
         return found
 
     def clear(self) -> None:
@@ -254,10 +300,7 @@ def group_of(record: dict[str, Any]) -> Group | None:
 
 
 def ids_behind(items: Iterable[tuple[str, dict[str, Any]]]) -> set[str]:
-    """Return the ids of the messages that are behind another message of their FIFO group.
-
-    ``items``: the ids and records of a batch, in its order.
-    """
+    """Return the ids of the messages of a batch that are behind another message of their FIFO group."""
     seen: set[Group] = set()
     behind: set[str] = set()
     for message_id, record in items:

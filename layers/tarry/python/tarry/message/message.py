@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from tarry.errors import ConfigurationError, Undecodable
-from tarry.message.signals import Defer, Discard, Reject, Retry, find_signal
-from tarry.message.verdicts import ACK, outcome_of
+from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, find_signal, outcome_of
 from tarry.support.causes import is_a
 from tarry.support.forks import Forked
+from tarry.support.values import queue_arn
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -56,8 +56,6 @@ class Message(Generic[T]):
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _OF_POWERTOOLS]
-
-    # properties
 
     @property
     def id(self) -> str:
@@ -170,11 +168,9 @@ class Message(Generic[T]):
             and attributes.get("ApproximateReceiveCount") == "1"
             and "MessageGroupId" not in attributes
         ):  # most messages: their keys need no object
-            from tarry.support.values import queue_arn
-
             queue = queue_arn(self._record.get("eventSourceARN")).name
             return {"message_id": self._delivery_id, "delivery_id": self._delivery_id, "queue": queue, "attempt": 1}
-        delivery = self._made or self._invocation.known_delivery(self._delivery_id, self._record)
+        delivery = self._made or self._invocation.delivery(self._delivery_id, self._record, keep=False)
         keys: dict[str, Any] = {
             "message_id": delivery.id,
             "delivery_id": self._delivery_id,
@@ -187,8 +183,6 @@ class Message(Generic[T]):
     def context(self) -> Any:
         """The Lambda context of this invocation."""
         return self._invocation.context
-
-    # attempts
 
     @property
     def receive_count(self) -> int:
@@ -220,8 +214,6 @@ class Message(Generic[T]):
         In ``on_outcome``, if the message has failed in this delivery: the record of this failure.
         """
         return self._delivery.failed_now or self._delivery.failure
-
-    # verdicts
 
     def ack(self) -> None:
         """Acknowledge the message: it is deleted. Ignored if it has a verdict already."""
@@ -278,7 +270,7 @@ class Message(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """Report that the message failed with ``error``; the policy decides. For batch handlers.
 
-        An error that carries a signal (`tarry.message.signals`) is that verdict.
+        An error that carries a signal (`tarry.message.verdicts`) is that verdict.
 
         Raises:
             TypeError: ``error`` is not an exception.
@@ -303,11 +295,11 @@ class Message(Generic[T]):
             LeaseLost: Another consumer may have the message by now, or its handler has ended. Stop working on it.
             ValueError: ``seconds`` is not above 0 and at most 43,200.
         """
-        self._invocation.extending.extend(self._delivery, seconds)
+        self._invocation.extending().extend(self._delivery, seconds)
 
     async def extend_async(self, seconds: float | timedelta) -> None:
         """Extend the visibility as `extend` does, without blocking the event loop."""
-        await self._invocation.extending.extend_async(self._delivery, seconds)
+        await self._invocation.extending().extend_async(self._delivery, seconds)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -323,7 +315,6 @@ class Message(Generic[T]):
 
     @property
     def _verdict_on_batch(self) -> Verdict | None:
-        """The verdict that a batch handler gave on its batch as a whole."""
         return None if self._invocation.batch is None else self._invocation.batch.verdict
 
 
@@ -358,19 +349,11 @@ _OF_POWERTOOLS = {
     "message_id": "message.id, which all copies of the message have, or message.delivery_id, SQS's own",
     "event_source_arn": "message.queue, the name of the queue, or message.record.event_source_arn",
     "queue_url": "message.queue, the name of the queue, or message.record.queue_url",
-    **{
-        name: f"message.record.{name}"
-        for name in (
-            "aws_region",
-            "decoded_nested_s3_event",
-            "decoded_nested_sns_event",
-            "event_source",
-            "md5_of_body",
-            "raw_event",
-            "receipt_handle",
-        )
-    },
 }
+for _name in (
+    "decoded_nested_s3_event decoded_nested_sns_event aws_region event_source md5_of_body raw_event receipt_handle"
+).split():
+    _OF_POWERTOOLS[_name] = f"message.record.{_name}"
 for _name, _instead in _OF_POWERTOOLS.items():
     setattr(Message, _name, _OfPowertools(_name, _instead))
 

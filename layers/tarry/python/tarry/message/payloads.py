@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.message.annotations import alternatives, shown
 from tarry.message.diagnosis import problems_of
-from tarry.message.signals import Discard
+from tarry.message.verdicts import Discard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pydantic import TypeAdapter
 
@@ -69,10 +69,12 @@ class PayloadReader:
     """The reader of one consumer's payloads, for its ``model`` and ``envelope``.
 
     Raises:
-        ConfigurationError: Pydantic cannot validate the model, or Powertools or pydantic is not installed.
+        ConfigurationError: The envelope is unknown or has no model, pydantic cannot validate the model, or Powertools
+            or pydantic is not installed.
     """
 
     def __init__(self, model: Any, envelope: EnvelopeName | None = None) -> None:
+        _refuse_envelope(model, envelope)
         _refuse_text(model)
         _refuse_record_model(model)
         try:
@@ -88,7 +90,7 @@ class PayloadReader:
         self._invalid = ValidationError
         self._attribute_error = InvalidModelTypeError
         self._envelope = envelope
-        self._name = _name_of(model)
+        self._name = model.__name__ if isinstance(model, type) else repr(model)
         self._names: frozenset[str] | None = None
         try:
             self._bare: TypeAdapter[Any] = TypeAdapter(model)
@@ -146,21 +148,13 @@ class PayloadReader:
         return payload[0] if self._envelope == "s3" else payload
 
 
-def payload_reader(model: Any, envelope: Any) -> PayloadReader | None:
-    """Return the reader for these settings; None without a model.
-
-    Raises:
-        ConfigurationError: The envelope is unknown, or it is set without a model.
-    """
+def _refuse_envelope(model: Any, envelope: Any) -> None:
     if envelope is not None and envelope not in tuple(ENVELOPES):
         raise ConfigurationError(f"envelope must be 'sns', 'eventbridge' or 's3', got {envelope!r}")
-    if model is not None:
-        return PayloadReader(model, envelope)
-    if envelope is not None:
+    if model is None:
         raise ConfigurationError(
             f"envelope={envelope!r} needs a model: set model=Order, or annotate the handler's parameter Message[Order]"
         )
-    return None
 
 
 def _refuse_text(model: Any) -> None:
@@ -178,10 +172,6 @@ def _refuse_record_model(model: Any) -> None:
             f"{model.__name__} is a model of a whole SQS record, and message.payload comes from the body alone: write "
             f"Message[{payload}], or model={payload}, with the model of the body"
         )
-
-
-def _name_of(model: Any) -> str:
-    return model.__name__ if isinstance(model, type) else repr(model)
 
 
 # These wrappers replace Powertools' envelopes, which require fields that no payload needs (a good message without one
@@ -241,10 +231,8 @@ _NO_SCHEMA = frozenset(
 )
 
 
-def _texts_in(value: object) -> Iterator[str]:
-    """Yield the strings in an alias, which may be a path or a choice of paths."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _texts_in(each)
+def _texts_in(value: object) -> list[str]:
+    """Return the strings in an alias, which may be a path or a choice of paths."""
+    if isinstance(value, (list, tuple)):
+        return [text for each in value for text in _texts_in(each)]
+    return [value] if isinstance(value, str) else []

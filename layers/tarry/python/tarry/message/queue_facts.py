@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 ASSUMED_VISIBILITY_TIMEOUT_SECONDS = 30
 ASSUMED_RETENTION_SECONDS = 4 * 86_400
 
-LOOK_UP_SECONDS = MAX_VISIBILITY_SECONDS
-"""An unknown retention is assumed only if age and wait together exceed this."""
+LOOK_UP_SECONDS = MAX_VISIBILITY_SECONDS  # an unknown retention is assumed only if age and wait exceed this
 MARGIN_SECONDS = 3_600
 """A wait is too long if it ends less than an hour before the message expires (SPEC C10)."""
 MARGIN_SHARE = 1 / 12  # of a retention below 12 hours, where an hour would be too large a part
@@ -25,14 +24,11 @@ MARGIN_SHARE = 1 / 12  # of a retention below 12 hours, where an hour would be t
 class QueueFacts(Value):
     """The attributes of a source queue that decisions depend on; None for one that is unset or unknown."""
 
-    dead_letter: QueueArn | None = None
-    """The dead-letter queue of its redrive policy."""
+    dead_letter: QueueArn | None = None  # the dead-letter queue of its redrive policy
     max_receive_count: int | None = None
-    visibility_timeout: int | None = None
-    """In seconds, like ``retention``."""
+    visibility_timeout: int | None = None  # in seconds, like ``retention``
     retention: int | None = None
-    error: Exception | None = None
-    """The error of the look-up, if the attributes are unknown."""
+    error: Exception | None = None  # the error of the look-up, if the attributes are unknown
 
     def is_last_delivery(self, delivery: Delivery) -> bool:
         """Return whether SQS moves a message to the dead-letter queue, with no failure record, at its next receive."""

@@ -1,11 +1,11 @@
-"""The choice of tracing backends: OpenTelemetry (`run_spans`), X-Ray (`xray`), both, or none."""
+"""The choice of tracing libraries for an invocation: OpenTelemetry, X-Ray, both, or none."""
 
 from __future__ import annotations
 
 from sys import modules
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.observe.tracing import log_tracing_failure
+from tarry.observe.tracing import TracingGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,25 +24,21 @@ class TracesRuns(Protocol):
 def tracing_of(
     invocation: Invocation, pending: Mapping[str, object], consumer: str, log: Log, *, in_tasks: bool
 ) -> list[TracesRuns]:
-    """Return the tracing backends of an invocation: the libraries that the application has loaded and switched on.
+    """Return the tracing of an invocation: by the libraries that the application has loaded and switched on.
 
     ``in_tasks``: whether several runs may take turns in one thread.
     """
     tracing: list[TracesRuns] = []
-    try:
+    with TracingGuard(log, invocation.world, is_end=True):  # another version of a library may raise anything
         if "opentelemetry.trace" in modules:
-            from tarry.observe.opentelemetry import is_on
+            from tarry.observe import opentelemetry
 
-            if is_on():
-                from tarry.observe.opentelemetry import RunSpans
-
-                invocation.spans = spans = RunSpans(invocation, pending, consumer, log)
+            if opentelemetry.is_on():
+                invocation.spans = spans = opentelemetry.RunSpans(invocation, pending, consumer, log)
                 tracing.append(spans)
         if "aws_xray_sdk.core" in modules and not in_tasks:
             from tarry.observe.xray import subsegments_of
 
             if (subsegments := subsegments_of(log, invocation.world)) is not None:
                 tracing.append(subsegments)
-    except BaseException as error:  # noqa: BLE001 another version of the library, or a tracer provider that raises
-        log_tracing_failure(log, invocation.world, error)
     return tracing

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 KEYS = ("message_id", "delivery_id", "queue", "attempt", "group_id")
 
-_found: list[Any] = []
-"""Powertools' formatters in this process."""
-_loggers = 0
-"""How many loggers there were at the last search."""
+_found: list[Any] = []  # Powertools' formatters in this process
+_loggers = 0  # how many loggers there were at the last search
 
 
 def formatters() -> list[Any]:

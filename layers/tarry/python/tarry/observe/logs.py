@@ -40,8 +40,7 @@ KEPT = (
     "error_type", "asked_for", "sent_to", "dead_letter_queue",
 )  # fmt: skip
 """The fields of a line whose ``redact`` raised."""
-WITHHELD = frozenset({"not_sent", "not_settled"})
-"""Fields of which such a line only says that they were there: their texts may quote an error."""
+WITHHELD = frozenset({"not_sent", "not_settled"})  # such a line only says that they were there: they may quote an error
 
 
 class LogOptions(Value):
@@ -147,27 +146,23 @@ class Log:
         }
         if self._options.body:
             line["body"] = delivery.body
-        self._line(level, line, error, None if error is None else delivery.invocation.diagnoses.of)
+        self._line(level, line, error, delivery)
 
     def _line(
         self,
         level: int,
         fields: dict[str, Any],
         error: BaseException | Diagnosis | None,
-        diagnose: Callable[[BaseException], Diagnosis] | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         """Write a line. An exception of a log handler, a formatter or ``redact`` does not affect the messages."""
         try:
-            self._write(level, {name: value for name, value in fields.items() if value is not None}, error, diagnose)
+            self._write(level, {name: value for name, value in fields.items() if value is not None}, error, delivery)
         except BaseException as failure:  # noqa: BLE001 a log handler or formatter of the user's
             _last_resort(fields, failure)
 
     def _write(
-        self,
-        level: int,
-        fields: dict[str, Any],
-        error: BaseException | Diagnosis | None,
-        diagnose: Callable[[BaseException], Diagnosis] | None,
+        self, level: int, fields: dict[str, Any], error: BaseException | Diagnosis | None, delivery: Delivery | None
     ) -> None:
         import logging
 
@@ -175,7 +170,7 @@ class Log:
         if not logger.isEnabledFor(level):
             return
         if error is not None:
-            fields |= self._error_fields(error, diagnose)
+            fields |= self._error_fields(error, delivery)
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
         fields = {
@@ -191,11 +186,12 @@ class Log:
             line.exc_text = traceback
         logger.handle(line)
 
-    def _error_fields(
-        self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
-    ) -> dict[str, Any]:
+    def _error_fields(self, error: BaseException | Diagnosis, delivery: Delivery | None) -> dict[str, Any]:
         """Return the fields of an error. With a ``redact`` hook, the traceback contains no texts."""
-        diagnosis = (diagnose or _diagnosed)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
+        from tarry.message.diagnosis import Diagnoses
+
+        diagnoses = Diagnoses() if delivery is None else delivery.invocation.diagnoses
+        diagnosis = diagnoses.of(error) if is_a(error, BaseException) else cast("Diagnosis", error)
         fields = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
         return {**fields, "traceback": traceback} if traceback else fields
@@ -212,14 +208,7 @@ class Log:
             return kept | withheld | {"text": f"the other fields are left out: {left_out}"}
 
 
-def _diagnosed(error: BaseException) -> Diagnosis:
-    from tarry.message.diagnosis import diagnose
-
-    return diagnose(error)
-
-
-_LINE = Log._write.__code__.co_firstlineno
-"""The line number of all log records."""
+_LINE = Log._write.__code__.co_firstlineno  # of all log records
 
 
 def _sentence(fields: Fields) -> str:
@@ -235,11 +224,9 @@ def _sentence(fields: Fields) -> str:
 
 MAX_FIELD_BYTES = 1_024
 """The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
-MAX_RECORD_BYTES = 65_536
-"""The most bytes of a failure record that was cut to fit beside its message (SPEC F3)."""
+MAX_RECORD_BYTES = 65_536  # of a failure record that was cut to fit beside its message (SPEC F3)
 MAX_CHARACTER_BYTES = 4
-_SURELY_SHORT = MAX_FIELD_BYTES // MAX_CHARACTER_BYTES
-"""The characters of a text that is shorter than any limit."""
+_SURELY_SHORT = MAX_FIELD_BYTES // MAX_CHARACTER_BYTES  # in characters
 _LONGER_LIMITS = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})

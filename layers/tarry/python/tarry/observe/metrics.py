@@ -10,14 +10,19 @@ from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.message.outcomes import Outcome, State
+from tarry.message.outcomes import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tarry.observe.reports import FinalOutcome
+
+    Ending = tuple[FinalOutcome, int | None, float | None]
+    """The end of a message; the attempt that has ended, None if the handler did not run; the seconds since the message
+    was first sent, None if the record does not say."""
+
 NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
-MAX_VALUES = 100
-"""The most values of a metric in a line (specification of the embedded metric format)."""
+MAX_VALUES = 100  # the most values of a metric in a line (specification of the embedded metric format)
 MAX_NAMESPACE_CHARACTERS = 255
 MAX_DIMENSION_CHARACTERS = 1_024
 
@@ -47,29 +52,9 @@ SETTLEMENT_ERRORS = Metric("SettlementErrors", "Count")
 REQUESTS = Metric("Requests", "Count")
 WAITS_IN_PLACE = Metric("WaitsInPlace", "Count")
 METRICS = (
-    *OF_STATES.values(),
-    ATTEMPTS,
-    RETRY_DELAY,
-    HANDLER_TIME,
-    AGE,
-    SETTLEMENT_ERRORS,
-    REQUESTS,
-    WAITS_IN_PLACE,
-)
+    *OF_STATES.values(), ATTEMPTS, RETRY_DELAY, HANDLER_TIME, AGE, SETTLEMENT_ERRORS, REQUESTS, WAITS_IN_PLACE,
+)  # fmt: skip
 DIMENSIONS = ("consumer", "queue")
-
-
-class Ending(NamedTuple):
-    """The end of one message in an invocation."""
-
-    outcome: Outcome
-    delay: int | None
-    waits_in_place: bool
-    is_refused: bool
-    attempt: int | None
-    """The attempt that has ended; None if the handler did not run."""
-    age: float | None
-    """The seconds since the message was first sent; None if the record does not say."""
 
 
 def values_of(
@@ -100,30 +85,24 @@ def values_of(
 
 
 def _of_message(ending: Ending) -> Iterator[tuple[Metric, float]]:
-    state = ending.outcome.state
+    final, attempt, age = ending
+    state = final.outcome.state
     yield OF_STATES[state], 1
-    if ending.attempt is not None:
-        yield ATTEMPTS, ending.attempt
-    if ending.delay is not None and state is State.WAITING_RETRY:
-        yield RETRY_DELAY, ending.delay
-    if ending.age is not None:
-        yield AGE, _to_thousandths(ending.age)
-    if ending.is_refused:
+    if attempt is not None:
+        yield ATTEMPTS, attempt
+    if final.delay is not None and state is State.WAITING_RETRY:
+        yield RETRY_DELAY, final.delay
+    if age is not None:
+        yield AGE, _to_thousandths(age)
+    if final.is_refused:
         yield SETTLEMENT_ERRORS, 1
-    if ending.waits_in_place:
+    if final.delay and not final.is_copied:
         yield WAITS_IN_PLACE, 1
 
 
 def _to_thousandths(value: float) -> float:
     """Round a positive value; ``round(value, 3)`` takes several times as long, for each message."""
     return int(value * 1000 + 0.5) / 1000
-
-
-def lines_of(values: dict[Metric, list[float]]) -> Iterator[dict[Metric, list[float]]]:
-    """Yield the values in parts, each with at most as many values of a metric as a line may have."""
-    longest = max(map(len, values.values()), default=0)
-    for start in range(0, longest, MAX_VALUES):
-        yield {metric: part for metric, of in values.items() if (part := of[start : start + MAX_VALUES])}
 
 
 @cache
@@ -147,13 +126,12 @@ def write(namespace: str, consumer: str, queue: str, values: dict[Metric, list[f
     """Write lines to the standard output; ``at``: their time in epoch seconds.
 
     Each line has a set of metrics of its own: the user's `Metrics` and its dimensions are neither written nor changed.
-
-    Raises:
-        ImportError: Powertools is not installed.
     """
-    for part in lines_of(values):
+    for start in range(0, max(map(len, values.values()), default=0), MAX_VALUES):
         metric_set: dict[str, Any] = {
-            metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": of} for metric, of in part.items()
+            metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": part}
+            for metric, of in values.items()
+            if (part := of[start : start + MAX_VALUES])
         }
         dimensions = {"consumer": dimension(consumer), "queue": dimension(queue)}
         line = copy(empty_line())

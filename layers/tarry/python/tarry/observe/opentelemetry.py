@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from time import time_ns
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as contexts
-from opentelemetry.trace import (
-    Link,
-    ProxyTracerProvider,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    get_current_span,
-    get_tracer,
-    get_tracer_provider,
-    set_span_in_context,
-)
+from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tarry.message.diagnosis import MAX_LINE_BYTES, shortened
 from tarry.message.verdicts import ACK
 from tarry.observe.logs import Log, LogOptions
-from tarry.observe.tracing import around, log_tracing_failure
+from tarry.observe.tracing import TracingGuard, around
 from tarry.support.causes import type_name
+from tarry.support.hooks import Running
 from tarry.world import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    Record = Mapping[str, Any]
-    from collections.abc import Callable, Sequence
-
-    from opentelemetry.trace import Span
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tarry.message.batch import Batch
     from tarry.message.diagnosis import Diagnosis
@@ -47,12 +32,14 @@ if TYPE_CHECKING:
     from tarry.message.outcomes import Outcome
     from tarry.world import World
 
+    Record = Mapping[str, Any]
+
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 
 def is_on() -> bool:
     """Return whether spans go anywhere: libraries load OpenTelemetry's API also if the application uses no SDK."""
-    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def attributes_of(operation: str, queue: str) -> dict[str, str]:
@@ -65,13 +52,13 @@ def attributes_of(operation: str, queue: str) -> dict[str, str]:
     }
 
 
-def links_to(records: Iterable[Record]) -> list[Link]:
+def links_to(records: Iterable[Record]) -> list[trace.Link]:
     """Return links to the spans that have sent messages, as far as these are known."""
     senders = ((record, sender_of(record)) for record in records)
-    return [Link(sender, {"messaging.message.id": record["messageId"]}) for record, sender in senders if sender]
+    return [trace.Link(sender, {"messaging.message.id": record["messageId"]}) for record, sender in senders if sender]
 
 
-def sender_of(record: Record) -> SpanContext | None:
+def sender_of(record: Record) -> trace.SpanContext | None:
     """Return the context of a message's sender: of its attribute ``traceparent``, else of its X-Ray header."""
     carrier = {
         name: attribute["stringValue"]
@@ -80,39 +67,30 @@ def sender_of(record: Record) -> SpanContext | None:
     }
     if TRACEPARENT in carrier:
         extracted = TraceContextTextMapPropagator().extract(carrier, contexts.Context())
-        if (sender := get_current_span(extracted).get_span_context()).is_valid:
+        if (sender := trace.get_current_span(extracted).get_span_context()).is_valid:
             return sender
     header = dict(record.get("attributes") or {}).get("AWSTraceHeader")
     return from_xray(header) if isinstance(header, str) else None
 
 
-def from_xray(header: str) -> SpanContext | None:
-    """Return the context in a trace header of X-Ray; None if it names no span.
-
-    Its trace id has the 32 digits of OpenTelemetry's, in two parts.
-    """
+def from_xray(header: str) -> trace.SpanContext | None:
+    """Return the context in a trace header of X-Ray, whose trace id has two parts; None if it names no span."""
     root = re.search(r"(?:^|;)\s*Root=1-([0-9a-fA-F]{8})-([0-9a-fA-F]{24})\s*(?:;|$)", header)
     parent = re.search(r"(?:^|;)\s*Parent=([0-9a-fA-F]{16})\s*(?:;|$)", header)
     if root is None or parent is None:
         return None
-    flags = TraceFlags(TraceFlags.SAMPLED if re.search(r"(?:^|;)\s*Sampled=1", header) else TraceFlags.DEFAULT)
-    sender = SpanContext(int(root[1] + root[2], 16), int(parent[1], 16), is_remote=True, trace_flags=flags)
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED * bool(re.search(r"(?:^|;)\s*Sampled=1", header)))
+    sender = trace.SpanContext(int(root[1] + root[2], 16), int(parent[1], 16), is_remote=True, trace_flags=flags)
     return sender if sender.is_valid else None
-
-
-RECHECK_SECONDS = 0.05
-"""The interval of checks while no span is being closed."""
 
 
 class Ran:
     """One run of the handler, with its span."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: trace.Span) -> None:
         self.span = span
-        self.ended_at: int | None = None
-        """When the handler ended, in nanoseconds since the epoch."""
-        self.shown: Diagnosis | None = None
-        """The last error that was added to the span."""
+        self.ended_at: int | None = None  # when the handler ended, in nanoseconds since the epoch
+        self.shown: Diagnosis | None = None  # the last error that was added to the span
 
 
 class RunSpans:
@@ -126,12 +104,11 @@ class RunSpans:
         self._pending = pending
         self._consumer = consumer
         self._log = log
-        self._tracer = get_tracer("tarry")
-        self._runs: dict[str, Ran] = {}
-        """The runs whose spans are open, by delivery id."""
+        self._guard = TracingGuard(log, invocation.world)
+        self._guard_of_end = TracingGuard(log, invocation.world, is_end=True)
+        self._runs: dict[str, Ran] = {}  # the runs whose spans are open, by delivery id
         self._run_of_batch: Ran | None = None
-        self._is_blocked = False
-        """Whether an exporter was interrupted, since it blocked."""
+        self._is_blocked = False  # whether an exporter was interrupted, since it blocked
 
     def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
         """Return a handler that runs within a span."""
@@ -145,7 +122,8 @@ class RunSpans:
         if run is not self._run_of_batch:
             self._close_in_time(run, outcome.kind, failure)
         elif failure is not None:
-            self._guarded(lambda: self._add_failure(run, failure))
+            with self._guard_of_end:
+                self._add_failure(run, failure)
 
     def close(self) -> None:
         """Close the spans that are still open; the invocation has ended."""
@@ -157,7 +135,7 @@ class RunSpans:
 
     def _begin(self, message: Message[Any]) -> Ran | None:
         delivery_id = message.delivery_id
-        try:
+        with self._guard:
             attributes: dict[str, Any] = {
                 **attributes_of("process", message.queue),
                 "messaging.message.id": delivery_id,
@@ -167,23 +145,15 @@ class RunSpans:
             if (group := message.group_id) is not None:
                 attributes["tarry.group_id"] = group
             run = self._start(message.queue, attributes, [self._invocation.records[delivery_id]])
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001 the user's sampler or processor
-            log_tracing_failure(self._log, self._invocation.world, error)
-            return None
-        self._runs[delivery_id] = run
-        return run
+            self._runs[delivery_id] = run
+            return run
+        return None
 
     def _begin_batch(self, batch: Batch[Any]) -> Ran | None:
-        try:
+        with self._guard:
             queue, records = batch[0].queue, [self._invocation.records[message.delivery_id] for message in batch]
             attributes = {**attributes_of("process", queue), "messaging.batch.message_count": len(batch)}
             self._run_of_batch = self._start(queue, attributes, records)
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001 the user's sampler or processor
-            log_tracing_failure(self._log, self._invocation.world, error)
         return self._run_of_batch
 
     def _start(self, queue: str, attributes: dict[str, Any], records: Iterable[Record]) -> Ran:
@@ -193,10 +163,10 @@ class RunSpans:
         """
         more = {"faas.trigger": "pubsub", "tarry.consumer": self._consumer}
         links = links_to(records)
-        span = self._tracer.start_span(
-            f"process {queue}", kind=SpanKind.CONSUMER, attributes={**attributes, **more}, links=links
+        span = trace.get_tracer("tarry").start_span(
+            f"process {queue}", kind=trace.SpanKind.CONSUMER, attributes={**attributes, **more}, links=links
         )
-        contexts.attach(set_span_in_context(span))
+        contexts.attach(trace.set_span_in_context(span))
         return Ran(span)
 
     def _end(self, subject: Any, run: Ran | None, result: Any, _: object) -> None:
@@ -210,40 +180,23 @@ class RunSpans:
         is_acknowledged = made is None or ((made.verdict is None or made.verdict is ACK) and made.claim is None)
         if is_acknowledged and self._runs.get(subject.delivery_id) is run:
             del self._runs[subject.delivery_id]
-            self._guarded(lambda: self._close(run, "ack", None))
+            with self._guard_of_end:
+                self._close(run, "ack", None)
 
     def _close_in_time(self, run: Ran, outcome: str | None, failure: Failure | None) -> None:
         """Close a span; interrupt an exporter that blocks for half of the time left, and close no more spans then."""
         if self._is_blocked:
             return
-        invocation, is_closing = self._invocation, True
-
-        def fire(_: object) -> BaseException | float:
-            if not is_closing:
-                return RECHECK_SECONDS
-            self._is_blocked = True
-            return Interrupted("the exporter of spans takes too long")
-
-        def close() -> None:
-            nonlocal is_closing
-            try:
-                self._close(run, outcome, failure)
-            finally:
-                is_closing = False
-
-        seconds = invocation.time_left() / 2
-        interruption = None if seconds == math.inf else invocation.world.threads.interrupt(max(0.0, seconds), fire)
+        world, seconds = self._invocation.world, max(0.0, self._invocation.time_left() / 2)
+        running = Running(world.clock.monotonic, seconds, partial(Interrupted, "the exporter of spans takes too long"))
+        interruption = None if seconds == math.inf else world.threads.interrupt(seconds, running.fire)
         try:
-            self._guarded(close)
+            with self._guard_of_end:
+                running.run(partial(self._close, run, outcome, failure))
         finally:
+            self._is_blocked = running.interrupted is not None
             if interruption is not None:
                 interruption.cancel()
-
-    def _guarded(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except BaseException as error:  # noqa: BLE001 the user's processor or exporter, or one that was interrupted
-            log_tracing_failure(self._log, self._invocation.world, error)
 
     def _close(self, run: Ran, outcome: str | None, failure: Failure | None) -> None:
         try:
@@ -260,7 +213,7 @@ class RunSpans:
         if run.shown is None:
             run.span.set_attribute("error.type", failure.reason if diagnosis is None else diagnosis.type)
             run.span.set_attribute("tarry.reason", failure.reason)
-            run.span.set_status(Status(StatusCode.ERROR, self._description(failure)))
+            run.span.set_status(trace.Status(trace.StatusCode.ERROR, self._description(failure)))
         if diagnosis is None or diagnosis is run.shown:
             return
         run.shown = diagnosis
@@ -302,33 +255,29 @@ class SendSpan:
         records: The records of the messages that are copied.
     """
 
-    _span: Span | None = None
+    _span: trace.Span | None = None
     _token: Any = None
 
     def __init__(self, world: World, queue: str, log: Log | None = None, records: Sequence[Record] = ()) -> None:
-        self._world, self._queue = world, queue
-        self._log = log or Log("", LogOptions())
-        self._records = records
+        self._queue, self._records = queue, records
+        log = log or Log("", LogOptions())
+        self._guard, self._guard_of_end = TracingGuard(log, world), TracingGuard(log, world, is_end=True)
         self.carrier: dict[str, str] = {}
 
     def __enter__(self) -> SendSpan:
-        try:
+        with self._guard:
             if is_on():
                 self._start()
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001 the user's sampler, processor or propagator
-            log_tracing_failure(self._log, self._world, error)
         return self
 
     def _start(self) -> None:
         attributes: dict[str, Any] = attributes_of("send", self._queue)
         if self._records:
             attributes["messaging.batch.message_count"] = len(self._records)
-        self._span = get_tracer("tarry").start_span(
-            f"send {self._queue}", kind=SpanKind.PRODUCER, attributes=attributes, links=links_to(self._records)
+        self._span = trace.get_tracer("tarry").start_span(
+            f"send {self._queue}", kind=trace.SpanKind.PRODUCER, attributes=attributes, links=links_to(self._records)
         )
-        self._token = contexts.attach(set_span_in_context(self._span))
+        self._token = contexts.attach(trace.set_span_in_context(self._span))
         from opentelemetry import propagate  # raises if OTEL_PROPAGATORS names one that is not installed
 
         carrier: dict[str, str] = {}
@@ -348,8 +297,9 @@ class SendSpan:
     def failed(self, error: BaseException) -> None:
         """Note that a message was not sent."""
         self._set("error.type", type_name(error))
-        if (span := self._span) is not None:
-            self._guarded(lambda: span.set_status(Status(StatusCode.ERROR, type_name(error))))
+        if self._span is not None:
+            with self._guard:
+                self._span.set_status(trace.Status(trace.StatusCode.ERROR, type_name(error)))
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if (span := self._span) is None:
@@ -360,21 +310,12 @@ class SendSpan:
             contexts.detach(self._token)
         self._end(span)
 
-    def _end(self, span: Span) -> None:
+    def _end(self, span: trace.Span) -> None:
         """End the span. An exporter that blocks is interrupted here (`is_tracing_end`): the send has its result."""
-        try:
+        with self._guard_of_end:
             span.end()
-        except BaseException as error:  # noqa: BLE001 the user's processor or exporter, or one that was interrupted
-            log_tracing_failure(self._log, self._world, error)
 
     def _set(self, name: str, value: str | int) -> None:
-        if (span := self._span) is not None:
-            self._guarded(lambda: span.set_attribute(name, value))
-
-    def _guarded(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001 the user's processor or exporter
-            log_tracing_failure(self._log, self._world, error)
+        if self._span is not None:
+            with self._guard:
+                self._span.set_attribute(name, value)

@@ -6,12 +6,11 @@ A report changes no outcome, and does not delay the response beyond the function
 from __future__ import annotations
 
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.message.message import Message
 from tarry.message.notices import WARNING
 from tarry.message.outcomes import Outcome
-from tarry.observe.outcomes import FinalOutcome
 from tarry.support.causes import name_of
 from tarry.support.delays import epoch_seconds
 from tarry.support.hooks import HookTimeout, call
@@ -20,56 +19,102 @@ from tarry.support.values import queue_arn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.message.event import Records
-    from tarry.message.invocation import Invocation
+    from tarry.message.failure import Failure
+    from tarry.message.invocation import Invocation, Records
     from tarry.observe.logs import Log
     from tarry.observe.metrics import Ending
-    from tarry.observe.outcomes import Observer
+    from tarry.record.attribute import FailureRecord
 
     OnOutcome = Callable[[Message[Any], Outcome], None]
 
+
+class FinalOutcome(NamedTuple):
+    """The outcome of a message as it was carried out."""
+
+    outcome: Outcome  # with the reason of its failure, unless it has its own
+    delay: int | None  # the seconds until it is visible again; None if SQS did not confirm them, or they do not apply
+    is_copied: bool  # whether a copy was sent
+    is_refused: bool  # whether SQS refused a request for it, or did not confirm one
+    failure: FailureRecord | None = None  # of this delivery, for ``on_outcome``
+
+
 DONE = FinalOutcome(Outcome.ack(), None, is_copied=False, is_refused=False)
-NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)
-"""A message that is only reported as failed, because there was no time to settle it or tarry failed."""
-NEVER_RUN = frozenset({"wait", "release"})
-"""The kinds of outcome of messages that did not run."""
+NOT_SETTLED = FinalOutcome(Outcome.unhandled(), None, is_copied=False, is_refused=True)  # no time, or tarry failed
+NEVER_RUN = frozenset({"wait", "release"})  # the kinds of outcome of messages that did not run
 
 
-def report(
-    invocation: Invocation, pending: Records, log: Log, consumer: str, metrics: str | None, on_outcome: OnOutcome | None
-) -> None:
-    """Write metrics and call ``on_outcome`` when all messages are settled, without an effect on them.
+class Observer:
+    """The observations of one invocation, which has an observer only with metrics or ``on_outcome``.
 
-    ``pending``: the messages that are reported as failed. ``metrics``: their namespace; empty if they are off.
+    ``pending``: the messages that are reported as failed. ``keeps_failures``: whether ``on_outcome`` needs them.
     """
-    observer: Any = invocation.observer
-    if observer is not None:
-        observing = Observing(invocation, observer, pending, log)
-        if metrics:
-            observing.write_metrics(metrics, consumer)
-        if on_outcome is not None:
-            observing.call(on_outcome)
-    if invocation.logger_keys:
-        from tarry.observe.logger_keys import clear
 
-        clear(invocation.records)
-
-
-class Observing:
-    """The observations of one batch, after its settlement."""
-
-    def __init__(self, invocation: Invocation, observer: Observer, pending: Records, log: Log) -> None:
+    def __init__(self, invocation: Invocation, pending: Records, log: Log, *, keeps_failures: bool) -> None:
         self._invocation = invocation
-        self._observer = observer
         self._pending = pending
         self._log = log
+        self._monotonic = invocation.world.clock.monotonic
+        self._keeps_failures = keeps_failures
+        self.transitions: dict[str, FinalOutcome] = {}  # the messages that did not simply succeed, by delivery id
+        self.requests: list[str] = []  # the operations of the requests to SQS
+        self._runs: list[list[Any]] = []  # the delivery id (None for a batch), the start, the end (None while it runs)
+
+    def transition(
+        self,
+        delivery_id: str,
+        outcome: Outcome,
+        delay: int | None,
+        reason: str | None,
+        failure: Failure | None,
+        fields: dict[str, Any],
+    ) -> None:
+        """Note what became of a message; ``fields``: further fields of its log line."""
+        is_refused = "not_settled" in fields or "not_sent" in fields
+        is_copied = "sent_to" in fields or "dead_letter_queue" in fields
+        record = record_of(failure) if failure is not None and self._keeps_failures else None
+        if outcome.reason is None and reason is not None:
+            outcome = outcome._changed(reason=reason)
+        self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused, record)
+
+    def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
+        """Return a handler whose runs are timed."""
+        runs, monotonic, ended = self._runs, self._monotonic, self._handler_ended
+
+        def timed(subject: Any) -> Any:
+            run = [getattr(subject, "delivery_id", None), monotonic(), None]
+            runs.append(run)
+            try:
+                result = function(subject)
+            finally:
+                ended(run)
+            if result is not None and hasattr(type(result), "__await__"):
+                return awaited(result, run)
+            return result
+
+        async def timed_async(subject: Any) -> Any:
+            run = [getattr(subject, "delivery_id", None), monotonic(), None]
+            runs.append(run)
+            return await awaited(function(subject), run)
+
+        async def awaited(result: Any, run: list[Any]) -> Any:
+            try:
+                return await result
+            finally:
+                ended(run)
+
+        return timed_async if is_async else timed
+
+    def _handler_ended(self, run: list[Any]) -> None:
+        run[2] = self._monotonic()
+
+    def runs(self) -> list[tuple[str | None, float]]:
+        """Return the runs of the handler so far: the delivery id (None for a batch), and the seconds."""
+        now = self._monotonic()  # for handlers that were abandoned
+        return [(run_id, (now if ended is None else ended) - began) for run_id, began, ended in self._runs.copy()]
 
     def _transition(self, delivery_id: str) -> FinalOutcome:
-        """Return what became of a message."""
-        found = self._observer.transitions.get(delivery_id)
+        found = self.transitions.get(delivery_id)
         return found or (NOT_SETTLED if delivery_id in self._pending else DONE)
-
-    # metrics
 
     def write_metrics(self, namespace: str, consumer: str) -> None:
         """Write the metrics; a failure is logged once per cold start."""
@@ -96,8 +141,8 @@ class Observing:
         """Return the values of the metrics by queue."""
         from tarry.observe.metrics import values_of
 
-        observer, records, runs = self._observer, self._invocation.records, self._observer.runs()
-        requests, values = len(observer.requests), {}
+        records, runs = self._invocation.records, self.runs()
+        requests, values = len(self.requests), {}
         for queue, of_queue in _by_queue(records).items():
             of_runs = [seconds for run_id, seconds in runs if run_id is None or run_id in of_queue]
             values[queue] = values_of(*self._ends(of_queue), of_runs, requests)
@@ -106,44 +151,30 @@ class Observing:
 
     def _ends(self, records: Mapping[str, dict[str, Any]]) -> tuple[list[float | None], list[Ending]]:
         """Return the ages of the messages that simply succeeded in their first delivery, and the ends of the others."""
-        from tarry.observe.metrics import Ending
-
-        others = {*self._observer.transitions, *self._pending, *self._invocation.deliveries}
+        others = {*self.transitions, *self._pending, *self._invocation.deliveries}
         now = self._invocation.now()
         sent: list[object] = []
         endings: list[Ending] = []
         for delivery_id, record in records.items():
             known = record.get("attributes")
             if delivery_id in others or type(known) is not dict or known.get("ApproximateReceiveCount") != "1":
-                endings.append(Ending(*self._ending(delivery_id, record, now)))
+                endings.append(self._ending(delivery_id, record, now))
             else:
                 sent.append(known.get("SentTimestamp"))
         return [_age(at, now) for at in map(epoch_seconds, sent)], endings
 
-    def _ending(
-        self, delivery_id: str, record: dict[str, Any], now: float
-    ) -> tuple[Outcome, int | None, bool, bool, int | None, float | None]:
-        """Return the fields of a message's `Ending`."""
+    def _ending(self, delivery_id: str, record: dict[str, Any], now: float) -> Ending:
         transition, made = self._transition(delivery_id), self._invocation.deliveries.get(delivery_id)
-        outcome, delay = transition.outcome, transition.delay
         attributes = record.get("attributes")
         known: dict[str, Any] = attributes if isinstance(attributes, dict) else {}
         if made is None and known.get("ApproximateReceiveCount") != "1":
-            made = self._invocation.known_delivery(delivery_id, record)
+            made = self._invocation.delivery(delivery_id, record, keep=False)
         if made is None or made.envelope is None or (sent_at := made.sent_at) is None:
             sent = epoch_seconds(known.get("SentTimestamp"))
         else:
             sent = sent_at.timestamp()
-        return (
-            outcome,
-            delay,
-            bool(delay) and not transition.is_copied,
-            transition.is_refused,
-            None if outcome.kind in NEVER_RUN else 1 if made is None else made.attempt,
-            _age(sent, now),
-        )
-
-    # the hook
+        attempt = None if transition.outcome.kind in NEVER_RUN else 1 if made is None else made.attempt
+        return transition, attempt, _age(sent, now)
 
     def call(self, on_outcome: OnOutcome) -> None:
         """Call the hook for each message, in the order of the batch, while there is time."""
@@ -184,6 +215,23 @@ class Observing:
             vars(delivery).pop("message", None)  # they refer to each other
 
 
+def record_of(failure: Failure) -> FailureRecord | None:
+    """Return the record of a failure as a dead letter has it; None for a deferral, which has no failure.
+
+    The failure itself is not kept: its exception holds the frames of the handler.
+    """
+    from tarry.message.failure_record import failure_part
+    from tarry.record.attribute import FailureRecord
+
+    if failure.was_deferral:
+        return None
+    try:
+        part = failure_part(failure, failure.reason, failure.failed_at, failure.attempt, include_traceback=True)
+        return FailureRecord(part["failure"], tuple(part["history"]))
+    except Exception:  # noqa: BLE001 a test's context may name the function with anything
+        return None
+
+
 def _age(sent: float | None, now: float) -> float | None:
     """Return the seconds since a message was sent; None if that is unknown."""
     return None if sent is None else now - sent if now > sent else 0.0
@@ -198,3 +246,18 @@ def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, d
     for delivery_id, record in records.items():
         queues.setdefault(queue_arn(record.get("eventSourceARN")).name, {})[delivery_id] = record
     return dict(queues)
+
+
+def report(invocation: Invocation, consumer: str, metrics: str | None, on_outcome: OnOutcome | None) -> None:
+    """Write metrics, to the namespace ``metrics``, and call ``on_outcome`` when all messages are settled."""
+    observer: Observer | None = invocation.observer
+    invocation.observer = None  # they refer to each other
+    if observer is not None:
+        if metrics:
+            observer.write_metrics(metrics, consumer)
+        if on_outcome is not None:
+            observer.call(on_outcome)
+    if invocation.logger_keys:
+        from tarry.observe.logger_keys import clear
+
+        clear(invocation.records)

@@ -11,10 +11,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.diagnosis import MAX_LINE_BYTES, error_text, shortened
-from tarry.message.signals import Signal
-from tarry.observe.tracing import around, log_tracing_failure
+from tarry.message.verdicts import Signal
+from tarry.observe.tracing import TracingGuard, around
 from tarry.support.causes import is_a, traceback_of
-from tarry.world import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,8 @@ class Subsegments:
     def __init__(self, recorder: Any, parent: Any, log: Log, world: World) -> None:
         self._recorder = recorder
         self._parent = parent
-        self._log, self._world = log, world
+        self._log = log
+        self._guard, self._guard_of_end = TracingGuard(log, world), TracingGuard(log, world, is_end=True)
         self._thread = get_ident()
 
     def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
@@ -52,30 +52,24 @@ class Subsegments:
         return self._begun(batch[0], lambda: {"message_count": len(batch)})
 
     def _begun(self, message: Any, annotations: Callable[[], dict[str, str | int]]) -> Any:
-        try:
+        with self._guard:
             if get_ident() != self._thread:
                 self._recorder.set_trace_entity(self._parent)
             subsegment = self._recorder.begin_subsegment(f"## process {message.queue}")
             for name, value in {"queue": message.queue, **annotations()}.items():
                 subsegment.put_annotation(name, value)
-        except Interrupted:
-            raise
-        except BaseException as error:  # noqa: BLE001 a defect of the SDK
-            log_tracing_failure(self._log, self._world, error)
-            return None
-        return subsegment
+            return subsegment
+        return None
 
     def _end(self, _: object, subsegment: Any, __: object, error: BaseException | None) -> None:
         if subsegment is None:
             return
-        try:
+        with self._guard_of_end:
             if error is not None and not is_a(error, Signal):
                 self._add_error(subsegment, error)
             self._recorder.end_subsegment()
             if get_ident() != self._thread:
                 self._recorder.clear_trace_entities()
-        except BaseException as failure:  # noqa: BLE001 the user's emitter
-            log_tracing_failure(self._log, self._world, failure)
 
     def _add_error(self, subsegment: Any, error: BaseException) -> None:
         if self._log.redacts:  # the error's text may contain anything

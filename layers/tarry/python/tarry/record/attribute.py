@@ -6,7 +6,6 @@ What it says of a delivery: which attempt it is, and whether it is due.
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from tarry.support.delays import END_OF_TIME
@@ -90,7 +89,6 @@ class Envelope(Value):
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the attribute is that of a dead letter (`is_dead_letter`)."""
         return is_dead_letter({"failure": self.failure, "hops": self.hops})
 
     def __init__(self, record: Mapping[str, Any], now: float) -> None:
@@ -120,11 +118,7 @@ class Envelope(Value):
 
 
 def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelope:
-    """Return the envelope in a `Tarry` attribute as the event has it.
-
-    Raises:
-        UnreadableRecord: tarry did not write the attribute, or it is damaged, out of range, or that of another message.
-    """
+    """Return the envelope in a `Tarry` attribute as the event has it; raise `UnreadableRecord`."""
     record = _parse(attribute)
     if record is None:
         raise UnreadableRecord("it is not a JSON object with v and sum")
@@ -136,10 +130,7 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
 
 
 def is_dead_letter(record: Mapping[str, Any]) -> bool:
-    """Return whether an attribute is that of a dead letter: it has a failure, and counts no hops.
-
-    A copy that waits may have an earlier failure as well, but it counts its hops.
-    """
+    """Return whether an attribute is that of a dead letter: a waiting copy with a failure counts its hops."""
     return record.get("failure") is not None and not record.get("hops")
 
 
@@ -189,15 +180,15 @@ def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
 
 
 def history_of(history: object) -> tuple[Mapping[str, Any], ...]:
-    """Return the entries of a history that are valid: the first and the last nine."""
-    entries = history if isinstance(history, list) else []
-    return tuple(_first_and_last([_entry(entry) for entry in entries if isinstance(entry, dict)]))
-
-
-def _entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keys of a history entry whose values have the right type."""
+    """Return the entries of a history, the first and the last nine, without values of a wrong type."""
     kinds: dict[str, type] = {"attempt": int, "at": str, "error": str, "delay": int}
-    return {name: entry[name] for name, kind in kinds.items() if type(entry.get(name)) is kind}
+    entries: list[Mapping[str, Any]] = (
+        [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    )
+    return tuple(
+        {name: entry[name] for name, kind in kinds.items() if type(entry.get(name)) is kind}
+        for entry in _first_and_last(entries)
+    )
 
 
 def _first_and_last(history: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -227,16 +218,12 @@ def timestamp(epoch_seconds: float) -> str:
     return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
-def dump(record: Mapping[str, Any]) -> str:
-    """Return a `Tarry` attribute as compact JSON in ASCII.
-
-    Raises:
-        TypeError, ValueError: A value, possibly from a hook, cannot be represented in JSON.
-    """
-    return _encode(record)
-
-
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def dump(record: Mapping[str, Any]) -> str:
+    """Return a `Tarry` attribute as compact JSON in ASCII; raise TypeError or ValueError if JSON has no such value."""
+    return _encode(record)
 
 
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")
@@ -248,12 +235,8 @@ def next_history(
     earlier: tuple[Mapping[str, Any], ...], attempt: int, failed_at: str, error: str | None, delay: int | None = None
 ) -> list[Mapping[str, Any]]:
     """Return the history with this failure: the first entry and the last nine."""
-    entry = {
-        "attempt": attempt,
-        "at": failed_at,
-        "error": error and error[:ERROR_IN_HISTORY_CHARACTERS],
-        "delay": delay,
-    }
+    text = error and error[:ERROR_IN_HISTORY_CHARACTERS]
+    entry = {"attempt": attempt, "at": failed_at, "error": text, "delay": delay}
     return _first_and_last([*earlier, {name: value for name, value in entry.items() if value is not None}])
 
 
@@ -274,8 +257,8 @@ def attempt_number(
     first_received_at: float | None = None,
     behind: bool = False,
     untraced: bool = False,
-) -> int:
-    """Return the number of this run of the handler, from 1.
+) -> tuple[int, bool]:
+    """Return the number of this run of the handler, from 1, and whether it may be higher than the number of runs.
 
     ``stored`` is what an attempt store has about this delivery id, empty if it has nothing; the number is then exact.
     ``untraced``: the store did not take this run, so earlier deliveries that it does not know may have been runs too.
@@ -283,36 +266,17 @@ def attempt_number(
     message is behind another message of its group in this batch. It has then never run, however often it was received:
     each time, the message before it stopped the group.
     """
-    carried = envelope.carried if envelope else 0
+    carried, is_bound = 0, False
+    if envelope is not None and (carried := envelope.carried):  # without a failure, counted receives ended in deferrals
+        is_bound = envelope.failure is None or envelope.failure.attempts_at_most
     if stored is not None:
-        runs = _before(receives, stored, "runs") + (crashes(receives, stored) if untraced else 0)
-        return carried + runs + 1
+        crashed = crashes(receives, stored) if untraced else 0
+        return carried + _before(receives, stored, "runs") + crashed + 1, is_bound or crashed > 0
     if behind:
-        return carried + 1
-    return max(1, carried + _receives_that_may_have_run(receives, due, first_received_at))
-
-
-def is_upper_bound(
-    receives: int,
-    envelope: Envelope | None,
-    stored: Mapping[str, Any] | None = None,
-    *,
-    due: float | None = None,
-    first_received_at: float | None = None,
-    behind: bool = False,
-    untraced: bool = False,
-) -> bool:
-    """Return whether `attempt_number` may be higher than the number of runs; the arguments are the same."""
-    if envelope is not None and envelope.carried and (envelope.failure is None or envelope.failure.attempts_at_most):
-        return True  # without a failure, the copy was deferred after receives that were counted
-    if stored is not None:
-        return untraced and crashes(receives, stored) > 0
-    return not behind and _receives_that_may_have_run(receives, due, first_received_at) > 1
-
-
-def _receives_that_may_have_run(receives: int, due: float | None, first_received_at: float | None) -> int:
-    only_hid = due is not None and first_received_at is not None and first_received_at < due
-    return receives - 1 if only_hid else receives  # the first one kept the message invisible until its due time
+        return carried + 1, is_bound
+    if due is not None and first_received_at is not None and first_received_at < due:
+        receives -= 1  # the first receive only kept the message invisible until its due time
+    return max(1, carried + receives), is_bound or receives > 1
 
 
 def crashes(receives: int, stored: Mapping[str, Any]) -> int:
@@ -323,18 +287,3 @@ def crashes(receives: int, stored: Mapping[str, Any]) -> int:
 def _before(receives: int, stored: Mapping[str, Any], name: str) -> int:
     """Return how many deliveries before this one a set of the record has; other numbers cannot be deliveries."""
     return sum(1 <= number < receives for number in stored.get(name, ()))
-
-
-def seconds_until_due(due: float | None, first_received_at: float | None, receives: object, now: float) -> int | None:
-    """Return for how many whole seconds to keep a message invisible instead of running it; None if it may run.
-
-    A first receive before ``due`` never runs the message, because `attempt_number` does not count that receive: if
-    ``due`` passed before the invocation began (a batching window), the message is made visible at once. ``receives`` is
-    the receive count as the event has it; if it is missing, the receive is not taken for the first.
-    """
-    if due is None:
-        return None
-    if now < due:
-        return math.ceil(due - now)
-    is_first = str(receives).strip() == "1"
-    return 0 if is_first and first_received_at is not None and first_received_at < due else None

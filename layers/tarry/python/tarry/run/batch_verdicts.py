@@ -10,8 +10,7 @@ from tarry.errors import UnexplainedFailure
 from tarry.message.batch import BatchError, batch_verdict_of
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
-from tarry.message.signals import Discard, Reject, Retry
-from tarry.message.verdicts import ACK
+from tarry.message.verdicts import ACK, Discard, Reject, Retry
 from tarry.run.verdicts import NAMED, NO_VERDICT
 from tarry.support.causes import cause_of, clear_frames, is_a
 from tarry.support.forks import generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.event import message_of
+from tarry.message.invocation import message_of
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
 from tarry.run.deadline import out_of_time

@@ -15,8 +15,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.event import receives
-from tarry.message.invocation import group_of
+from tarry.message.invocation import group_of, receives
 from tarry.message.notices import INFO, WARNING
 from tarry.settle.attempts import tracking_of
 from tarry.settle.eager_acks import Acks
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Records
+    from tarry.message.invocation import Records
     from tarry.record.attempt_store import AttemptChange
     from tarry.run.run import Run
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from tarry.decide.decision import Decision
     from tarry.message.delivery import Delivery, EndsWithOutcome
-    from tarry.message.event import Records
     from tarry.message.failure import Failure
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Invocation, Records
     from tarry.run.groups import Groups
     from tarry.run.handlers import Handling
     from tarry.settle.settlement import Settlement

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.event import Records, read_attributes, receives
+from tarry.message.invocation import Records, read_attributes, receives
 from tarry.message.message import delivery_of
 from tarry.message.verdicts import ACK
 from tarry.run.deadline import Deadline, reserve, timeout_cut

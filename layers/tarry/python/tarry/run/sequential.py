@@ -6,7 +6,7 @@ from contextvars import copy_context
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.event import any_attributes
+from tarry.message.invocation import any_attributes
 from tarry.message.message import Message, delivery_of
 from tarry.run.not_started import NotStarted
 from tarry.run.run import ends_batch, is_acknowledged

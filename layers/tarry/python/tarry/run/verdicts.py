@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tarry.decide.steps import StepList
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Records
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Invocation, Records
     from tarry.message.verdicts import Verdict
     from tarry.run.deadline import Deadline
     from tarry.run.handlers import Handling

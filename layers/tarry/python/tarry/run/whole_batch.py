@@ -6,7 +6,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.batch import Batch, batch_verdict_of
-from tarry.message.event import message_of
+from tarry.message.invocation import message_of
 from tarry.message.message import delivery_of
 from tarry.message.verdicts import ACK, BatchVerdict
 from tarry.run.not_started import NotStarted

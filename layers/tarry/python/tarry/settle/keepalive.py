@@ -13,8 +13,7 @@ from tarry.sqs.lookups import Lookups
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Records
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Invocation, Records
     from tarry.observe.logs import Log
     from tarry.support.values import QueueArn
     from tarry.world import Thread

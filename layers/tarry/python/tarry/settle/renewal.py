@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.message.delivery import Delivery
-    from tarry.message.event import Records
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Invocation, Records
     from tarry.observe.logs import Log
 
 FRESH_SECONDS = 10

@@ -11,23 +11,25 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
     from typing import TypeGuard
 
 T = TypeVar("T")
 
-MAX_LINKS = 10_000
-"""The most errors read from one chain or one tree of exception groups."""
+MAX_LINKS = 10_000  # the most errors read from one chain or one tree of exception groups
 
-_MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200
-"""Generator, coroutine, async generator: inspect's flags, without its import."""
+_MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200  # generator, coroutine, async generator: inspect's flags, without its import
 
-_cause: Any = BaseException.__cause__.__get__  # type: ignore[union-attr]
+cause_of: Callable[[BaseException], BaseException | None]
+"""Returns the error that an error was raised from explicitly (``raise error from cause``)."""
+cause_of = BaseException.__cause__.__get__  # type: ignore[union-attr]
+traceback_of: Callable[[BaseException], TracebackType | None]
+traceback_of = BaseException.__traceback__.__get__  # type: ignore[union-attr]
+leaves_of: Callable[[BaseExceptionGroup[Any]], tuple[BaseException, ...]] = BaseExceptionGroup.exceptions.__get__
+"""Returns the errors directly in a group."""
 _context: Any = BaseException.__context__.__get__  # type: ignore[union-attr]
 _is_context_suppressed: Any = BaseException.__suppress_context__.__get__  # type: ignore[attr-defined]
-_traceback: Any = BaseException.__traceback__.__get__  # type: ignore[union-attr]
-_exceptions: Any = BaseExceptionGroup.exceptions.__get__
 _bases: Any = type.__dict__["__mro__"].__get__
 _module: Any = type.__dict__["__module__"].__get__
 _qualified_name: Any = type.__dict__["__qualname__"].__get__
@@ -42,30 +44,12 @@ def is_a(value: object, kind: Any) -> bool:
     return issubclass(type(value), kind)
 
 
-def cause_of(error: BaseException) -> BaseException | None:
-    """Return the error that ``error`` was raised from explicitly (``raise error from cause``)."""
-    cause: BaseException | None = _cause(error)
-    return cause
-
-
 def origin_of(error: BaseException) -> BaseException | None:
     """Return the error that led to ``error``, as Python's traceback shows it: its cause, else its context."""
     if (cause := cause_of(error)) is not None or _is_context_suppressed(error):
         return cause
     context: BaseException | None = _context(error)
     return context
-
-
-def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return the traceback of ``error``."""
-    trace: TracebackType | None = _traceback(error)
-    return trace
-
-
-def leaves_of(group: BaseExceptionGroup[Any]) -> tuple[BaseException, ...]:
-    """Return the errors directly in a group."""
-    leaves: tuple[BaseException, ...] = _exceptions(group)
-    return leaves
 
 
 def drop_tracebacks(error: BaseException) -> None:
@@ -75,25 +59,17 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def free_memory_of(raised: BaseException) -> None:
-    """Free the locals of a handler that ran out of memory; its error keeps the frames alive.
-
-    Otherwise no memory would be left for the next message, or for the imports that settling this one needs.
-    """
-    for error in everything_in(raised, with_suppressed=True):
-        if is_a(error, MemoryError):
-            _clear_frames(traceback_of(error))
+    """Free the locals of a handler that ran out of memory, for the next message and the imports of the settlement."""
+    clear_frames(raised, MemoryError)
 
 
-def clear_frames(error: BaseException) -> None:
+def clear_frames(error: BaseException, kind: type[BaseException] = BaseException) -> None:
     """Free the locals of the frames that an error was raised through, and keep its traceback."""
     for link in everything_in(error, with_suppressed=True):
-        _clear_frames(traceback_of(link))
-
-
-def _clear_frames(trace: TracebackType | None) -> None:
-    while trace is not None:
-        _clear(trace.tb_frame)
-        trace = trace.tb_next
+        trace = traceback_of(link) if is_a(link, kind) else None
+        while trace is not None:
+            _clear(trace.tb_frame)
+            trace = trace.tb_next
 
 
 def _clear(frame: FrameType) -> None:
@@ -120,7 +96,7 @@ def everything_in(error: BaseException, *, with_suppressed: bool = False) -> lis
 
     ``with_suppressed``: return both the cause and the context of each error, which keeps both alive.
     """
-    if _cause(error) is None and _context(error) is None and not is_a(error, BaseExceptionGroup):
+    if cause_of(error) is None and _context(error) is None and not is_a(error, BaseExceptionGroup):
         return [error]  # as most errors are
     found: list[BaseException] = []
     seen = set[int]()
@@ -132,7 +108,7 @@ def everything_in(error: BaseException, *, with_suppressed: bool = False) -> lis
         found.append(link)
         if len(todo) < MAX_LINKS:
             todo += leaves_of(link) if is_a(link, BaseExceptionGroup) else ()
-            todo += (_cause(link), _context(link)) if with_suppressed else (origin_of(link),)
+            todo += (cause_of(link), _context(link)) if with_suppressed else (origin_of(link),)
     return found
 
 

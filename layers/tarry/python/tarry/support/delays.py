@@ -20,11 +20,9 @@ END_OF_TIME = 253_402_300_800  # the year 10000, beyond the range of datetime
 MAX_VISIBILITY_SECONDS = 43_200
 """The longest visibility timeout, counted from the receive: 12 hours. SQS refuses more; it does not cut it."""
 
-MAX_DELAY_SECONDS = 900
-"""SQS's longest ``DelaySeconds``."""
+MAX_DELAY_SECONDS = 900  # SQS's longest ``DelaySeconds``
 
-MOMENT_SECONDS = 0.001
-"""How early a message may come back, so that float errors do not round its delay up by a second."""
+MOMENT_SECONDS = 0.001  # a message may come back so early: float errors must not round its delay up by a second
 
 UNKNOWN_RECEIVE_SECONDS = 330
 """The assumed time between a receive and its invocation, if the record does not have the time of the receive: the
@@ -53,9 +51,8 @@ def moment_of(delay: object) -> float | None:
 
 
 def _as_seconds(delay: object) -> float:
-    if isinstance(delay, bool):
-        raise ValueError(f"a delay is a number of seconds, a timedelta or an aware datetime, got {delay!r}")
-    if isinstance(delay, (int, float)):
+    is_bool = isinstance(delay, bool)
+    if isinstance(delay, (int, float)) and not is_bool:
         return _as_float(delay)
     from datetime import datetime, timedelta
     from decimal import Decimal
@@ -67,7 +64,7 @@ def _as_seconds(delay: object) -> float:
         if delay.utcoffset() is None:
             raise ValueError(f"a delay as a datetime needs a time zone, got the naive {delay!r}")
         return max(0.0, delay.timestamp() - world.current().clock.time())
-    if isinstance(delay, (Real, Decimal)):
+    if isinstance(delay, (Real, Decimal)) and not is_bool:
         return _as_float(delay)
     raise ValueError(f"a delay is a number of seconds, a timedelta or an aware datetime, got {delay!r}")
 

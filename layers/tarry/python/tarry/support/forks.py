@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from tarry.support.causes import is_a
 
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Forkable(Protocol):
-        """An object to notify in a forked child."""
-
-        def forked(self) -> None: ...
-
-
-watches = set["Forkable"]()
-"""The watches of the runs in progress on a main thread of this process."""
+watches = set[Any]()  # the watches of the runs in progress on a main thread of this process
 
 
 class Forked(BaseException):
@@ -39,11 +29,8 @@ def generation() -> int:
 
 def exit_if_forked(began_in: int, raised: BaseException | None) -> None:
     """Exit with the exit code of ``raised`` if the process was forked since `generation` returned ``began_in``."""
-    if _generation != began_in:
-        _exit(raised)
-
-
-def _exit(raised: BaseException | None) -> NoReturn:
+    if _generation == began_in:
+        return
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

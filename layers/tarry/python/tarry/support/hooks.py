@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RECHECK_SECONDS = 0.05
-"""The interval of checks while no hook runs."""
-MAX_THREADS = 20
-"""The most hooks that run in threads of their own at once, abandoned ones included."""
+RECHECK_SECONDS = 0.05  # while no hook runs
+MAX_THREADS = 20  # the most hooks that run in threads of their own at once, abandoned ones included
 
 
 class HookTimeout(TimeoutError):
@@ -71,7 +69,7 @@ def _bounded(what: str, here: World, seconds: float, hook: Callable[[], T]) -> T
         return hook()
     if seconds <= 0:
         raise _not_called(what, "no time was left. Give the function a longer Timeout")
-    running = _Running(here.clock.monotonic, seconds)
+    running = Running(here.clock.monotonic, seconds, HookInterrupted)
     interruption = here.threads.interrupt(seconds, running.fire)
     if interruption is None:
         return _in_thread(what, here, seconds, hook)
@@ -100,16 +98,16 @@ def _not_called(what: str, why: str) -> HookTimeout:
     return error
 
 
-class _Running:
-    """A hook that runs in this thread until it is interrupted."""
+class Running:
+    """Code of the user's that runs in this thread until it is interrupted, after ``seconds``, with ``error``."""
 
-    interrupted: HookInterrupted | None = None
-    """The interruption of the hook, which may have caught it."""
+    interrupted: BaseException | None = None  # the interruption, which the code may have caught
     _is_running = False
 
-    def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
+    def __init__(self, monotonic: Callable[[], float], seconds: float, error: Callable[[], BaseException]) -> None:
         self._monotonic = monotonic
         self._ends_at = monotonic() + seconds
+        self._error = error
 
     def run(self, hook: Callable[[], T]) -> T:
         try:
@@ -119,12 +117,12 @@ class _Running:
             self._is_running = False
 
     def fire(self, _: FrameType | None) -> BaseException | float:
-        """Return the error to raise in the hook, or the seconds to the next call. Implements `tarry.world.Fire`."""
+        """Return the error to raise in the code, or the seconds to the next call. Implements `tarry.world.Fire`."""
         if not self._is_running:
             return RECHECK_SECONDS
         if (left := self._ends_at - self._monotonic()) > 0:
             return left
-        self.interrupted = HookInterrupted()
+        self.interrupted = self._error()
         return self.interrupted
 
 
@@ -141,9 +139,7 @@ def _in_thread(what: str, here: World, seconds: float, hook: Callable[[], T]) ->
     pool, ended = here.keep(HookWorkers), here.threads.event()
     if len(pool.running) >= MAX_THREADS:
         raise _not_called(what, f"{MAX_THREADS} hooks still run that were too slow before")
-    results: list[T] = []
-    errors: list[BaseException] = []
-    began_in = generation()
+    results, errors, began_in = list[T](), list[BaseException](), generation()
 
     def work() -> None:
         try:

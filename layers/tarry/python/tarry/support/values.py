@@ -18,8 +18,7 @@ class Value:
     """
 
     _names: tuple[str, ...] = ()
-    _known = _needed = frozenset[str]()
-    """The names as a set, and those without a default."""
+    _known = _needed = frozenset[str]()  # the names as a set, and those without a default
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("tarry.") or Value in cls.__bases__:  # a user's subclass may annotate anything

@@ -38,11 +38,7 @@ class WorkerPool:
         self._idle.append(worker)
 
     def start(self, work: Callable[[], object]) -> None:
-        """Call ``work``, which must not raise, in a worker and a copy of the current context.
-
-        Raises:
-            RuntimeError: The process may have no more threads.
-        """
+        """Call ``work``, which must not raise, in a worker and a copy of the current context. See `take`."""
         self.take().give(partial(copy_context().run, work))
 
 

@@ -16,8 +16,7 @@ from tarry.failed.queue_names import counts_of, queue_name, region_of
 from tarry.failed.received import event_record
 from tarry.failed.text import brief, coarse, shortened
 from tarry.message.delivery import Delivery
-from tarry.message.event import message_of
-from tarry.message.invocation import Invocation
+from tarry.message.invocation import Invocation, message_of
 from tarry.message.outcomes import State
 from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import is_dead_letter

@@ -12,13 +12,12 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.consumer import Consumer
-from tarry.decide.circuits import deferral
+from tarry.decide.decision import deferral
 from tarry.decide.steps import BuiltInStep, LocalRetry
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.delivery import Delivery
 from tarry.message.message import Message, delivery_of
-from tarry.message.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
-from tarry.message.verdicts import ACK
+from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import is_awaitable
 from tarry.run.verdicts import apply_result
