@@ -28,7 +28,7 @@ from tarry import (
 )
 from tarry.observe.logger_keys import KEYS
 from tarry.run import tasks
-from tarry.run.event_loop import event_loop
+from tarry.run.tasks import event_loop
 from tarry.run.threads import HandlerWorkers
 from tarry.support import forks
 from tarry.testing import Sandbox

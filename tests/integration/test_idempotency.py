@@ -38,9 +38,9 @@ from tarry import (
 )
 from tarry.message.message import delivery_of
 from tarry.record.attribute import body_sum
-from tarry.run.idempotency_records import Records
+from tarry.run.idempotency_layer import Records
 from tarry.settle import table_answers as answers
-from tarry.settle.visibility import lose_lease
+from tarry.settle.requests import lose_lease
 from tarry.world import RealThreads
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record

@@ -14,7 +14,7 @@ from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation
 from tarry.observe.logs import Log, LogOptions
 from tarry.run.verdicts import Verdicts
-from tarry.settle.visibility import VisibilityChange, extend_leases
+from tarry.settle.requests import VisibilityChange, extend_leases
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.testing import Sandbox

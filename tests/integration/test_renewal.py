@@ -8,7 +8,7 @@ import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
 from tarry.message.invocation import Invocation
-from tarry.settle.visibility import lease_end
+from tarry.settle.requests import lease_end
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Refusal, Request, Wire, client_error

@@ -16,8 +16,8 @@ import pytest
 from tarry import Consumer, Fixed, Message, batch_consumer, consumer
 from tarry.message.invocation import Invocation
 from tarry.sqs.client import Requests, make_client
+from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import NoAnswer, OutOfTime
-from tarry.sqs.topology import Topology
 from tarry.support.values import QueueArn
 from tarry.testing import Sandbox
 from tarry.world import World, use
@@ -768,13 +768,11 @@ def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_
 
     first, second = threading.Event(), threading.Event()
     with Wire(fails={"GetQueueAttributes": hang}) as wire:
-        topology = wire.world.keep(Topology)
-        requests = [
-            Requests(Invocation(wire.world, Context(30), lambda _: None, consumer(print).log)) for _ in range(2)
-        ]
-        topology.prepare(QueueArn(arn("orders")), requests[0], first.set)
+        log = consumer(print).log
+        lookups = [Lookups(Requests(Invocation(wire.world, Context(30), lambda _: None, log)), log) for _ in range(2)]
+        lookups[0].prepare(QueueArn(arn("orders")), first.set)
         assert is_asked.wait(60)
-        topology.prepare(QueueArn(arn("orders")), requests[1], second.set)
+        lookups[1].prepare(QueueArn(arn("orders")), second.set)
         assert not second.is_set()
         may_answer.set()
         assert first.wait(60)

@@ -16,15 +16,14 @@ from tarry.message.failure import StepContext
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.message.queue_facts import QueueFacts
-from tarry.settle.planner import Planner
-from tarry.settle.plans import Situation, SizeLimit
+from tarry.settle.planner import Planner, Situation, SizeLimit
 from tarry.support.values import queue_arn
 from tarry.world import World
 from tests.records import record
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
-    from tarry.settle.plans import SettlementPlan
+    from tarry.settle.planner import SettlementPlan
 
 NOW = 1_767_225_600.0
 DEAD = queue_arn("arn:aws:sqs:us-east-1:123456789012:dead")

@@ -32,14 +32,13 @@ from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
 from tarry.message.queue_facts import QueueFacts
 from tarry.record.attribute import attempt_number
-from tarry.run.groups import Groups
+from tarry.run.outcomes import Groups
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
 from tarry.run.verdicts import Verdicts
 from tarry.settle import copies, executor
 from tarry.settle import copies as copy_writer
 from tarry.settle import requests as sending
-from tarry.settle import visibility as leases
 from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.testing import Sandbox
@@ -131,7 +130,7 @@ def test_an_unchecked_md5_of_a_dead_letter_is_reported(sandbox: Sandbox, monkeyp
 
 
 def test_an_ignored_refusal_of_an_entry_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "failed_entries", lambda answer: {})
+    monkeypatch.setattr(sending, "failed_entries", lambda answer: {})
     work(sandbox, fails(), "a")
     sandbox.faults.add("partial_failure", operation="ChangeMessageVisibilityBatch")
     assert "the log is true" in rules(sandbox)
@@ -448,7 +447,7 @@ def test_an_unexpected_error_of_tarry_is_reported(sandbox: Sandbox, monkeypatch:
     def fall_over(*_: Any) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(Verdicts, "close", fall_over)
+    monkeypatch.setattr(Verdicts, "finish", fall_over)
     work(sandbox, fails(max_attempts=1), "a")
     assert "tarry itself does not fail" in rules(sandbox, for_=300)
 
@@ -475,7 +474,7 @@ def test_unneeded_requests_for_a_clean_batch_are_reported(
 
 
 def test_requests_with_one_entry_each_are_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "tens", lambda changes: [[change] for change in changes])
+    monkeypatch.setattr(sending, "tens_by_queue", lambda changes, _: [[change] for change in changes])
     work(sandbox, fails(), *"abcdefgh")
     assert "requests keep their budget" in rules(sandbox)
 

@@ -15,7 +15,7 @@ from tarry.message.invocation import Invocation, records_of
 from tarry.message.message import Message, T
 from tarry.message.notices import WARNING
 from tarry.observe.logs import Log, LogOptions
-from tarry.run.deadline import MINIMUM_SECONDS, too_little_time
+from tarry.run.deadline import MINIMUM_SECONDS
 from tarry.run.handlers import is_async, is_plain
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tarry.message.batch import Batch
     from tarry.message.invocation import Records
     from tarry.run.concurrent import Concurrent
-    from tarry.run.idempotency_key import Idempotency
+    from tarry.run.idempotency_layer import Idempotency
     from tarry.run.whole_batch import WholeBatch
     from tarry.settings import AllSettings, BatchSettings, Settings
 
@@ -102,7 +102,7 @@ class Consumer(Generic[T]):
         """The consumer's name in the log."""
         self._idempotency: Idempotency | None = None
         if (layer := settings.get("idempotency")) is not None:
-            from tarry.run.idempotency_key import idempotency_of
+            from tarry.run.idempotency_layer import idempotency_of
 
             self._idempotency = idempotency_of(layer, settings.get("name"), f"{self.__module__}.{self.__qualname__}")
             # For `replace`: an @idempotent_function may have configured the layer by then.
@@ -170,12 +170,17 @@ class Consumer(Generic[T]):
             if self._on_outcome is not None or self._metrics or "aws_lambda_powertools.logging.formatter" in modules:
                 self._prepare(invocation, pending)
             if invocation.began_with < MINIMUM_SECONDS:
-                self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
+                text = (
+                    f"The invocation began with {max(0.0, invocation.began_with):.2f} s left, which is not enough to "
+                    "settle a message. No message was run; all are reported as failed. Give the function a longer "
+                    "Timeout."
+                )
+                self.log.problem("out_of_time", text, level=WARNING)
             else:
                 self._run(run)
                 run.finish()
                 if invocation.must_end_process is not None:
-                    run.verdicts.outcomes.settlement.delete(run.acknowledged())
+                    run.verdicts.outcomes.settlement.executor.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a defect of tarry must not lose or duplicate a message
             self._log_fault(invocation, error, "Messages that are not settled are reported as failed.")
         invocation.ended = True
@@ -249,7 +254,7 @@ class Consumer(Generic[T]):
             runner = Sequential(run)
         if self.keepalive is None:
             return runner.run()
-        from tarry.settle.keepalive import Keepalive
+        from tarry.settle.extending import Keepalive
 
         keepalive = Keepalive(self.keepalive, run.pending, run.invocation, self.log)
         keepalive.start()

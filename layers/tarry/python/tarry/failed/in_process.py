@@ -28,7 +28,7 @@ from tarry.message.invocation import message_of
 from tarry.message.outcomes import Outcome
 from tarry.message.queue_facts import QueueFacts
 from tarry.settle.copies import Copy, CopyWriter
-from tarry.settle.plans import Situation, SizeLimit
+from tarry.settle.planner import Situation, SizeLimit
 from tarry.sqs.client import client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.refusals import may_be_applied
@@ -200,7 +200,8 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
         copy = _new_dead_letter(inspection, dead_letter, failure, run)
     except Exception as problem:  # noqa: BLE001 a hook of the user's, or a body that does not fit: it stays unchanged
         return failed(dead_letter, f"{error}; this failure could not be recorded: {problem}")
-    copy = Copy(outgoing_delivery(dead_letter, delivery), copy.target, copy.variants, copy.delay, record=copy.record)
+    outgoing = outgoing_delivery(dead_letter, delivery)
+    copy = Copy(outgoing, outgoing.body, copy.target, copy.variants, copy.delay, record=copy.record)
     [sent] = send_patiently(inspection, [copy])
     if sent.error is not None and may_be_applied(sent.error):
         return unconfirmed(dead_letter, f"{error}; a copy with this failure may be there as well ({sent.error})")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarry.failed.requests import LOG, PatientRequests
 from tarry.message.delivery import Delivery
 from tarry.message.notices import WARNING
-from tarry.settle.visibility import VisibilityChange, change_visibility
+from tarry.settle.requests import VisibilityChange, change_visibility
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
@@ -201,7 +201,7 @@ class Leases:
                 self.forget([delivery_id])
                 yield delivery_id
             changes = [self._change(delivery_id, lease, 0) for delivery_id, lease in some.items()]
-            for changed in change_visibility(changes, self._queue, self._lookups):
+            for changed in change_visibility(changes, self._lookups):
                 delivery_id = changed.change.delivery.delivery_id
                 self.forget([delivery_id])
                 self.released += changed.error is None
@@ -289,7 +289,7 @@ class Leases:
                 self._lose(delivery_id, lease)
             elif self._held.get(delivery_id) is lease and lease.handle not in self._deleting:
                 changes.append(self._change(delivery_id, lease, seconds))
-        for changed in change_visibility(changes, self._queue, lookups):
+        for changed in change_visibility(changes, lookups):
             delivery_id = changed.change.delivery.delivery_id
             lease = due[delivery_id]
             if changed.error is None:

@@ -10,7 +10,6 @@ from tarry.errors import ConfigurationError
 from tarry.failed.queue_names import counts_of, queue_name, redrive_of
 from tarry.failed.requests import NowhereToGo, UnknownQueue, lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
-from tarry.sqs.topology import Topology
 from tarry.support.values import QueueArn, Value, named_queue, queue_arn
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
 
 def is_dead_letter_queue_of(queue: QueueArn, source: QueueArn) -> bool:
     """Whether the redrive policy of ``source`` names ``queue``; False if the policy cannot be read."""
-    facts = world.current().keep(Topology).source(source, lookups().requests)
+    facts = lookups().facts(source)
     return facts.error is None and facts.dead_letter == queue
 
 

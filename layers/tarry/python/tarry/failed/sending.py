@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry import world
 from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
 from tarry.failed.removing import GONE, Result, delete_patiently, failed, skipped, twice_in, unconfirmed
 from tarry.failed.requests import TRIES, NowhereToGo, wait
@@ -20,7 +19,6 @@ from tarry.settle.copies import Attributes, Copy, sendable_attributes
 from tarry.settle.requests import Sent, send_copies
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
-from tarry.sqs.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,19 +40,14 @@ def copy_of(dead_letter: DeadLetterMessage, received: Delivery, target: QueueArn
     """Return the copy to send; ``received`` is the last delivery of the dead letter. Raises `DoesNotFit`."""
     delivery = outgoing_delivery(dead_letter, received)
     attributes = sendable_attributes(delivery)
-    limit, _ = world.current().keep(Topology).maximum_message_size(target, lookups.requests)
+    limit, _ = lookups.size_limit(target)
     room = limit - message_size(dead_letter.body, attributes)
     if room < 0:
         raise DoesNotFit(f"its size is {limit - room} bytes; the limit of {target.name} is {limit} bytes")
     text = envelope_text(dead_letter, room)
     with_envelope: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
-    return Copy(
-        delivery,
-        target,
-        [attributes if text is None else with_envelope],
-        delay=0,
-        transfer=_transfer(dead_letter, target),
-    )
+    variants = [attributes if text is None else with_envelope]
+    return Copy(delivery, delivery.body, target, variants, delay=0, transfer=_transfer(dead_letter, target))
 
 
 def outgoing_delivery(dead_letter: DeadLetterMessage, received: Delivery) -> Delivery:

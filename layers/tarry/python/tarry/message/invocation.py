@@ -184,7 +184,7 @@ class Invocation:
     attempt_store: AttemptStore | None = None  # counts attempts; None for a consumer without ``attempts=``
     attempt_store_fails = False  # whether a request to it has failed in this invocation: receive counts serve instead
     tracking: CountsAttempts | None = None  # the uses of the store (`tarry.settle.attempts`); None until the first one
-    lost_groups: Collection[Group] = ()  # the FIFO groups of messages whose leases are lost (`tarry.settle.visibility`)
+    lost_groups: Collection[Group] = ()  # the FIFO groups of messages whose leases are lost (`tarry.settle.requests`)
     _behind: Container[str] | None = None
     _diagnoses: Diagnoses | None = None
 

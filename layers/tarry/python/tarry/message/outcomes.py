@@ -43,6 +43,8 @@ _STATES: dict[Kind, State] = {
 RUNS_ELSEWHERE = "in_progress"
 """The reason of a message that waits in place, because another delivery of it may still run (SPEC K4)."""
 
+DONE = frozenset[Kind]({"ack", "discard"})
+"""Outcomes that need no request: Lambda deletes messages that are not reported as failed."""
 STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
 """Outcomes that leave the message in the queue: on FIFO, no message behind it in its group may run (SPEC H1)."""
 

@@ -11,7 +11,7 @@ from tarry.message.batch import BatchError, batch_verdict_of
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
 from tarry.message.verdicts import ACK, Discard, Reject, Retry
-from tarry.run.verdicts import NAMED, NO_VERDICT
+from tarry.run.handlers import KEY
 from tarry.support.causes import cause_of, clear_frames, is_a
 from tarry.support.forks import generation
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tarry.run.verdicts import Verdicts
     from tarry.world import Event
 
+NAMED = f"the batch handler named the message in {KEY}, without an error: call message.fail(error) to record one"
+NO_VERDICT = 'the batch handler returned without a verdict on the message, and unsaid="fail" makes that a failure'
 LAST_SECONDS = 0.5
 """Kept of the time left when the end of a batch handler waits for one of the handler's threads."""
 
@@ -62,9 +64,8 @@ class BatchVerdicts:
             self._verdicts.keeps_frames = True
             self._verdicts.on_message(delivery, verdict, None)
         except Exception as error:  # noqa: BLE001 a defect of tarry must not reach the handler
-            self._log.problem(
-                "runtime_failed", "tarry itself failed to decide on the message early.", delivery, error=error
-            )
+            text = "tarry itself failed to decide on the message early."
+            self._log.problem("runtime_failed", text, delivery, error=error)
         finally:
             self._verdicts.keeps_frames = False
             self._is_free.release()
@@ -97,8 +98,12 @@ class BatchVerdicts:
             is_behind_failed = verdict is None and position is not None and index > position
             if is_behind_failed or (groups.is_stopped(delivery) and not removes_message(effective[index])):
                 verdicts.release(delivery)
-            elif verdict is None and raised is None:
-                self._on_no_verdict(delivery, without_verdict, ended_at)
+            elif verdict is None and raised is None:  # the handler has returned (SPEC A4, B8)
+                if without_verdict.is_behind_named(delivery):
+                    verdicts.release(delivery)
+                else:
+                    error: BaseException | None = without_verdict.error_of(delivery)
+                    verdicts.on_message(delivery, None, error, ended_at=ended_at, early=False)
             elif verdict is ACK or outcomes.settlement.has_time:
                 error = raised if verdict is None else None
                 verdicts.on_message(delivery, verdict, error, ended_at=ended_at, early=False)
@@ -112,14 +117,6 @@ class BatchVerdicts:
             left = invocation.time_left() - LAST_SECONDS
             if self._is_over is None or left <= 0 or not self._is_over.wait(None if left == math.inf else left):
                 return
-
-    def _on_no_verdict(self, delivery: Delivery, without_verdict: WithoutVerdict, ended_at: float) -> None:
-        """Decide on a message without a verdict when the handler has returned (SPEC A4, B8)."""
-        if without_verdict.is_behind_named(delivery):
-            self._verdicts.release(delivery)
-        else:
-            error = without_verdict.error_of(delivery)
-            self._verdicts.on_message(delivery, None, error, ended_at=ended_at, early=False)
 
 
 class WithoutVerdict:

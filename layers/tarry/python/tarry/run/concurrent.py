@@ -7,24 +7,24 @@ handler. So the verdicts of a batch need no locks.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.message import Message, delivery_of
-from tarry.run.background import Background
-from tarry.run.groups import GroupQueues, MessageQueue
-from tarry.run.jobs import Job
-from tarry.run.not_started import NotStarted
-from tarry.run.run import ends_batch, is_acknowledged
+from tarry.run.jobs import Job, nothing_done
+from tarry.run.run import NotStarted, ends_batch, is_acknowledged
 from tarry.support.causes import free_memory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Group
     from tarry.run.jobs import Jobs
     from tarry.run.order import Isolation
     from tarry.run.outcomes import Rerun
     from tarry.run.run import Run
+    from tarry.run.verdicts import Verdicts
 
 
 class Concurrent:
@@ -50,7 +50,6 @@ class Concurrent:
         run.may_wait, run.may_block = False, not run.handling.is_async
 
     def run(self) -> None:
-        """Run the handler for each message of the batch."""
         run = self._run
         if run.is_fifo or not run.invocation.are_plain:
             self._not_started.prepare()
@@ -103,14 +102,15 @@ class Concurrent:
     async def _run_current(self) -> None:
         """Run the current messages: all of them, or first the fresh and then the redelivered ones."""
         messages = self._messages()
-        self._queue = self._not_started.queue = GroupQueues(messages) if self._run.is_fifo else MessageQueue(messages)
+        self._queue = GroupQueues(messages) if self._run.is_fifo else MessageQueue(messages)
+        self._not_started.remove_queued = self._queue.remove_all
         while self._start_jobs():
             for job in await self._jobs.ended():
                 self._on_end(job)
 
     def _turn_to_redelivered(self, isolation: Isolation) -> None:
         """Continue with the redelivered messages; all others have run."""
-        self._not_started.turn_to_redelivered()
+        self._not_started.current, self._not_started.redelivered = self._not_started.redelivered, iter(())
         self._is_out_of_time = False
         if not isolation.is_done and self._run.deadline.may_start(self._run.monotonic()):
             isolation.isolate()
@@ -149,7 +149,6 @@ class Concurrent:
         return run.monotonic() < run.deadline.interrupt_at
 
     def _next(self) -> Job | None:
-        """Return the next run of the handler; None if none may start now."""
         if self._has_ended:
             return None
         rerun = self._reruns.popleft() if self._reruns else None
@@ -211,7 +210,6 @@ class Concurrent:
     # the end of a run
 
     def _on_end(self, job: Job) -> None:
-        """Decide on a message whose run has ended or was abandoned."""
         try:
             self._decide(job)
         except BaseException as error:  # noqa: BLE001 a defect of tarry or a hook: the other runs still end
@@ -260,3 +258,109 @@ class Concurrent:
     def _sort(self) -> None:
         if (verdicts := self._run.made_verdicts) is not None:
             verdicts.sort(list(self._run.records))
+
+
+class MessageQueue:
+    """The messages of standard queues, any number of which may run at once."""
+
+    def __init__(self, messages: Iterator[Message[Any]]) -> None:
+        self._messages = messages
+
+    def next(self) -> Message[Any] | None:
+        """Remove and return the next message that may start; None if there is none now."""
+        return next(self._messages, None)
+
+    def free(self, delivery: Delivery) -> None:
+        """Let the next message of a group start, after ``delivery`` was decided."""
+
+    def remove_all(self) -> Iterable[Message[Any]]:
+        """Remove and return the queued messages; on standard queues there are none, since `next` makes them."""
+        return ()
+
+
+class GroupQueues(MessageQueue):
+    """The messages of FIFO queues, in one queue per group: the next one waits until the one before is decided."""
+
+    def __init__(self, messages: Iterator[Message[Any]]) -> None:
+        self._queues: dict[Group, deque[Message[Any]]] = {}
+        for message in messages:
+            self._queues.setdefault(delivery_of(message).group, deque()).append(message)
+        self._free = deque(self._queues)
+        """The groups whose next message may start."""
+
+    def next(self) -> Message[Any] | None:
+        return self._queues[self._free.popleft()].popleft() if self._free else None
+
+    def free(self, delivery: Delivery) -> None:
+        if self._queues.get(group := delivery.group):
+            self._free.append(group)
+
+    def remove_all(self) -> Iterable[Message[Any]]:
+        queues, self._queues = self._queues, {}
+        self._free.clear()
+        return [message for queue in queues.values() for message in queue]
+
+
+class Background:
+    """The background requests of one run. The coordinator handles their answers whenever it waits for its jobs."""
+
+    def __init__(self, run: Run, jobs: Jobs, settled: Callable[[Delivery, Rerun | None], None] | None = None) -> None:
+        self._run = run
+        self._jobs = jobs
+        self._settled = settled
+        self._answers: deque[tuple[Callable[[object], None], object]] = deque()
+        self._open = 0
+        jobs.between = self._advance
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests to wait for: those whose answer has not come, or was not handled yet."""
+        return 0 if self._jobs.is_over else self._open
+
+    def connect(self, verdicts: Verdicts) -> None:
+        """Have ``verdicts`` make its requests here if the handler is async."""
+        verdicts.awaiting.wake = self._jobs.wake
+        if self._run.claims is not None and (settled := self._settled) is not None:
+            verdicts.outcomes.ending = lambda claim, outcome, then: self._make(partial(claim.end, outcome), then)
+            verdicts.outcomes.claim_ended = lambda delivery: settled(delivery, None)
+        if self._run.handling.is_async:
+            verdicts.outcomes.in_background = self._make
+            if self._settled is not None:
+                verdicts.outcomes.settled = self._settled
+
+    def close(self) -> None:
+        """Give up the requests that are still open: their messages are only reported as failed.
+
+        This also breaks the reference cycles with the run's other objects, which would keep its batch in memory.
+        """
+        if self._open:
+            self._run.verdicts.outcomes.settlement.report_only(self._open)
+        self._jobs.between, self._settled = nothing_done, None
+
+    def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        """Implement `Outcomes.in_background`."""
+        from tarry.sqs.client import result_of, start
+
+        def make() -> None:
+            answer = result_of(work)
+            if isinstance(answer, Exception):
+                text = "tarry itself failed to settle a message, which is reported as failed."
+                self._run.handling.log.problem("runtime_failed", text, error=answer)
+            self._answers.append((then, answer))
+            self._jobs.wake()
+
+        self._open += 1
+        if not start(self._run.invocation.world, make):
+            make()
+
+    def _advance(self) -> bool:
+        """Continue with messages that waited for a request; return whether there were any."""
+        has_progress = False
+        while self._answers:
+            then, answer = self._answers.popleft()
+            self._open -= 1
+            has_progress = True
+            then(answer)
+        if (verdicts := self._run.made_verdicts) is not None and verdicts.advance():
+            has_progress = True
+        return has_progress

@@ -1,11 +1,16 @@
-"""Inspecting a handler and its results: whether it is async, and whether it plainly takes its argument."""
+"""Inspecting a handler: whether it is async, and plainly takes its argument. The meaning of its result (SPEC A4)."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
-from types import CodeType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
+
+from tarry.errors import UnexplainedFailure
+from tarry.message.message import Message
+from tarry.message.verdicts import Answer
+from tarry.support.causes import is_a
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +18,7 @@ if TYPE_CHECKING:
 
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import FailureSteps
+    from tarry.message.batch import Batch
     from tarry.observe.logs import Log
 
     class Handling(Protocol):
@@ -45,7 +51,6 @@ def is_async(function: object) -> bool:
 
 
 def is_awaitable(result: object) -> bool:
-    """Return whether a handler's result can be awaited."""
     if isinstance(result, GeneratorType):
         return bool(result.gi_code.co_flags & _CO_ITERABLE_COROUTINE)  # made by types.coroutine
     return hasattr(type(result), "__await__")
@@ -78,3 +83,49 @@ def is_cancelled_error(error: BaseException) -> bool:
     """Return whether an error is asyncio's ``CancelledError``, without importing asyncio."""
     exceptions = sys.modules.get("asyncio.exceptions")
     return exceptions is not None and issubclass(type(error), exceptions.CancelledError)
+
+
+KEY = "batchItemFailures"
+RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
+
+
+class HandlerNeverRan(TypeError):
+    """The handler returned a generator, so no line of it has run."""
+
+
+def apply_result(result: Any, subject: Message[Any] | Batch[Any]) -> None:
+    """Apply the return value of a handler: raise a verdict, or an error if it failed without raising one."""
+    if isinstance(result, (GeneratorType, AsyncGeneratorType)):
+        raise HandlerNeverRan("the handler contains yield, so calling it ran none of its code: remove the yield")
+    if is_a(result, BaseException):
+        raise result
+    if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
+        return
+    if not isinstance(subject, Message):
+        from tarry.message.batch import batch_verdict_of
+
+        batch_verdict_of(subject).answer = _answer(failures, subject)
+    elif failures:
+        raise UnexplainedFailure(RETURNED)
+
+
+def _answer(failures: object, batch: Batch[Any]) -> Answer | None:
+    """Return the answer; None if it names no message."""
+    if not is_a(failures, (list, tuple)):
+        return Answer(refusal=f"{KEY} is not a list")
+    by_id: dict[str, list[str]] = {}
+    for message in batch:
+        by_id.setdefault(message.id, []).append(message.delivery_id)
+    delivery_ids = {message.delivery_id for message in batch}
+    named = set[str]()
+    for entry in failures:
+        identifier = entry.get("itemIdentifier") if is_a(entry, dict) else None
+        if type(identifier) is not str or not identifier:
+            return Answer(refusal=f"an entry of {KEY} has no itemIdentifier")
+        if identifier in delivery_ids:
+            named.add(identifier)
+        elif identifier in by_id:
+            named.update(by_id[identifier])
+        else:
+            return Answer(refusal=f"an itemIdentifier in {KEY} is not the id of a message of the batch")
+    return Answer(frozenset(named)) if named else None

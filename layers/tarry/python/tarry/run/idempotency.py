@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import ConfigurationError
 from tarry.message.message import delivery_of
 from tarry.message.notices import INFO, WARNING
-from tarry.run.idempotency_key import LONGEST_RETENTION_SECONDS
-from tarry.run.idempotency_records import Found, Records
+from tarry.message.outcomes import DONE
+from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, Records
 from tarry.settle.table_answers import (
+    ALWAYS_REFUSED,
+    MAX_ERROR_CHARACTERS,
     MAX_REQUESTS,
     PATIENCE_SECONDS,
-    TableAnswer,
     TableNotAsked,
     answer_to_task,
     answers_of,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tarry.message.outcomes import Outcome
     from tarry.observe.logs import Log
     from tarry.run.deadline import Deadline
-    from tarry.run.idempotency_key import Idempotency
+    from tarry.run.idempotency_layer import Idempotency
     from tarry.world import World
 
 LONGEST_FUNCTION_SECONDS = 900
@@ -52,9 +53,6 @@ UNKNOWN_WAIT_SECONDS = 60
 """How long to wait for a record in progress that does not say how long it counts."""
 SHORTEST_WAIT_BEHIND_SECONDS = 5
 """How long a message waits at first for another one of its batch that has the same key."""
-DONE = frozenset({"ack", "discard"})
-"""The outcomes of a message that must not run again."""
-MAX_ERROR_CHARACTERS = 500
 ENDING_SHARE = 0.5
 """The share of an invocation's time that settling and the ends of claims may take at most."""
 BATCH_SHARE = 0.5
@@ -67,26 +65,23 @@ SETTLING_SHARE = 0.75
 """The share of the time for settling that the ends of claims leave at least."""
 REQUESTS_OF_END = 2
 """The requests that end a claim: one if the message is done, otherwise two."""
-ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
-"""The errors of a table that is missing, or has another key."""
 
 
 class MessageClaim:
     """A message's claim: its handler runs, or another delivery's does."""
 
-    __slots__ = (
-        "_claims",
-        "back_at",
-        "delivery",
-        "expires_at",
-        "in_progress_until",
-        "is_abandoned",
-        "is_certain",
-        "is_held",
-        "is_open",
-        "key",
-        "seconds_elsewhere",
-    )
+    is_held = False
+    """Whether the handler may run."""
+    is_certain = False
+    """Whether the record is certainly this delivery's own."""
+    is_open = False
+    """Whether there may be a record that is to be ended."""
+    is_abandoned = False
+    """Whether the handler may still run although its message was decided."""
+    back_at: float | None = None
+    """When the message runs again, in epoch seconds; None if it does not."""
+    seconds_elsewhere: int | None = None
+    """For how many seconds another delivery may still run the message; None if none does."""
 
     def __init__(self, claims: Claims, delivery: Delivery, key: str, in_progress_until: int, expires_at: int) -> None:
         self._claims = claims
@@ -96,18 +91,6 @@ class MessageClaim:
         """When the record stops to count if it is neither completed nor removed, in epoch milliseconds."""
         self.expires_at = expires_at
         """When the record expires, in epoch seconds: partly random, to recognize the record."""
-        self.is_held = False
-        """Whether the handler may run."""
-        self.is_certain = False
-        """Whether the record is certainly this delivery's own."""
-        self.is_open = False
-        """Whether there may be a record that is to be ended."""
-        self.is_abandoned = False
-        """Whether the handler may still run although its message was decided."""
-        self.back_at: float | None = None
-        """When the message runs again, in epoch seconds; None if it does not."""
-        self.seconds_elsewhere: int | None = None
-        """For how many seconds another delivery may still run the message; None if none does."""
 
     def end(self, outcome: Outcome) -> None:
         """Complete the record of a message that is done; remove that of any other. Makes requests, and blocks."""
@@ -164,7 +147,7 @@ class Claims:
         delivery, is_first = delivery_of(message), self._is_first()
         if (work := self._start(delivery)) is not None:
             has_time = is_first or self._has_time()
-            self._take(delivery, answers_of([work], self._invocation)[0] if has_time else TableAnswer.not_asked())
+            self._take(delivery, answers_of([work], self._invocation)[0] if has_time else TableNotAsked())
             if self._is_late(delivery, is_first):
                 self._take_late(delivery, self._is_last_delivery(delivery))
         return self._may_run(delivery)
@@ -174,10 +157,10 @@ class Claims:
         delivery, is_first = delivery_of(message), self._is_first()
         if (work := self._start(delivery)) is not None:
             has_time = is_first or self._has_time()
-            self._take(delivery, await answer_to_task(work, self._invocation) if has_time else TableAnswer.not_asked())
+            self._take(delivery, await answer_to_task(work, self._invocation) if has_time else TableNotAsked())
             if self._is_late(delivery, is_first):
                 answer = await answer_to_task(partial(self._is_last_delivery, delivery), self._invocation)
-                self._take_late(delivery, answer.result_or(False))
+                self._take_late(delivery, answer is True)
         return self._may_run(delivery)
 
     def begin_batch(self, *, in_order: bool) -> None:
@@ -261,25 +244,21 @@ class Claims:
     def _may_run(delivery: Delivery) -> bool:
         return delivery.claim is not None and delivery.claim.is_held
 
-    def _take(self, delivery: Delivery, answer: TableAnswer) -> None:
-        """Take the answer to a claim."""
+    def _take(self, delivery: Delivery, answer: Found | Exception | None) -> None:
         claim: Any = delivery.claim
         self._keep_time()
-        try:
-            found: Found | None = answer.result()
-        except TableNotAsked:
+        if isinstance(answer, TableNotAsked):
             return
-        except Exception as error:
-            if error_code(error) in ALWAYS_REFUSED:
+        if isinstance(answer, Exception):
+            if error_code(answer) in ALWAYS_REFUSED:
                 self._drop(claim)
-                raise ConfigurationError(self._refused(error)) from error
-            self._log_denied(error)
-            self._warn_unprotected(delivery, error)
+                raise ConfigurationError(self._refused(answer)) from answer
+            self._log_denied(answer)
+            self._warn_unprotected(delivery, answer)
             claim.is_held = True
-            return
-        if found is None:
+        elif answer is None:
             claim.is_held = claim.is_certain = True
-        elif found.is_completed:
+        elif answer.is_completed:
             self._drop(claim)
             text = (
                 "The message was already processed, as its idempotency record shows. "
@@ -288,7 +267,7 @@ class Claims:
             self._log.problem("done_before", text, delivery, level=INFO, key=claim.key)
         else:
             self._close(claim)
-            claim.seconds_elsewhere = _seconds_until(found.in_progress_until, self._invocation.now())
+            claim.seconds_elsewhere = _seconds_until(answer.in_progress_until, self._invocation.now())
 
     def _drop(self, claim: MessageClaim) -> None:
         self._close(claim)
@@ -372,9 +351,8 @@ class Claims:
 
         No request begins that would leave no time to settle the messages.
         """
-        works = [
-            (claim, outcome, work) for claim, outcome in ends if (work := self._ending(claim, outcome)) is not None
-        ]
+        asked = [(claim, outcome, self._ending(claim, outcome)) for claim, outcome in ends]
+        works = [(claim, outcome, work) for claim, outcome, work in asked if work is not None]
         until = self._deadline.ends_at - self._deadline.margin * SETTLING_SHARE
 
         def left() -> float:
@@ -385,19 +363,16 @@ class Claims:
 
         answers = answers_of([work for _, _, work in works], self._invocation, seconds, lambda: left() > 0)
         for (claim, outcome, _), answer in zip(works, answers, strict=True):
-            try:
-                answer.result()
-            except Exception as error:  # noqa: BLE001 logged: the message is decided already
-                self._log_denied(error)
-                self._log_not_ended(claim, outcome, error)
-            else:
-                if outcome.kind in DONE:
-                    self._warn_of_short_expiry(claim.delivery)
+            if isinstance(answer, Exception):
+                self._log_denied(answer)
+                self._log_not_ended(claim, outcome, answer)
+            elif outcome.kind in DONE:
+                self._warn_of_short_expiry(claim.delivery)
         for claim, _ in ends:  # only now: before, a message with the same key would meet the record
             self._close(claim)
         self._keep_time()
 
-    def _ending(self, claim: MessageClaim, outcome: Outcome) -> Callable[[], None] | None:
+    def _ending(self, claim: MessageClaim, outcome: Outcome) -> Callable[[], object] | None:
         """Return the request that ends a claim; None if none is to be made."""
         if not claim.is_open:
             return None
@@ -443,7 +418,6 @@ class Claims:
     # faults of the table
 
     def _log_denied(self, error: Exception) -> None:
-        """Log a missing permission, once per cold start."""
         if is_denied(error_code(error)):
             actions = "dynamodb:GetItem, PutItem, UpdateItem and DeleteItem"
             text = (
@@ -453,7 +427,6 @@ class Claims:
             self._log.once(self._invocation.world, "idempotency_denied", text)
 
     def _late(self) -> str:
-        """Return the log text for messages that were not claimed in time."""
         return (
             "There was no time left to claim all messages, so the others return to the queue. A request to "
             f"{self._name} takes {self._request_seconds:.2g} seconds. Set a smaller BatchSize, give the function a "

@@ -9,7 +9,7 @@ import math
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.run.timeouts import (
+from tarry.run.deadline import (
     RECHECK_SECONDS,
     close_verdicts,
     effective_error,
@@ -237,7 +237,6 @@ class Jobs:
             self._stop(job, now)
 
     def abandon_all(self) -> bool:
-        """Abandon all running jobs; return whether there were any."""
         any_run = bool(self._running)
         for job in self._running:
             self._executor.abandon(job)
@@ -343,5 +342,4 @@ class Jobs:
 
 
 def nothing_done() -> bool:
-    """Do nothing between waits, without progress: the default of `Jobs.between`."""
     return False

@@ -21,7 +21,13 @@ SMALL_SHARE = 512 / CORE_MB
 """A function with a smaller share of a core loads boto3 while it initializes."""
 CERTAIN_SHARE = 0.5
 """The share of a core that a process has certainly used if it had a whole one, with imports from a cold disk."""
-MODULES = ("tarry.run.verdicts", "tarry.run.order", "tarry.settle.settlement")
+MODULES = (
+    "tarry.run.verdicts",
+    "tarry.run.order",
+    "tarry.settle.settlement",
+    "tarry.settle.copies",
+    "tarry.settle.eager_acks",
+)
 
 
 def load(world: World) -> None:

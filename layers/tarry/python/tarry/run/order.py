@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import group_of, receives
 from tarry.message.notices import INFO, WARNING
-from tarry.settle.attempts import tracking_of
-from tarry.settle.eager_acks import Acks
-from tarry.settle.traces import start_of
-from tarry.settle.visibility import extend_leases, spread
-from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
-from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
 
 if TYPE_CHECKING:
@@ -74,10 +68,6 @@ def _rank(items: list[Item]) -> tuple[int, bytes]:
     return count, sha256(f"{message_id} {count}".encode("utf-8", "surrogatepass")).digest()
 
 
-SHARE = 0.1
-"""The share of the time left for isolating messages."""
-
-IF_LOST = "Unless its handler succeeds, it is only reported as failed."
 NOT_ISOLATED = "Redelivered messages could not be isolated. If the process dies, they come back together."
 
 
@@ -116,7 +106,6 @@ class Isolation:
         return sum(left for count, left in self._left_with.items() if count > own)
 
     def remove(self, message_id: str) -> None:
-        """Remove a message that starts or is released."""
         del self._left[message_id]
         self._left_with[self._deliveries[message_id]] -= 1
 
@@ -127,6 +116,8 @@ class Isolation:
         beyond = invocation.time_left() + run.deadline.margin
         acks = invocation.acks
         if acks is None:
+            from tarry.settle.eager_acks import Acks
+
             acks = invocation.acks = Acks(invocation, run.handling.log, waits=not run.handling.is_async)
         done = [self._delivery(*item) for item in run.records.items() if item[0] not in run.pending]
         left = [self._delivery(*item) for item in self._left.items()]
@@ -169,12 +160,11 @@ class Isolation:
         return self._run.invocation.delivery(delivery_id, record)
 
     def _spread(self, deliveries: Sequence[Delivery], beyond: float) -> None:
-        requests, log = Requests(self._run.invocation), self._run.handling.log
-        try:
-            changes = spread([[delivery] for delivery in deliveries], beyond)
-            results = extend_leases(changes, Lookups(requests, log), log, SHARE, IF_LOST)
-        finally:
-            requests.close()  # a late change would undo the visibility that a decision asks for
+        from tarry.settle.extending import IF_LOST, extend_before_run
+        from tarry.settle.requests import spread
+
+        log, changes = self._run.handling.log, spread([[delivery] for delivery in deliveries], beyond)
+        results = extend_before_run(changes, self._run.invocation, log, IF_LOST)
         errors = {str(each.error): each.error for each in results if each.error is not None and not each.is_lost}
         for error in errors.values():
             if not is_denied(error_code(error)):
@@ -198,12 +188,7 @@ def _tens(count: int) -> int:
 
 
 class RunStarts:
-    """The starts of one batch's redelivered FIFO messages.
-
-    Args:
-        run: The run of the batch.
-        deliveries: Its redelivered messages, and on FIFO those behind them.
-    """
+    """The starts of one batch's redelivered FIFO messages, and of those behind them."""
 
     def __init__(self, run: Run, deliveries: Iterable[Delivery]) -> None:
         self._run = run
@@ -214,7 +199,7 @@ class RunStarts:
         for delivery in deliveries:
             self.are_written = self.are_written or _left_no_trace(delivery)
             if _crashed(delivery):  # looked up while no handler runs that would wait for it
-                run.verdicts.outcomes.settlement.facts(delivery)
+                run.verdicts.outcomes.settlement.lookups.source(delivery.source)
 
     def may_run(self, delivery: Delivery) -> bool:
         """Return whether a message may run and be written; False if it must not, because of a run that crashed."""
@@ -227,11 +212,10 @@ class RunStarts:
                 return False
         if self.are_written:
             handling = self._run.handling
+            from tarry.settle.attempts import start_of
+
             options = handling.steps.of(delivery.queue).dead_letter
-            change, notice = start_of(delivery, crash, options, self._run.invocation.now())
-            self._changes[delivery.delivery_id] = change
-            if notice is not None:
-                handling.log.notices(delivery, [notice])
+            self._changes[delivery.delivery_id] = start_of(delivery, crash, options, handling.log)
         return True
 
     def write(self, delivery: Delivery) -> None:
@@ -241,6 +225,8 @@ class RunStarts:
         """
         if (change := self._changes.pop(delivery.delivery_id, None)) is None:
             return
+        from tarry.settle.attempts import tracking_of
+
         invocation = self._run.invocation
         tracking, acks = tracking_of(invocation, self._run.handling.log), invocation.acks
         if not tracking.start(delivery, change, self._run.pending) and acks is not None:

@@ -9,36 +9,45 @@ from __future__ import annotations
 import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.message.outcomes import Outcome
-from tarry.sqs.topology import FAILURE_KEPT_SECONDS
+from tarry.message.outcomes import DONE, STOPS_ITS_GROUP, Outcome
+from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Protocol
 
     from tarry.decide.decision import Decision
     from tarry.message.delivery import Delivery, EndsWithOutcome
     from tarry.message.failure import Failure
-    from tarry.message.invocation import Invocation, Records
-    from tarry.run.groups import Groups
+    from tarry.message.invocation import Group, Invocation, Records
     from tarry.run.handlers import Handling
     from tarry.settle.settlement import Settlement
     from tarry.support.values import QueueArn
     from tarry.world import Event
 
-    class InBackground(Protocol):
-        """Call ``work``, then ``then`` with its result in the thread that decides."""
+    Then = Callable[[object], None]
+    """Called with the result of a request, in the thread that decides."""
 
-        def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
 
-    EndsClaims = Callable[[Sequence[tuple[EndsWithOutcome, Outcome]]], None]
+class Groups:
+    """The FIFO groups of one batch."""
 
-    class EndsClaim(Protocol):
-        """End a claim with its message's outcome, then call ``then`` in the thread that decides."""
+    def __init__(self) -> None:
+        self._stopped: set[Group] = set()
 
-        def __call__(self, claim: EndsWithOutcome, outcome: Outcome, then: Callable[[object], None]) -> None: ...
+    def is_stopped(self, delivery: Delivery) -> bool:
+        """Return whether an earlier message of its group stays in the queue, so that a message must not run."""
+        return bool(self._stopped) and delivery.group in self._stopped  # making the group takes longest
+
+    def go_on(self) -> None:
+        """Forget the stops so far: the batch handler got no message behind one that was stopped before it ran."""
+        self._stopped.clear()
+
+    def note(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Note the outcome of a message, which may stop its group."""
+        if delivery.source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
+            self._stopped.add(delivery.group)
 
 
 PATIENCE_SECONDS = 1.0
@@ -84,7 +93,6 @@ class AwaitingFacts:
         return any(waiting.delivery.source.is_fifo for waiting in self.messages)
 
     def sort(self, place: Callable[[str], int]) -> None:
-        """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
         self.messages = deque(sorted(self.messages, key=lambda waiting: place(waiting.delivery.delivery_id)))
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
@@ -93,7 +101,7 @@ class AwaitingFacts:
         Otherwise, start the look-up and wait for it briefly. A look-up is started again when its failure has left the
         cache, because the message would be decided with a request in this thread.
         """
-        if settlement.knows(delivery):
+        if settlement.lookups.knows(delivery.source):
             return True
         queue, invocation = delivery.source.text, delivery.invocation
         ended_at = self._ended_at.get(queue)
@@ -101,7 +109,7 @@ class AwaitingFacts:
             return ended_at != math.inf
         self._ended_at[queue] = math.inf
         ended = invocation.world.threads.event()
-        settlement.prepare(delivery, partial(self._note_end, delivery, ended))
+        settlement.lookups.prepare(delivery.source, partial(self._note_end, delivery, ended))
         if self._may_wait:
             ended.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
         return self._ended_at[queue] != math.inf
@@ -126,9 +134,6 @@ def nothing(*_: object) -> None:
     """Do nothing: the default of a callback."""
 
 
-DONE = frozenset({"ack", "discard"})
-"""Outcomes that need no request: Lambda deletes messages that are not reported as failed."""
-
 RETURNS = frozenset({"retry", "defer", "resend"})
 """Outcomes after whose delay the message, or its copy, runs again."""
 
@@ -146,7 +151,6 @@ class Outcomes:
         pending: Records,
         groups: Groups,
         awaiting: AwaitingFacts,
-        *,
         may_block: bool,
     ) -> None:
         self._handling = handling
@@ -161,15 +165,15 @@ class Outcomes:
         its look-up or its send."""
         self._of_targets: dict[QueueArn, list[tuple[Delivery, bool]]] = {}
         """The messages that need the size limit of a target queue, and whether each may be settled early."""
-        self.in_background: InBackground = _at_once
+        self.in_background: Callable[[Callable[[], object], Then], None] = _at_once
         """Makes a request: in this thread, or in another one if handlers must continue."""
         self.settled: Callable[[Delivery, Rerun | None], None] = nothing
         """Called after the request of a FIFO message: its group may continue, or the message runs again."""
-        self.ending: EndsClaim = _end_at_once
+        self.ending: Callable[[EndsWithOutcome, Outcome, Then], None] = _end_at_once
         """Ends the claim on a message, before its outcome is carried out."""
         self.claim_ended: Callable[[Delivery], None] = nothing
         """Called when the claim on a FIFO message was ended in the background: its group may continue."""
-        self.end_all: EndsClaims | None = None
+        self.end_all: Callable[[Sequence[tuple[Any, Outcome]]], None] | None = None
         """Ends several claims at once; None on FIFO, where each outcome may stop a group, and without claims."""
         self.end_claims: Callable[[], None] = nothing
         """Ends the claims that `ending` has collected."""
@@ -195,7 +199,6 @@ class Outcomes:
         self._ended[delivery.delivery_id] = False
 
     def reopen(self, decision: Decision) -> None:
-        """Note that a message runs again."""
         if (spans := self._invocation.spans) is not None:
             spans.decided(decision.delivery.delivery_id, decision.outcome, decision.failure)
         self._ended.pop(decision.delivery.delivery_id, None)
@@ -265,7 +268,9 @@ class Outcomes:
         waiting = self._of_targets.setdefault(target, [])
         waiting.append((delivery, early))
         if len(waiting) == 1:
-            self.in_background(partial(self.settlement.look_up, target), lambda _: self._note_looked_up(target))
+            self.in_background(
+                partial(self.settlement.executor.look_up, target), lambda _: self._note_looked_up(target)
+            )
 
     def _note_looked_up(self, target: QueueArn) -> None:
         for delivery, early in self._of_targets.pop(target):
@@ -301,7 +306,6 @@ class Outcomes:
         return self.made_settlement
 
     def owed_seconds(self) -> float:
-        """Return the estimated time to settle the messages that have failed so far."""
         made = self.made_settlement
         return 0.0 if made is None else made.owed_seconds()
 
@@ -315,7 +319,7 @@ class Outcomes:
         """Have claims ended together from now on, when `end_claims` is called."""
         if (end_all := self.end_all) is None or self.end_claims is not nothing:
             return
-        collected: list[tuple[EndsWithOutcome, Outcome, Callable[[object], None]]] = []
+        collected: list[tuple[EndsWithOutcome, Outcome, Then]] = []
 
         def end_claims() -> None:
             ending = collected.copy()
@@ -328,12 +332,10 @@ class Outcomes:
         self.end_claims = end_claims
 
     def sort(self, place: Callable[[str], int]) -> None:
-        """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
         if self.made_settlement is not None:
             self.made_settlement.sort(place)
 
     def finish(self) -> None:
-        """Settle the messages."""
         if self.made_settlement is not None:
             self.made_settlement.finish()
 
@@ -345,10 +347,10 @@ class Outcomes:
                 self._pending.pop(delivery_id, None)
 
 
-def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
+def _at_once(work: Callable[[], object], then: Then) -> None:
     then(work())
 
 
-def _end_at_once(claim: EndsWithOutcome, outcome: Outcome, then: Callable[[object], None]) -> None:
+def _end_at_once(claim: EndsWithOutcome, outcome: Outcome, then: Then) -> None:
     claim.end(outcome)
     then(None)

@@ -7,53 +7,42 @@ The runners are `sequential` (one message after the other), `concurrent` (severa
 from __future__ import annotations
 
 import math
+from contextvars import copy_context
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.invocation import Records, read_attributes, receives
+from tarry.message.invocation import Records, message_of, read_attributes, receives
 from tarry.message.message import delivery_of
+from tarry.message.notices import WARNING
 from tarry.message.verdicts import ACK
-from tarry.run.deadline import Deadline, reserve, timeout_cut
-from tarry.run.handlers import is_awaitable, is_cancelled_error
-from tarry.run.timeouts import Watch
+from tarry.run.deadline import Deadline, Watch, reserve
+from tarry.run.handlers import apply_result, is_awaitable, is_cancelled_error
 from tarry.support.causes import is_a
+from tarry.support.delays import epoch_seconds
 from tarry.support.forks import exit_if_forked, watches
 from tarry.world import hook_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
-    from tarry.message.outcomes import Outcome
     from tarry.observe.backends import TracesRuns
     from tarry.record.attempt_store import AttemptStore
     from tarry.run.handlers import Handling
-    from tarry.run.order import Item, RunStarts
+    from tarry.run.idempotency import Claims
+    from tarry.run.order import Isolation, Item, RunStarts
     from tarry.run.outcomes import Rerun
     from tarry.run.verdicts import Verdicts
     from tarry.world import Event
 
-    class ClaimsMessages(Protocol):
-        """The idempotency of one invocation (`tarry.run.idempotency`)."""
-
-        def claim(self, message: Message[Any], /) -> bool: ...
-
-        async def claim_async(self, message: Message[Any], /) -> bool: ...
-
-        def claim_all(self, messages: Sequence[Message[Any]], /) -> list[BaseException | None]: ...
-
-        def begin_batch(self, *, in_order: bool) -> None: ...
-
-        def ran(self, seconds: float, messages: int, /) -> None: ...
-
-        def end_all(self, ends: Sequence[tuple[Any, Outcome]], /) -> None: ...
-
 
 FETCH_SHARE = 1 / 3
 """The share of the time left for which a redelivered message waits until there is what settling it may need."""
+FRESH_SECONDS = 10
+"""A lease this old, or younger, needs no renewal."""
 CANNOT_INTERRUPT = (
     "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
     "The handler runs to its end."
@@ -83,14 +72,10 @@ class Run:
     """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
     made_verdicts: Verdicts | None = None
     """The `verdicts` if they were made."""
-    claims: ClaimsMessages | None = None
+    claims: Claims | None = None
     """Claims messages before they run; None without ``idempotency``."""
     starts: RunStarts | None = None
     """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
-    _fetching: Sequence[Event] = ()
-    """For each queue that `fetch_facts` looks up, an event that is set when that has ended."""
-    _fetch_until = 0.0
-    """Until when to wait for them."""
     tracing: Sequence[TracesRuns] = ()
     """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
@@ -115,18 +100,8 @@ class Run:
         if self.made_verdicts is None:
             from tarry.run.verdicts import Verdicts
 
-            made = Verdicts(
-                self.handling,
-                self.invocation,
-                self.pending,
-                self.deadline,
-                may_wait=self.may_wait,
-                may_block=self.may_block,
-            )
-            if self.claims is not None and not self.is_fifo:
-                made.outcomes.end_all = self.claims.end_all
-            # Another thread of a batch handler may have made it meanwhile.
-            first: Verdicts = vars(self).setdefault("made_verdicts", made)
+            # Another thread of a batch handler may make it meanwhile.
+            first: Verdicts = vars(self).setdefault("made_verdicts", Verdicts(self))
             return first
         return self.made_verdicts
 
@@ -161,22 +136,6 @@ class Run:
             if rerun is not None:
                 self.verdicts.cancel(rerun)
 
-    def fetch_facts(self, groups: Sequence[Sequence[Item]]) -> None:
-        """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
-        if self.invocation.deadline == math.inf:
-            return  # there will be time for it
-        by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
-        deliveries = [self.invocation.delivery(*item) for item in by_queue.values()]
-        self._fetch_until = self.monotonic() + self.invocation.time_left() * FETCH_SHARE
-        self._fetching = self.verdicts.awaiting.fetch(deliveries, self.verdicts.outcomes.settlement)
-
-    def wait_for_facts(self) -> None:
-        """Wait for what `fetch_facts` fetches, before any message runs; what takes too long is fetched meanwhile."""
-        for ended in self._fetching:
-            ended.wait(max(0.0, self._fetch_until - self.monotonic()))
-        if self._fetching:  # the client is made by now, so less time must be kept for settling
-            self.deadline.keep(reserve(self.invocation.world))
-
     def log_failure(self, error: BaseException) -> None:
         """Log a defect of tarry, after which the runner releases the messages that have not started."""
         exit_if_forked(self.invocation.began_in, error)
@@ -197,16 +156,6 @@ class Run:
         """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
         done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
         return [delivery for delivery in done if not delivery.is_done]
-
-    def renew_leases(self, one_by_one: Sequence[Sequence[Item]] = ()) -> None:
-        """On FIFO, extend leases that may be about to end, before anything runs.
-
-        ``one_by_one``: the groups to make visible one after the other.
-        """
-        if self.is_fifo:
-            from tarry.settle.renewal import renew
-
-            renew(self.records, self.invocation, self.deadline.margin, self.handling.log, one_by_one)
 
     def count_attempts(self, store: AttemptStore) -> None:
         """Have a store count the attempts; read its records of redelivered messages."""
@@ -239,10 +188,27 @@ class Run:
                 watch.interruption = None  # breaks a reference cycle, which only the garbage collector would free
                 interruption.cancel()
 
+    def call(self, function: Callable[[Any], Any], subject: Message[Any] | Batch[Any]) -> BaseException | None:
+        """Call a handler in this thread and apply its result, in a context of its own; return the error it raised."""
+        watch, context = self.watch, copy_context()  # a context variable that it sets is not seen by others
+        try:
+            watch.running = subject
+            result = context.run(function, subject)
+            if result is not None:
+                context.run(self.complete, result, subject)
+            watch.running = None
+        except BaseException as error:  # noqa: BLE001 whatever the error, the message has failed, or the batch
+            watch.running = None
+            return error
+        return None
+
     def log_cut_timeout(self) -> None:
-        """Log a ``timeout=`` that is longer than an invocation's time for messages."""
         if self.deadline.is_timeout_cut and self.handling.timeout is not None:
-            text = timeout_cut(self.handling.timeout, reserve(self.invocation.world))
+            timeout, margin = self.handling.timeout, reserve(self.invocation.world)
+            text = (
+                f"timeout={timeout:g} is longer than an invocation of this function has for its messages, so it is cut."
+                f" Give the function a Timeout of at least {math.ceil(timeout + margin)} s."
+            )
             self.handling.log.once(self.invocation.world, "timeout_cut", text)
 
     def validating(self) -> Callable[[Message[Any]], Any]:
@@ -263,7 +229,6 @@ class Run:
         return function
 
     def traced(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
-        """Return a handler whose runs are traced, if tracing is on."""
         for backend in self.tracing:
             function = backend.around(function, takes_batch=takes_batch)
         return function
@@ -273,7 +238,7 @@ class Run:
         handling, observer = self.handling, self.invocation.observer
         return handling.function if observer is None else observer.timed(handling.function, handling.is_async)
 
-    def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
+    def _claiming(self, claims: Claims) -> Callable[[Message[Any]], Any]:
         function = self.handler()
 
         def claiming(message: Message[Any]) -> Any:
@@ -330,9 +295,12 @@ class Run:
 
             wait_for(result, subject, self.invocation, self.deadline)
         else:
-            from tarry.run.verdicts import apply_result
-
             apply_result(result, subject)
+
+
+def validate(message: Message[Any]) -> None:
+    """Raise the error of a body that does not match the model, or of a broken validator."""
+    _ = message.payload
 
 
 def _validating(function: Callable[[Message[Any]], Any]) -> Callable[[Message[Any]], Any]:
@@ -341,3 +309,145 @@ def _validating(function: Callable[[Message[Any]], Any]) -> Callable[[Message[An
         return function(message)
 
     return validated
+
+
+class NotStarted:
+    """The messages of a run that have not started, in the order in which they will."""
+
+    # Defaults of the class: most batches have no redelivered messages.
+    redelivered: Iterator[Item] = iter(())
+    """The messages that start after all of `current`."""
+    isolation: Isolation | None = None
+    """The isolation of the redelivered messages; None if there are none."""
+    remove_queued: Callable[[], Iterable[Message[Any]]] = tuple
+    """Removes and returns messages from `current` that are queued: on FIFO, if several may run at once."""
+    out_of_time = 0
+    """The number of messages released for lack of time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.current: Iterator[Item] = iter(run.records.items())
+
+    def prepare(self, *, runs_batch: bool = False) -> None:
+        """Put redelivered messages last (SPEC G4), fetch what settling them needs (C8), and on FIFO renew leases.
+
+        ``runs_batch``: whether all messages run at once, in a batch handler.
+        """
+        run = self._run
+        if run.invocation.are_plain:
+            return self._renew_leases()
+        from tarry.run.order import Isolation, fresh_first
+
+        fresh, groups = fresh_first(run.records)
+        if not groups:
+            return self._renew_leases()
+        until = run.monotonic() + run.invocation.time_left() * FETCH_SHARE
+        fetching = self._fetch(groups)
+        if runs_batch or not run.handling.isolate:
+            self._renew_leases()
+            comes_first = runs_batch or next(iter(run.records)) in {group[0][0] for group in groups}
+        else:
+            self.current, self.redelivered = fresh, chain.from_iterable(groups)
+            self.isolation = Isolation(groups, run)
+            self._renew_leases(groups)
+            comes_first = self.isolation.has_whole_batch
+        if fetching and comes_first:  # what takes too long is fetched while messages run
+            for ended in fetching:
+                ended.wait(max(0.0, until - run.monotonic()))
+            # The client is made by now, so less time must be kept for settling.
+            run.deadline.keep(reserve(run.invocation.world))
+
+    def _fetch(self, groups: Sequence[Sequence[Item]]) -> Sequence[Event]:
+        """Start to fetch what settling redelivered messages may need: they are likely to fail again."""
+        run = self._run
+        if run.invocation.deadline == math.inf:
+            return ()  # there will be time for it
+        by_queue = {str(record.get("eventSourceARN")): (key, record) for group in groups for key, record in group}
+        deliveries = [run.invocation.delivery(*item) for item in by_queue.values()]
+        return run.verdicts.awaiting.fetch(deliveries, run.verdicts.outcomes.settlement)
+
+    def _renew_leases(self, one_by_one: Sequence[Sequence[Item]] = ()) -> None:
+        """On FIFO, extend leases that may be about to end; those of ``one_by_one`` so that they end one by one."""
+        run, invocation = self._run, self._run.invocation
+        if not run.is_fifo or invocation.deadline == math.inf or self._were_just_received():
+            return
+        deliveries = [invocation.delivery(*item) for item in run.records.items()]
+        on_fifo = [delivery for delivery in deliveries if delivery.source.is_fifo]
+        if any(_may_end_soon(delivery) for delivery in on_fifo):
+            from tarry.settle.extending import renew
+
+            renew(on_fifo, run.deadline.margin, run.handling.log, one_by_one)
+
+    def _were_just_received(self) -> bool:
+        """Return whether no lease may end soon, as in most batches: none of their messages needs an object."""
+        invocation = self._run.invocation
+        if not invocation.are_plain:
+            return False
+        try:
+            received = {each["attributes"]["ApproximateFirstReceiveTimestamp"] for each in self._run.records.values()}
+        except (KeyError, TypeError):
+            return False  # an incomplete record
+        latest = invocation.started_at - FRESH_SECONDS
+        return all((at := epoch_seconds(text)) is not None and at >= latest for text in received)
+
+    def release_out_of_time(self, message: Message[Any]) -> bool:
+        """Release a message for lack of time; return whether the other current messages were released too.
+
+        They are not if the message gave way to messages with more deliveries, for which there is still time.
+        """
+        isolation, message_id = self.isolation, message.delivery_id
+        self._run.verdicts.release(delivery_of(message))
+        self.out_of_time += 1
+        is_redelivered = isolation is not None and message_id in isolation
+        if isolation is not None and is_redelivered:
+            isolation.remove(message_id)
+        if isolation is None or not isolation.waiting_behind(message_id):
+            self.out_of_time += self.release_all()
+        elif is_redelivered:
+            return False
+        else:
+            self.out_of_time += self._release_current()
+        return True
+
+    def log_out_of_time(self) -> None:
+        batch_size, left = len(self._run.records), self.out_of_time
+        fits = batch_size - left
+        text = (
+            f"{left} of {batch_size} messages were not started, because there was no time left. They return to the "
+            f"queue. A BatchSize of {fits} would have fitted; or give the function a longer Timeout."
+        )
+        self._run.handling.log.problem("out_of_time", text, level=WARNING)
+
+    def release_all(self) -> int:
+        """Release all messages that have not started; return how many there were."""
+        return self._release_current() + self._release(self.redelivered)
+
+    def _release_current(self) -> int:
+        released = 0
+        for message in self.remove_queued():
+            self._run.verdicts.release(delivery_of(message))
+            released += 1
+        return released + self._release(self.current)
+
+    def _release(self, items: Iterator[Item]) -> int:
+        """Release messages as far as there is time; report the others only as failed. Return the number of both."""
+        run, released = self._run, 0
+        until = run.deadline.release_until(run.monotonic())
+        for message_id, record in items:
+            if run.monotonic() >= until:
+                unreleased = 1 + sum(1 for _ in items)
+                run.verdicts.outcomes.settlement.report_only(unreleased)
+                return released + unreleased
+            message = message_of(record, message_id, run.invocation, run.handling.log)
+            if not run.waits(message):
+                run.verdicts.release(delivery_of(message))
+                released += 1
+        return released
+
+
+def _may_end_soon(delivery: Delivery) -> bool:
+    """Return whether a lease may end soon; an event record has only the time of the first receive."""
+    received_at = delivery.first_received_at
+    if delivery.receive_count > 1 or received_at is None:
+        return True
+    return delivery.invocation.started_at - received_at > FRESH_SECONDS

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import any_attributes
 from tarry.message.message import Message, delivery_of
-from tarry.run.not_started import NotStarted
-from tarry.run.run import ends_batch, is_acknowledged
+from tarry.run.run import NotStarted, ends_batch, is_acknowledged
 from tarry.support.causes import free_memory_of
 from tarry.support.forks import exit_if_forked
 
@@ -31,7 +30,6 @@ class Sequential:
         self._not_started = NotStarted(run)
 
     def run(self) -> None:
-        """Run the handler for each message of the batch."""
         if self._run.is_fifo or not self._run.invocation.are_plain:
             self._not_started.prepare()
         try:
@@ -90,12 +88,14 @@ class Sequential:
                     acks.add(delivery_of(message))
             else:
                 rerun, raised = self._decide(message, raised), None  # its traceback holds this frame
-                self._repeat(rerun)
+                while rerun is not None:
+                    rerun = self._rerun(rerun)
                 if self._has_ended:
                     return
         if (verdicts := run.made_verdicts) is not None:
             while not self._has_ended and (rerun := verdicts.next_rerun()) is not None:
-                self._repeat(rerun)
+                while rerun is not None:
+                    rerun = self._rerun(rerun)
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
         """Return whether a redelivered message may run now; isolate all of them before the first one."""
@@ -112,7 +112,6 @@ class Sequential:
         return may_run
 
     def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Rerun | None:
-        """Decide on a message that has run; return a `Rerun` if it runs again within this delivery."""
         run = self._run
         if raised is not None:
             free_memory_of(raised)
@@ -130,29 +129,13 @@ class Sequential:
         run.deadline.resume(run.monotonic())
         return rerun
 
-    def _repeat(self, rerun: Rerun | None) -> None:
-        """Run a message again until it is decided."""
-        while rerun is not None:
-            rerun = self._rerun(rerun)
-
     def _rerun(self, rerun: Rerun) -> Rerun | None:
-        run, watch = self._run, self._run.watch
+        run = self._run
         if rerun.delay:
             run.invocation.world.clock.sleep(rerun.delay)
-        message, raised = rerun.failure.message, None
         rerun.failure.delivery.is_closed = False
         run.deadline.check(run.monotonic())
-        if watch.interruption is not None:
-            watch.interruption.renew()
-        try:
-            watch.running = message
-            context = copy_context()
-            result = context.run(run.validating(), message)
-            if result is not None:
-                context.run(run.complete, result, message)
-            watch.running = None
-        except BaseException as error:  # noqa: BLE001 as for a first run
-            watch.running = None
-            raised = error
-        again, raised = self._decide(message, raised, rerun.failure.tries + 1), None  # as for a first run
-        return again
+        if run.watch.interruption is not None:
+            run.watch.interruption.renew()
+        message = rerun.failure.message
+        return self._decide(message, run.call(run.validating(), message), rerun.failure.tries + 1)

@@ -12,8 +12,8 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from tarry.run.deadline import current_traceback, is_ending
 from tarry.run.jobs import ABANDONED, Jobs
-from tarry.run.timeouts import current_traceback, is_ending
 from tarry.support.forks import exit_if_forked, generation
 from tarry.support.workers import WorkerPool
 

@@ -1,94 +1,29 @@
-"""The decisions on the messages of a batch that did not simply succeed, and the meaning of return values (SPEC A4)."""
+"""The decisions on the messages of a batch that did not simply succeed."""
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from types import AsyncGeneratorType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import RESERVE_SECONDS
-from tarry.errors import ProcessCrashed, UnexplainedFailure
-from tarry.message.batch import batch_verdict_of
+from tarry.errors import ProcessCrashed
 from tarry.message.failure import Failure, StepContext
-from tarry.message.message import Message
 from tarry.message.notices import WARNING
-from tarry.message.outcomes import RUNS_ELSEWHERE, Outcome
-from tarry.message.verdicts import Answer
-from tarry.run.groups import Groups
-from tarry.run.outcomes import DONE, Awaiting, AwaitingFacts, Outcomes, Rerun
-from tarry.settle.visibility import is_stopped_by_lost_lease
+from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
+from tarry.run.outcomes import Awaiting, AwaitingFacts, Groups, Outcomes, Rerun
+from tarry.settle.requests import is_stopped_by_lost_lease
 from tarry.support.causes import drop_tracebacks, is_a
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.decide.steps import StepList
-    from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
-    from tarry.message.invocation import Invocation, Records
+    from tarry.message.invocation import Invocation
     from tarry.message.verdicts import Verdict
-    from tarry.run.deadline import Deadline
-    from tarry.run.handlers import Handling
-
-KEY = "batchItemFailures"
-
-NAMED = f"the batch handler named the message in {KEY}, without an error: call message.fail(error) to record one"
-RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
-NO_VERDICT = 'the batch handler returned without a verdict on the message, and unsaid="fail" makes that a failure'
-
-
-class HandlerNeverRan(TypeError):
-    """The handler returned a generator, so no line of it has run."""
-
-
-def apply_result(result: Any, subject: Message[Any] | Batch[Any]) -> None:
-    """Apply the return value of a handler.
-
-    Raises:
-        BaseException: The verdict that the handler returned.
-        HandlerNeverRan: The handler returned a generator.
-        UnexplainedFailure: The handler of one message returned an answer with failures.
-    """
-    _refuse_generator(result)
-    if is_a(result, BaseException):
-        raise result
-    if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
-        return
-    if not isinstance(subject, Message):
-        batch_verdict_of(subject).answer = _answer(failures, subject)
-    elif failures:
-        raise UnexplainedFailure(RETURNED)
-
-
-def _refuse_generator(result: object) -> None:
-    """Raise `HandlerNeverRan` for a generator: a handler with a ``yield`` has run none of its code."""
-    if isinstance(result, (GeneratorType, AsyncGeneratorType)):
-        raise HandlerNeverRan("the handler contains yield, so calling it ran none of its code: remove the yield")
-
-
-def _answer(failures: object, batch: Batch[Any]) -> Answer | None:
-    """Return the answer; None if it names no message."""
-    if not is_a(failures, (list, tuple)):
-        return Answer(refusal=f"{KEY} is not a list")
-    by_id: dict[str, list[str]] = {}
-    for message in batch:
-        by_id.setdefault(message.id, []).append(message.delivery_id)
-    delivery_ids = {message.delivery_id for message in batch}
-    named = set[str]()
-    for entry in failures:
-        identifier = entry.get("itemIdentifier") if is_a(entry, dict) else None
-        if type(identifier) is not str or not identifier:
-            return Answer(refusal=f"an entry of {KEY} has no itemIdentifier")
-        if identifier in delivery_ids:
-            named.add(identifier)
-        elif identifier in by_id:
-            named.update(by_id[identifier])
-        else:
-            return Answer(refusal=f"an itemIdentifier in {KEY} is not the id of a message of the batch")
-    return Answer(frozenset(named)) if named else None
-
+    from tarry.run.run import Run
 
 RUNS_AGAIN = frozenset({"retry", "again", "defer"})
 """The outcomes of a run that crashed with which the message runs again at once."""
@@ -102,24 +37,17 @@ class Verdicts:
     keeps_frames = False
     """Whether exceptions keep their tracebacks: while the batch handler that gave them as verdicts still runs."""
 
-    def __init__(
-        self,
-        handling: Handling,
-        invocation: Invocation,
-        pending: Records,
-        deadline: Deadline,
-        *,
-        may_wait: bool,
-        may_block: bool,
-    ) -> None:
-        self._handling = handling
+    def __init__(self, run: Run) -> None:
+        self._handling = run.handling
+        self._deadline = run.deadline
         self.groups = Groups()
-        self.awaiting = AwaitingFacts(may_wait=may_wait)
+        self.awaiting = AwaitingFacts(may_wait=run.may_wait)
         """The messages that wait for the look-up of their queue."""
-        self.outcomes = Outcomes(handling, invocation, pending, self.groups, self.awaiting, may_block=may_block)
+        self.outcomes = Outcomes(run.handling, run.invocation, run.pending, self.groups, self.awaiting, run.may_block)
+        if run.claims is not None and not run.is_fifo:
+            self.outcomes.end_all = run.claims.end_all
         self._reruns: deque[Rerun] = deque()
         """The messages that run again when all others have run."""
-        self._deadline = deadline
 
     def sort(self, order: Sequence[str]) -> None:
         """Put the messages in the order of the batch, by delivery ids, whichever handler ended first."""
@@ -127,16 +55,12 @@ class Verdicts:
         self.awaiting.sort(place.__getitem__)
         self.outcomes.sort(place.__getitem__)
 
-    def close(self) -> None:
-        """Decide on all remaining messages; no handler runs any more."""
+    def finish(self) -> None:
+        """Decide on all remaining messages, and settle all messages; no handler runs any more."""
         self.outcomes.settle_here()
         self.outcomes.end_claims()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
-
-    def finish(self) -> None:
-        """Decide on all remaining messages, and settle all messages."""
-        self.close()
         self.outcomes.end_claims()
         self.outcomes.finish()
 
@@ -144,17 +68,12 @@ class Verdicts:
 
     def may_run(self, delivery: Delivery) -> bool:
         """Return whether a message of a FIFO batch may run; one that may not is released."""
-        if self.is_stopped(delivery):
+        if self.groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery):
             self.release(delivery)
             return False
         return True
 
-    def is_stopped(self, delivery: Delivery) -> bool:
-        """Return whether an earlier message of its group stays in the queue, or its lease is lost."""
-        return self.groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery)
-
     def wait(self, delivery: Delivery, seconds: int) -> None:
-        """Keep a message invisible until it is due."""
         now = delivery.invocation.now()
         self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
 
@@ -273,24 +192,18 @@ class Verdicts:
 
     def _decide_on_fifo(self, decided: Decision | Failure) -> Rerun | None:
         if isinstance(decided, Decision) and decided.outcome.kind == "defer":
-            decided = self._unless_it_would_expire(decided)
+            delivery, now = decided.delivery, decided.decided_at
+            facts = self.outcomes.settlement.lookups.source(delivery.source)
+            if facts.would_expire(delivery, decided.outcome.delay or 0, now):  # no copy can wait there (SPEC C10)
+                decided = Failure(delivery.message, None, "expiring", failed_at=now)
         if isinstance(decided, Failure):
             return self._ask(decided, early=False)
         self.outcomes.note(decided)
         return None
 
-    def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
-        """Return a deferral on FIFO, or a failure if the message would expire: no copy can wait there (SPEC C10)."""
-        delivery, now = deferral.delivery, deferral.decided_at
-        facts = self.outcomes.settlement.facts(delivery)
-        if facts.would_expire(delivery, deferral.outcome.delay or 0, now):
-            return Failure(delivery.message, None, "expiring", failed_at=now)
-        return deferral
-
     # the failure steps
 
     def _ask(self, failure: Failure, *, early: bool) -> Rerun | None:
-        """Ask the failure steps."""
         delivery = failure.delivery
         decision = self._ask_steps(failure, self._handling.steps.of(failure.queue))
         if failure.error is not None and not self.keeps_frames:
@@ -314,7 +227,7 @@ class Verdicts:
 
     def _ask_steps(self, failure: Failure, steps: StepList) -> Decision:
         delivery, invocation = failure.delivery, failure.delivery.invocation
-        facts = self.outcomes.settlement.facts(delivery)
+        facts = self.outcomes.settlement.lookups.source(delivery.source)
         context = StepContext(invocation.world.random, partial(self._time_left, invocation))
         decision = ask_steps(failure, self._handling.policy, steps, facts, context, invocation.diagnoses.of)
         self._handling.log.notices(delivery, decision.notices)
@@ -326,7 +239,7 @@ class Verdicts:
         """Return the next message to run again, when all others have run."""
         self.outcomes.collect_claims()
         if self.awaiting.messages and self.outcomes.may_block:
-            self.outcomes.settlement.load()
+            self.outcomes.settlement.lookups.requests.load()
         while True:
             while not self._reruns and self.awaiting.messages:
                 self._go_on(self.awaiting.messages.popleft())

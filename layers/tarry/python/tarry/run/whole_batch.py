@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.invocation import message_of
 from tarry.message.message import delivery_of
 from tarry.message.verdicts import ACK, BatchVerdict
-from tarry.run.not_started import NotStarted
-from tarry.run.run import ends_batch, is_acknowledged
+from tarry.run.run import NotStarted, ends_batch, is_acknowledged, validate
 from tarry.support.causes import free_memory_of
 from tarry.support.forks import exit_if_forked
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.message.message import Message
-    from tarry.run.background import Background
     from tarry.run.batch_verdicts import BatchVerdicts
+    from tarry.run.concurrent import Background
+    from tarry.run.idempotency import Claims
     from tarry.run.jobs import Jobs
-    from tarry.run.run import ClaimsMessages, Run
+    from tarry.run.run import Run
 
 
 class WholeBatch:
@@ -39,7 +38,6 @@ class WholeBatch:
         run.may_wait = not run.handling.is_async
 
     def run(self) -> None:
-        """Run the handler with the batch."""
         run = self._run
         self._not_started.prepare(runs_batch=True)
         try:
@@ -56,28 +54,15 @@ class WholeBatch:
         run.invocation.on_verdict = None  # breaks a reference cycle, which would keep the batch in memory
 
     def _run_here(self) -> None:
-        run, watch = self._run, self._run.watch
+        run = self._run
         run.deadline.check(run.monotonic())
-        if (batch := self._fill()) is None:
-            return
-        raised: BaseException | None = None
-        run.deadline.check(run.monotonic())
-        try:
-            context = copy_context()  # a context variable that the handler sets is not seen by later invocations
-            watch.running = batch
-            result = context.run(run.traced(run.handler(), takes_batch=True), batch)
-            if result is not None:
-                context.run(run.complete, result, batch)
-            watch.running = None
-        except BaseException as error:  # noqa: BLE001 every message without a verdict has failed with it
-            watch.running = None
-            raised = error
-        raised = watch.on_end(batch, raised)
-        self._decide(batch, raised)
-        del raised  # its traceback holds this frame
+        if (batch := self._fill()) is not None:
+            run.deadline.check(run.monotonic())
+            function = run.traced(run.handler(), takes_batch=True)
+            self._decide(batch, run.watch.on_end(batch, run.call(function, batch)))  # a traceback may hold this frame
 
     async def _run_as_task(self, jobs: Jobs) -> None:
-        from tarry.run.background import Background
+        from tarry.run.concurrent import Background
 
         background = self._background = Background(self._run, jobs)
         try:
@@ -116,7 +101,6 @@ class WholeBatch:
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
     def _messages(self) -> list[Message[Any]]:
-        """Return the messages for the handler."""
         run, messages = self._run, list[Any]()
         is_validated = run.invocation.payload_reader is not None
         for message_id, record in self._not_started.current:
@@ -131,7 +115,7 @@ class WholeBatch:
                 messages.append(message)
         return messages if run.is_fifo or run.claims is None else self._claimed(run.claims, messages)
 
-    def _claimed(self, claims: ClaimsMessages, messages: list[Message[Any]]) -> list[Message[Any]]:
+    def _claimed(self, claims: Claims, messages: list[Message[Any]]) -> list[Message[Any]]:
         """Return the messages that may run; decide on the others: already processed, running elsewhere, no time ..."""
         claimed: list[Message[Any]] = []
         for message, error in zip(messages, claims.claim_all(messages), strict=True):
@@ -144,19 +128,13 @@ class WholeBatch:
 
     def _is_valid(self, message: Message[Any], messages: list[Message[Any]]) -> bool:
         """Return whether a message's body matches the model; if not, decide on the message before the handler runs."""
-        run, watch = self._run, self._run.watch
+        run = self._run
         run.deadline.resume(run.monotonic())
-        try:
-            context = copy_context()
-            watch.running = message
-            context.run(getattr, message, "payload")
-            watch.running = None
-            exit_if_forked(run.invocation.began_in, None)
+        raised = run.call(validate, message)
+        exit_if_forked(run.invocation.began_in, raised)
+        if raised is None:
             return True
-        except BaseException as error:  # noqa: BLE001 an invalid body or a broken validator: this message has failed
-            watch.running = None
-            exit_if_forked(run.invocation.began_in, error)
-            raised = watch.on_end(message, error)
+        raised = run.watch.on_end(message, raised)
         if raised is None or not ends_batch(raised):
             run.verdicts.on_message(delivery_of(message), None, raised)
             return False

@@ -8,11 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.message.failure_record import trace_record
 from tarry.message.notices import WARNING
 from tarry.message.outcomes import State
 from tarry.record.attempt_store import MAX_CHANGES, MAX_READS, AttemptChange
 from tarry.record.attribute import FailureRecord, history_of
-from tarry.settle.table_answers import TableSilent, answers_of
+from tarry.settle.copies import redacted
+from tarry.settle.table_answers import ALWAYS_REFUSED, MAX_ERROR_CHARACTERS, TableSilent, answers_of
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.causes import text_of, type_name
 from tarry.support.forks import generation
@@ -20,10 +22,14 @@ from tarry.support.forks import generation
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
+    from tarry.decide.steps import DeadLetter
     from tarry.message.delivery import Delivery
+    from tarry.message.failure import Failure
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
     from tarry.record.attempt_store import AttemptStore
+    from tarry.settle.planner import Planner, SettlementPlan
+    from tarry.sqs.lookups import Lookups
 
 SECONDS = 1.0
 """How long an invocation waits for the store in all."""
@@ -36,9 +42,6 @@ LOADING_SECONDS = 4.0
 MARGIN_SECONDS = 86_400
 """How long a record lives after SQS has deleted its message."""
 LONGEST_RETENTION_SECONDS = 1_209_600
-MAX_ERROR_CHARACTERS = 500
-ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
-"""The errors of a table that is missing, or has another key."""
 NOT_ATTEMPTS = frozenset({"defer", "wait", "release"})
 """Outcomes of deliveries that are not attempts."""
 
@@ -111,6 +114,10 @@ class Tracking:
         ends = {delivery_id: self._end_of(each, pending) for delivery_id, each in tuple(self._started.items())}
         return {delivery_id: end for delivery_id, end in ends.items() if end is not None}
 
+    def _write(self, changes: Sequence[AttemptChange]) -> bool:
+        self._store.write(changes)
+        return True
+
     def _put_starts(self, changes: dict[str, AttemptChange], seconds: float) -> list[str]:
         confirmed = self._put(changes, seconds, are_starts=True)
         for delivery_id in confirmed:
@@ -135,7 +142,6 @@ class Tracking:
             self._unconfirmed.pop(delivery_id, None)
 
     def is_written(self, delivery: Delivery) -> bool:
-        """Return whether the store has confirmed the change of a message."""
         return delivery.delivery_id in self._written
 
     def _put(self, changes: Mapping[str, AttemptChange], seconds: float, **how: bool) -> list[str]:
@@ -144,10 +150,6 @@ class Tracking:
         works = [partial(self._write, [changes[each] for each in chunk]) for chunk in chunks]
         answers = self._answers(works, seconds, **how)
         return [each for chunk, is_written in zip(chunks, answers, strict=True) if is_written for each in chunk]
-
-    def _write(self, changes: Sequence[AttemptChange]) -> bool:
-        self._store.write(changes)
-        return True
 
     def finish(self, pending: Container[str]) -> None:
         """Close the records of messages that have ended, and write those of messages that are only reported as failed.
@@ -192,7 +194,7 @@ class Tracking:
 
         ``are_starts``: the attempts stay exact if these requests fail.
         """
-        invocation, results = self._invocation, list[Any]()
+        invocation = self._invocation
         if self._is_refused or generation() != invocation.began_in:
             return [None] * len(works)
         self._load()
@@ -207,12 +209,9 @@ class Tracking:
         if not in_background or clock.monotonic() >= until:
             self._waited += clock.monotonic() - began
         for answer in answers:
-            try:
-                results.append(answer.result())
-            except BaseException as error:  # noqa: BLE001 of a store of the user's, in another thread
-                results.append(None)
-                self._note(error, is_exact=are_starts)
-        return results
+            if isinstance(answer, Exception):
+                self._note(answer, is_exact=are_starts)
+        return [None if isinstance(answer, Exception) else answer for answer in answers]
 
     def _load(self) -> None:
         """Load a store that needs it, such as `DynamoDBAttempts` without a client, before its first request.
@@ -235,16 +234,13 @@ class Tracking:
 
     def _log_once(self, error: BaseException) -> None:
         if self._invocation.world.first_time("attempt_store_failed"):
+            table = _attribute(self._store, "table")
+            name = f"The attempts table {table}" if type(table) is str else "The attempt store"
             text = (
-                f"{self._name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too "
-                "high. No message is lost."
+                f"{name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too high. "
+                "No message is lost."
             )
             self._log.problem("attempts_not_exact", text, level=WARNING)
-
-    @property
-    def _name(self) -> str:
-        table = _attribute(self._store, "table")
-        return f"The attempts table {table}" if type(table) is str else "The attempt store"
 
 
 def tracking_of(invocation: Invocation, log: Log) -> Tracking:
@@ -345,3 +341,48 @@ def _attribute(store: object, name: str) -> Any:
 
 def _chunks(ids: Sequence[str], size: int) -> list[Sequence[str]]:
     return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+def trace_of(plan: SettlementPlan, planner: Planner, lookups: Lookups, now: float) -> AttemptChange:
+    """Return the change of the record of a message that stays in its queue; log if the hook ``redact`` failed."""
+    delivery, decision = plan.delivery, plan.decided
+    failure, outcome = decision.failure, decision.outcome
+    known, next_try = lookups.known(delivery.source), planner.waits_until(plan, now)
+    is_run = failure is not None and outcome.kind not in NOT_ATTEMPTS and not failure.was_deferral
+    is_run = is_run and not delivery.is_of_crash
+    fields: dict[str, Any] = {"state": str(outcome.state), "next_try": round(max(now, next_try), 3)}
+    if failure is not None:
+        delay = max(0, round(next_try - decision.decided_at))
+        record = trace_record(failure, decision.decided_at, delay)
+        record = _redacted(record, delivery, planner.options_of(delivery), lookups.log)
+        fields["failure"] = record["failure"]
+        if delivery.counts_runs:  # else the earlier history is not known, and must not be overwritten
+            fields["history"] = record.get("history")
+    elif delivery.crashed and delivery.stored:  # it was not claimed, so its start, with the crash, was not written
+        fields["failure"] = delivery.stored["failure"]
+        fields["history"] = [*delivery.stored["history"]]
+    retention = None if known is None else known.retention
+    return change_of(delivery, "run" if is_run else "seen", now, retention=retention, **fields)
+
+
+def start_of(delivery: Delivery, crash: Failure | None, options: DeadLetter, log: Log) -> AttemptChange:
+    """Return the change of a record for a message that is about to run; log if the hook ``redact`` failed.
+
+    ``crash``: the failure of its last run, if that crashed. It becomes a part of the delivery's history.
+    """
+    now = delivery.invocation.now()
+    back_at = delivery.visible_at or now + max(0, delivery.invocation.time_left())
+    fields: dict[str, Any] = {"state": str(State.IN_FLIGHT), "next_try": round(back_at, 3)}
+    if crash is not None:
+        record = _redacted(trace_record(crash, crash.failed_at, delay=0), delivery, options, log)
+        fields |= {"failure": record["failure"], "history": record.get("history")}
+        earlier = delivery.stored or {}
+        delivery.stored = {**earlier, "failure": record["failure"], "history": history_of(record.get("history"))}
+    return change_of(delivery, "start", now, **fields)
+
+
+def _redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter, log: Log) -> dict[str, Any]:
+    record, notice = redacted(record, delivery, options)
+    if notice is not None:
+        log.notices(delivery, [notice])
+    return record

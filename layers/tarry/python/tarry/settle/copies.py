@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.failure_record import copy_record, dead_letter_record, edited, fit, hops_of, smallest, waiting_record
+from tarry.message.failure_record import copy_record, dead_letter_record, edited, fit, smallest, waiting_record
 from tarry.message.notices import WARNING, Notice
 from tarry.observe.logs import MAX_RECORD_BYTES
 from tarry.record.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
-from tarry.settle.plans import NoDeadLetterQueue, dead_letter_queue, may_hop
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
-from tarry.sqs.outgoing import body_text, sendable
+from tarry.sqs.refusals import is_late
 from tarry.support.causes import is_a, type_name
 from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.support.hooks import call
-from tarry.support.values import Value, named_queue
+from tarry.support.values import QueueArn, Value, named_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,11 +27,53 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.message.failure import Failure
     from tarry.message.outcomes import Outcome
-    from tarry.settle.plans import Situation
-    from tarry.support.values import QueueArn
+    from tarry.message.queue_facts import QueueFacts
+    from tarry.settle.planner import Situation
 
 Attributes = dict[str, dict[str, Any]]
 Record = Mapping[str, Any]
+
+
+class NoDeadLetterQueue(Exception):
+    """There is no usable dead-letter queue: the message stays in its queue and waits."""
+
+    def __init__(self, text: str, *, is_late: bool = False) -> None:
+        super().__init__(text)
+        self.is_late = is_late
+        """Whether only the time to look it up was lacking."""
+
+
+def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
+    """Return the dead-letter queue that the failure step names, else the environment, else the redrive policy.
+
+    Raises `NoDeadLetterQueue` if it is the message's own queue or the one that it was redriven from.
+    """
+    source = delivery.source
+    if named := named or os.environ.get("TARRY_DEAD_LETTER_QUEUE_URL"):
+        target = named_queue(named, source)
+        if not target.name:
+            raise NoDeadLetterQueue(f"{named!r} is not an SQS queue: give the dead-letter queue as name, URL or ARN")
+    else:
+        if facts.error is not None:
+            name = source.name or "a queue without a name"
+            if is_late(facts.error):
+                text = f"there was no time to read the redrive policy of {name} ({facts.error}): give the function a "
+                raise NoDeadLetterQueue(f"{text}longer Timeout or more memory", is_late=True)
+            raise NoDeadLetterQueue(
+                f"the redrive policy of {name} cannot be read ({facts.error}): grant sqs:GetQueueAttributes, or set "
+                "TARRY_DEAD_LETTER_QUEUE_URL"
+            )
+        target = facts.dead_letter or QueueArn("")
+    if not target.name:
+        raise NoDeadLetterQueue(
+            f"{source.name or 'its queue'} has no dead-letter queue: add a RedrivePolicy to it in the template"
+        )
+    envelope = delivery.envelope
+    came_from = envelope.origin if envelope is not None and envelope.is_dead_letter else None
+    if target.text in (source.text, came_from):
+        whose = "the queue it is in" if target == source else "the queue it was dead-lettered from before"
+        raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: name another one")
+    return target
 
 
 class CannotCopy(Exception):
@@ -51,42 +93,14 @@ class Copy(Value):
     variants: Sequence[Attributes]
     delay: int | None
     """``DelaySeconds``; None is the queue's own delay, the only one on FIFO."""
-    until: float | None
+    until: float | None = None
     """When the delay ends, in epoch seconds, so that a copy that is sent later has a shorter ``DelaySeconds``."""
-    record: Record | None
+    record: Record | None = None
     """The uncut `Tarry` attribute, for the log if SQS refuses the first variant as too large; None if it is logged."""
-    room: int
+    room: int = 0
     """How many more bytes the target surely accepts."""
-    transfer: str
-    """The source of the deduplication id on FIFO: by default, this delivery and this target."""
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        target: QueueArn,
-        variants: Sequence[Attributes],
-        delay: int | None,
-        record: Record | None = None,
-        transfer: str = "",
-        *,
-        body: str | None = None,
-        until: float | None = None,
-    ) -> None:
-        self._freeze(
-            delivery=delivery,
-            body=delivery.body if body is None else body,
-            target=target,
-            variants=variants,
-            delay=delay,
-            until=until,
-            record=record,
-            room=0,
-            transfer=transfer or f"{delivery.delivery_id} {target}",
-        )
-
-    def with_record(self, variants: Sequence[Attributes], record: Record | None, room: int) -> Copy:
-        """Return the copy with the `Tarry` attribute added."""
-        return self._changed(variants=variants, record=record, room=room)
+    transfer: str | None = None
+    """The source of the deduplication id on FIFO; None: this delivery and this target."""
 
     def delay_seconds(self, now: float) -> int | None:
         """Return ``DelaySeconds`` for a send ``now`` (epoch seconds)."""
@@ -101,10 +115,8 @@ class Copy(Value):
 
 
 def record_cut(record: Record) -> Notice:
-    """Return the log line that shows a record of which only a part is sent."""
-    return shown_in_log(
-        "record_cut", "The failure record was cut to fit beside the message. The field record has all of it.", record
-    )
+    text = "The failure record was cut to fit beside the message. The field record has all of it."
+    return shown_in_log("record_cut", text, record)
 
 
 def shown_in_log(event: str, text: str, record: Record) -> Notice:
@@ -115,10 +127,7 @@ def shown_in_log(event: str, text: str, record: Record) -> Notice:
 
 
 def sendable_attributes(delivery: Delivery) -> Attributes:
-    """Return a message's user attributes in the form that a send takes, with binary values decoded.
-
-    Attributes with reserved names are left out: SQS refuses them in a send (`is_reserved`).
-    """
+    """Return a message's user attributes as a send takes them; SQS refuses reserved names, which are left out."""
     attributes = delivery.user_attributes.items()
     return {name: as_sent(attribute) for name, attribute in attributes if not is_reserved(name)}
 
@@ -145,28 +154,24 @@ class CopyWriter:
     ) -> Copy:
         """Return the copy for the dead-letter queue, without a failure record if there is no room for one.
 
-        ``origin`` and ``text``: as for `dead_letter_record`.
-
-        Raises:
-            NoDeadLetterQueue: There is none, or the message is too large for it.
-            FactsNeeded: The size limit of the target was not looked up.
+        ``origin`` and ``text``: as for `dead_letter_record`. Raises `NoDeadLetterQueue` if there is none, or the
+        message is too large for it; `FactsNeeded` if the size limit of the target was not looked up.
         """
         delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
         _refuse_missing_body(delivery)
         target = dead_letter_queue(delivery, outcome.queue, self._situation.source)
         self._situation.limit_of(target)  # before any hook of the user's is called
-        with_traceback = options.include_traceback
-        reason = outcome.reason or failure.reason
+        with_traceback, reason = options.include_traceback, outcome.reason or failure.reason
         whole = dead_letter_record(failure, reason, at, include_traceback=with_traceback, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
-        return self._fitted(Copy(delivery, target, [self._attributes_of(delivery)], 0), record, may_go_without=True)
+        return self._fitted(
+            Copy(delivery, delivery.body, target, [self._attributes_of(delivery)], 0), record, may_go_without=True
+        )
 
     def resend(self, failure: Failure, decision: Decision) -> Copy:
         """Return the copy for a resend, always with its `Tarry` attribute.
 
-        Raises:
-            CannotCopy: There is no room for the attribute, or SQS does not accept the body or attributes.
-            FactsNeeded: The size limit of the target was not looked up.
+        Raises `CannotCopy` if there is no room for it or SQS would refuse the contents; `FactsNeeded` as above.
         """
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
         now = self._situation.now
@@ -188,16 +193,11 @@ class CopyWriter:
         )
         if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
-        draft = Copy(delivery, target, [attributes], delay, body=body, until=until)
-        return self._complete(draft, self._redacted(record, delivery, options))
+        draft = Copy(delivery, body, target, [attributes], delay, until)
+        return self._fitted(draft, self._redacted(record, delivery, options), may_go_without=False)
 
     def waiting(self, decision: Decision, until: float) -> Copy:
-        """Return the copy that waits in the message's own queue ``until`` then (epoch seconds).
-
-        Raises:
-            CannotCopy: There is no room for the `Tarry` attribute.
-            FactsNeeded: The size limit of the queue was not looked up.
-        """
+        """Return the copy that waits in the message's own queue ``until`` then (epoch seconds). Raises as `resend`."""
         delivery, failure, now = decision.delivery, decision.failure, self._situation.now
         options = self._steps.of(delivery.queue).dead_letter
         _refuse_missing_body(delivery)
@@ -206,11 +206,12 @@ class CopyWriter:
         if decision.outcome.reason == "not_due" and due is not None:
             due = delivery.due  # as the producer set it, also if this copy waits for only a part
         counts = decision.outcome.kind not in ("defer", "wait")
-        carried = delivery.attempt if counts else _attempts_before(delivery)
+        carried = delivery.attempt
+        if not counts:  # the attempts before this delivery
+            carried = max(delivery.envelope.carried if delivery.envelope else 0, carried - 1)
         if failure is None:
             record = waiting_record(delivery, carried, due=due, note=decision.outcome.note or {})
         else:
-            with_traceback = options.include_traceback
             record = copy_record(
                 failure,
                 decision.decided_at,
@@ -218,19 +219,10 @@ class CopyWriter:
                 note={},
                 due=due,
                 delay=math.ceil(max(0, until - decision.decided_at)),
-                include_traceback=with_traceback,
+                include_traceback=options.include_traceback,
             )
-        draft = Copy(delivery, delivery.source, [self._attributes_of(delivery)], delay, until=until)
-        return self._complete(draft, self._redacted(record, delivery, options))
-
-    def _complete(self, draft: Copy, record: Record) -> Copy:
-        """Return a copy that must have its `Tarry` attribute; warn if it was sent to its own queue many times."""
-        copy = self._fitted(draft, record, may_go_without=False)
-        if not may_hop(draft.delivery):
-            hops = hops_of(draft.delivery) + 1
-            text = f"The message was sent again {hops} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
-            self.notices.append(Notice("many_hops", text))
-        return copy
+        draft = Copy(delivery, delivery.body, delivery.source, [self._attributes_of(delivery)], delay, until)
+        return self._fitted(draft, self._redacted(record, delivery, options), may_go_without=False)
 
     def _fitted(self, draft: Copy, record: Record, *, may_go_without: bool) -> Copy:
         """Return the copy with as much of its `Tarry` attribute as fits beside its body and other attributes."""
@@ -247,28 +239,24 @@ class CopyWriter:
         if text is None:
             if not may_go_without:
                 raise CannotCopy("there is no space for its Tarry attribute")
-            notice = shown_in_log(
-                "record_in_log",
-                "The message is dead-lettered without a failure record: there is no space. The field record has it.",
-                record,
-            )
-            self.notices.append(notice)
+            why = "The message is dead-lettered without a failure record: there is no space. The field record has it."
+            self.notices.append(shown_in_log("record_in_log", why, record))
             return draft
         if is_cut := text is not whole:
             self.notices.append(record_cut(record))
-        lighter = [] if is_known else _lighter(text, dump(smallest(record)))
-        variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
-        if not is_known and may_go_without:
-            variants.append(attributes)
-        return draft.with_record(variants, None if is_cut else record, space - len(text) if is_known else 0)
+        variants = [_with_record(attributes, text)]
+        if not is_known:  # smaller ones to try if SQS refuses the copy as too large
+            lighter = dump(smallest(record))
+            variants += [_with_record(attributes, lighter)] if len(lighter) < len(text) else []
+            variants += [attributes] if may_go_without else []
+        room = space - len(text) if is_known else 0
+        return draft._changed(variants=variants, record=None if is_cut else record, room=room)
 
     def _attributes_of(self, delivery: Delivery) -> Attributes:
         """Return the message's attributes; log the names of those that a copy cannot have."""
-        names = [name for name in delivery.user_attributes if is_reserved(name)]
-        if names:
-            text = (
-                f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
-            )
+        if reserved := [name for name in delivery.user_attributes if is_reserved(name)]:
+            names = ", ".join(reserved)
+            text = f"Copied without the attributes {names}: SQS refuses names that begin with AWS. or Amazon."
             self.notices.append(Notice("attributes_left_out", text, level=WARNING))
         return sendable_attributes(delivery)
 
@@ -315,23 +303,15 @@ def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter) ->
     return changed, None
 
 
-def _attempts_before(delivery: Delivery) -> int:
-    """Return the number of attempts before this delivery."""
-    carried = delivery.envelope.carried if delivery.envelope else 0
-    return max(carried, delivery.attempt - 1)
-
-
 def _refuse_missing_body(delivery: Delivery) -> None:
     if not isinstance(delivery.record.get("body"), str):
         raise NoDeadLetterQueue("its record has no body to send")
 
 
 def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
-    """Return the body and attributes of a copy that a failure step asks for.
+    """Return the body and attributes that a failure step asks for. Raises `CannotCopy` if SQS would refuse them."""
+    from tarry.sqs.outgoing import body_text, sendable
 
-    Raises:
-        CannotCopy: JSON cannot represent the body, or SQS does not accept the body or the attributes.
-    """
     try:
         body = delivery.body if outcome.body is None else body_text(outcome.body)
         if outcome.attributes is None:
@@ -340,12 +320,9 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
             raise ValueError(f"the attribute name {ATTRIBUTE} is reserved for tarry")
         return body, sendable(outcome.attributes)
     except Exception as error:
-        why = (
-            str(error)
-            if isinstance(error, ValueError)
-            else "its body or an attribute has a type that SQS does not accept"
-        )
-        raise CannotCopy(f"SQS would refuse the copy ({why})") from error  # a TypeError's text may show the body
+        why = "its body or an attribute has a type that SQS does not accept"  # a TypeError's text may show the body
+        why = str(error) if isinstance(error, ValueError) else why
+        raise CannotCopy(f"SQS would refuse the copy ({why})") from error
 
 
 def _delay_and_due(until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
@@ -357,11 +334,6 @@ def _delay_and_due(until: float | None, target: QueueArn, now: float) -> tuple[i
         return None, None
     seconds = max(0, math.ceil(until - now))
     return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
-
-
-def _lighter(text: str, smallest_text: str) -> list[str]:
-    """Return smaller attributes to try if SQS refuses a copy as too large for a target whose limit is not known."""
-    return [smallest_text] if len(smallest_text) < len(text) else []
 
 
 def _with_record(attributes: Attributes, text: str) -> Attributes:

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tarry.message.notices import WARNING
-from tarry.settle.requests import delete
-from tarry.sqs.client import Requests, result_of
-from tarry.sqs.limits import MAX_ENTRIES, tens
+from tarry.settle.requests import SHARE, delete, patience, tens_by_queue
+from tarry.sqs.client import Requests, result_of, start
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import NoAnswer, error_code, has_answer, is_denied, is_late
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from tarry.world import Event
 
 FLUSH_SECONDS = 1.0
-PATIENCE_SECONDS = 2.0
-"""The longest wait for a delete. After one such wait the run waits for no further delete, since SQS hangs."""
-SHARE = 0.1
-"""The share of the time left that deleting all messages at once may take."""
 
 
 class Acks:
@@ -62,14 +58,17 @@ class Acks:
             self._waiting.append(delivery)
             self._some.set()
             if not self._has_thread:
-                self._start()
+                self._has_thread = True
+                if not start(self._invocation.world, self._work):
+                    self._is_over = True
             if len(self._waiting) < self.together:
                 return
             deleted = self._threads.event()
             self._notify.append(deleted)
             self._enough.set()
         if self._waits:
-            self._waits = deleted.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+            # After a wait in vain, the run waits for no further delete, since SQS hangs.
+            self._waits = deleted.wait(patience(self._invocation))
 
     def delete_now(self, deliveries: Iterable[Delivery]) -> bool:
         """Delete messages, and all that wait, in parallel requests; return whether SQS answered in time."""
@@ -96,13 +95,6 @@ class Acks:
 
     # in its own thread
 
-    def _start(self) -> None:
-        self._has_thread = True
-        try:
-            self._threads.start(self._work)
-        except RuntimeError:  # the process may have no more threads
-            self._is_over = True
-
     def _work(self) -> None:
         while not self._is_over:
             self._some.wait()
@@ -120,10 +112,7 @@ class Acks:
             notify, self._notify = self._notify, []
             self._some.clear()
             self._enough.clear()
-        by_queue: dict[QueueArn, list[Delivery]] = {}
-        for delivery in waiting:
-            by_queue.setdefault(delivery.source, []).append(delivery)
-        return [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)], notify
+        return tens_by_queue(waiting, lambda delivery: delivery), notify
 
     def _delete(self, chunk: Sequence[Delivery]) -> None:
         if self._is_over or not (kept := delete(chunk, self._lookups)):
@@ -134,11 +123,8 @@ class Acks:
             return
         for delivery in chunk:
             if (error := kept.get(delivery.delivery_id)) is not None:
-                self._log_failure(
-                    "The message is acknowledged, but it was not deleted. Lambda deletes it after the response.",
-                    delivery,
-                    error,
-                )
+                text = "The message is acknowledged, but it was not deleted. Lambda deletes it after the response."
+                self._log_failure(text, delivery, error)
 
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
@@ -147,9 +133,8 @@ class Acks:
         if is_logged or not has_answer(error):
             self.close()
         if not is_logged:
-            self._log_failure(
-                f"{count} acknowledged messages were not deleted. Lambda deletes them after the response.", None, error
-            )
+            text = f"{count} acknowledged messages were not deleted. Lambda deletes them after the response."
+            self._log_failure(text, None, error)
 
     def _log_failure(self, text: str, delivery: Delivery | None, error: Exception) -> None:
         self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

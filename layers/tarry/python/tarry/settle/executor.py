@@ -10,20 +10,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.notices import WARNING
-from tarry.message.outcomes import Outcome
-from tarry.settle.planner import seconds_until
-from tarry.settle.plans import IN_PLACE, SENDS_COPY, SettlementPlan, Situation, SizeLimit, why_it_could_not_wait
-from tarry.settle.requests import Sent, delete, send_copies
-from tarry.settle.visibility import (
+from tarry.message.outcomes import DONE, Outcome
+from tarry.settle.planner import (
+    IN_PLACE,
+    SENDS_COPY,
+    SettlementPlan,
+    Situation,
+    SizeLimit,
+    seconds_until,
+    why_it_could_not_wait,
+)
+from tarry.settle.requests import (
     ChangeResult,
+    Sent,
     VisibilityChange,
     await_keepalive,
     change_visibility,
+    delete,
     lease_end,
     lose_lease,
+    send_copies,
+    tens_by_queue,
 )
-from tarry.sqs.limits import tens
-from tarry.sqs.permissions import SEND_TO_ITSELF
+from tarry.sqs.lookups import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
 
@@ -65,7 +74,7 @@ class Executor:
         The source queue is looked up in either case.
         """
         if decision.outcome.kind == "release":
-            self._plans[decision.delivery.delivery_id] = SettlementPlan(decision, (IN_PLACE,))
+            self._plans[decision.delivery.delivery_id] = SettlementPlan(decision, decision, (IN_PLACE,))
             return
         self._take(self._planner.start(decision, self._situation(decision.delivery)))
         if may_look_up:
@@ -78,12 +87,16 @@ class Executor:
             self._take(self._planner.go_on(self.plan_of(delivery), self._situation(delivery)))
 
     def look_up(self, queue: QueueArn) -> None:
-        """Look up the size limit of a queue."""
         self._limits[queue] = SizeLimit(*self._lookups.maximum_message_size(queue))
 
     def _take(self, plan: SettlementPlan) -> None:
         delivery = plan.delivery
-        self._log_notices(plan)
+        for notice in plan.notices:
+            is_first = notice.event != "attributes_left_out" or delivery.delivery_id not in self._logged
+            if notice.event == "attributes_left_out":
+                self._logged.add(delivery.delivery_id)
+            if is_first:
+                self._log.notices(delivery, [notice])
         self._plans[delivery.delivery_id] = plan
         if plan.is_done:
             delivery.is_settled = delivery.is_done = True
@@ -95,20 +108,10 @@ class Executor:
         rng, diagnose = invocation.world.random, invocation.diagnoses.of
         return Situation(invocation.now(), invocation.time_left, facts, self._limits, rng, diagnose)
 
-    def _log_notices(self, plan: SettlementPlan) -> None:
-        for notice in plan.notices:
-            if notice.event == "attributes_left_out":
-                if plan.delivery.delivery_id in self._logged:
-                    continue
-                self._logged.add(plan.delivery.delivery_id)
-            self._log.notices(plan.delivery, [notice])
-
     def plan_of(self, delivery: Delivery) -> SettlementPlan:
-        """Return the plan of a message that is not settled yet."""
         return self._plans[delivery.delivery_id]
 
     def sends_copy(self, delivery: Delivery) -> bool:
-        """Return whether the plan of a message still sends a copy."""
         return not delivery.is_settled and self._plans[delivery.delivery_id].sends_copy
 
     def stays(self, delivery: Delivery) -> bool:
@@ -167,7 +170,7 @@ class Executor:
         On FIFO, SQS refuses the receipt handle of an earlier receive, so the handles are tested once half of the
         visibility timeout has passed. A standard queue accepts it, and a test would change the newer delivery.
         """
-        changes: dict[QueueArn, list[VisibilityChange]] = {}
+        changes: list[VisibilityChange] = []
         for delivery in deliveries:
             self.note_if_lost(delivery)
             if delivery.is_settled or not delivery.source.is_fifo:
@@ -175,8 +178,7 @@ class Executor:
             timeout = self._lookups.visibility_timeout(delivery.source)
             end = lease_end(delivery, timeout)
             if end is not None and end - self._invocation.now() <= timeout / 2:
-                change = VisibilityChange(delivery, min(timeout, delivery.longest_wait()))
-                changes.setdefault(delivery.source, []).append(change)
+                changes.append(VisibilityChange(delivery, min(timeout, delivery.longest_wait())))
         for result in self._change(changes):
             delivery = result.change.delivery
             if result.error is None:
@@ -199,9 +201,8 @@ class Executor:
         delivery.is_settled = True
         outcome = self.plan_of(delivery).decision.outcome
         outcome = Outcome.unhandled() if outcome.kind in SENDS_COPY else outcome
-        self._transition(
-            delivery, outcome, None, not_settled="the lease is lost, so the message is only reported as failed"
-        )
+        why = "the lease is lost, so the message is only reported as failed"
+        self._transition(delivery, outcome, None, not_settled=why)
 
     def _visibility_timeout(self, delivery: Delivery) -> int | None:
         """Return the queue's visibility timeout in seconds; None if it is unknown, or the lease cannot end soon.
@@ -244,18 +245,19 @@ class Executor:
         """
         self.trace(deliveries, in_background=early)
         self.send(deliveries)  # a message whose run could not be recorded may have no attempt left
-        changes: dict[QueueArn, list[VisibilityChange]] = {}
-        now = self._invocation.now()
+        changes, now = list[VisibilityChange](), self._invocation.now()
         for delivery in deliveries:
             self.note_if_lost(delivery)
             if delivery.is_settled:
                 continue
             plan = self.plan_of(delivery)
             if delivery.delivery_id in self._requested and not early and self._planner.waits_until(plan, now) <= now:
-                self._note_unconfirmed(delivery)
+                delivery.is_settled = True
+                why = "SQS did not confirm the delay, and it is over: another delivery may have begun"
+                self._transition(delivery, plan.decision.outcome, None, not_settled=why)
                 continue
             seconds = self._planner.seconds_in_place(plan, self._lookups.known(delivery.source), now)
-            changes.setdefault(delivery.source, []).append(VisibilityChange(delivery, seconds))
+            changes.append(VisibilityChange(delivery, seconds))
         for result in self._change(changes):
             if not result.change.delivery.is_settled and not (early and result.error is not None):
                 self._note_result(result)
@@ -264,20 +266,30 @@ class Executor:
         """Write messages that stay in their queue to the attempt store, before they are shown again."""
         if self._invocation.attempt_store is None:
             return
-        from tarry.settle.traces import Traces
+        from tarry.settle.attempts import trace_of, tracking_of
 
-        traces = Traces(self._invocation, self._planner, self._lookups, self._log)
-        plans = [self.plan_of(delivery) for delivery in deliveries if self.stays(delivery)]
-        for plan in traces.write(plans, in_background=in_background):
-            self._take(traces.count_run(plan, self._situation(plan.delivery)))
-            self.complete(plan.delivery)
+        tracking, now = tracking_of(self._invocation, self._log), self._invocation.now()
+        staying = [self.plan_of(delivery) for delivery in deliveries if self.stays(delivery)]
+        new = {plan.delivery.delivery_id: plan for plan in staying if not tracking.has(plan.delivery)}
+        changes = {each: trace_of(plan, self._planner, self._lookups, now) for each, plan in new.items()}
+        tracking.write(changes, in_background=in_background)
+        missed = [plan for plan in new.values() if not tracking.is_written(plan.delivery)]
+        for plan in missed:
+            if self._planner.is_spent_untraced(plan):
+                # It is not retried: with a store that can be read but not written, it would run for ever.
+                delivery = plan.delivery
+                delivery.is_untraced = True
+                again = self._planner.untraced(plan, self._situation(delivery))
+                delivery.outcome = again.decision.outcome
+                self._take(again)
+                self.complete(delivery)
 
-    def _change(self, changes: dict[QueueArn, list[VisibilityChange]]) -> Iterable[ChangeResult]:
-        for queue, of_queue in changes.items():
-            for result in change_visibility(of_queue, queue, self._lookups):
-                if result.error is not None:
-                    self._lookups.warn(result.error, "change_message_visibility_batch", queue)
-                yield result
+    def _change(self, changes: Sequence[VisibilityChange]) -> Iterable[ChangeResult]:
+        for result in change_visibility(changes, self._lookups):
+            if result.error is not None:
+                queue = result.change.delivery.source
+                self._lookups.warn(result.error, "change_message_visibility_batch", queue)
+            yield result
 
     def _note_result(self, result: ChangeResult) -> None:
         delivery, now = result.change.delivery, self._invocation.now()
@@ -296,26 +308,16 @@ class Executor:
             more["asked_for"] = self._planner.asked_for(plan.decided)
         self._transition(delivery, outcome, None if result.error else result.change.seconds, **more)
 
-    def _note_unconfirmed(self, delivery: Delivery) -> None:
-        delivery.is_settled = True
-        text = "SQS did not confirm the delay, and it is over: another delivery may have begun"
-        self._transition(delivery, self.plan_of(delivery).decision.outcome, None, not_settled=text)
-
     # deleting
 
     def delete(self, deliveries: Sequence[Delivery]) -> None:
         """Delete acknowledged messages: the process ends without a response, so Lambda does not delete them."""
-        by_queue: dict[QueueArn, list[Delivery]] = {}
-        for delivery in deliveries:
-            by_queue.setdefault(delivery.source, []).append(delivery)
-        chunks = [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)]
+        chunks = tens_by_queue(deliveries, lambda delivery: delivery)
         answers = self._lookups.requests.all([partial(delete, chunk, self._lookups) for chunk in chunks])
         for chunk, answer in zip(chunks, answers, strict=True):
-            errors = (
-                dict.fromkeys((each.delivery_id for each in chunk), answer) if isinstance(answer, Exception) else answer
-            )
             for delivery in chunk:
-                if (error := errors.get(delivery.delivery_id)) is not None:
+                error = answer if isinstance(answer, Exception) else answer.get(delivery.delivery_id)
+                if error is not None:
                     self._lookups.warn(error, "delete_message_batch", delivery.source)
                     text = "SQS did not confirm that the acknowledged message is deleted. It may be delivered again."
                     self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)
@@ -338,16 +340,6 @@ class Executor:
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.diagnosis if failure is not None else None
         said = failure.said if failure is not None else None
-        failed = failure is not None and outcome.kind in ("ack", "discard")
-        self._log.transition(
-            delivery,
-            outcome,
-            error=error,
-            delay=delay,
-            reason=reason,
-            said=said,
-            failed=failed,
-            failure=failure,
-            **more,
-        )
+        more |= {"failed": failure is not None and outcome.kind in DONE, "failure": failure}
+        self._log.transition(delivery, outcome, error=error, delay=delay, reason=reason, said=said, **more)
         del self._plans[delivery.delivery_id]  # frees the failure, its exception, and the copy as well

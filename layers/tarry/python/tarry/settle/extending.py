@@ -1,12 +1,27 @@
-"""`Message.extend`: a handler that needs more time extends its lease (SPEC I6)."""
+"""Extending leases: for `Message.extend`, for ``keepalive=``, and on FIFO before anything runs."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, cast
+import math
+from typing import TYPE_CHECKING, Any, cast
 
 from tarry.errors import LeaseLost
-from tarry.settle.visibility import await_keepalive, change_visibility, lease_end, lose_lease, prolongation
+from tarry.message.notices import WARNING
+from tarry.settle.eager_acks import Acks
+from tarry.settle.requests import (
+    SHARE,
+    ChangeResult,
+    VisibilityChange,
+    await_keepalive,
+    change_visibility,
+    extend_leases,
+    extension,
+    lease_end,
+    lose_lease,
+    patience,
+    prolongation,
+    spread,
+)
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, whole_seconds
@@ -16,11 +31,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Invocation, Records
     from tarry.observe.logs import Log
+    from tarry.support.values import QueueArn
+    from tarry.world import Thread
 
 
 def extend(delivery: Delivery, seconds: float | timedelta) -> None:
-    """See `Message.extend`."""
     wanted = whole_seconds(seconds)
     if not 0 < wanted <= MAX_VISIBILITY_SECONDS:
         raise ValueError(f"extend takes seconds above 0 and at most {MAX_VISIBILITY_SECONDS}, got {seconds!r}")
@@ -50,7 +67,7 @@ def _extend(together: Sequence[Delivery], wanted: int) -> None:
         lose_lease(delivery)
         raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
     changes = [prolongation(each, wanted, lease_end(each, timeout)) for each in together]
-    for result in change_visibility(changes, delivery.source, lookups):
+    for result in change_visibility(changes, lookups):
         if result.error is None:
             result.change.delivery.visible_at = now + result.change.seconds
         elif result.is_lost:
@@ -62,7 +79,8 @@ def _extend(together: Sequence[Delivery], wanted: int) -> None:
 
 
 async def extend_async(delivery: Delivery, seconds: float | timedelta) -> None:
-    """See `Message.extend_async`."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
 
@@ -88,3 +106,138 @@ def _behind(delivery: Delivery) -> list[Delivery]:
     later = ids[ids.index(delivery.delivery_id) + 1 :] if delivery.delivery_id in invocation.records else []
     others = [invocation.delivery(each) for each in later]
     return [each for each in others if each.group == delivery.group and not (each.is_given_up or each.is_lost)]
+
+
+INTERVALS = 3
+"""The length of an extension, in intervals: two extensions may fail before the lease ends."""
+
+IF_LOST_ON_FIFO = "Its FIFO group does not run here, and is only reported as failed."
+IF_LOST = "Unless its handler succeeds, it is only reported as failed."
+
+
+class Keepalive:
+    """The thread that extends the leases of a batch at a fixed interval.
+
+    ``pending`` has the messages that run, wait for their turn, or have failed and are not settled. A message that has
+    left it is acknowledged: it is deleted, since it would otherwise come back before the response.
+    """
+
+    def __init__(self, every: float, pending: Records, invocation: Invocation, log: Log) -> None:
+        self._every = every
+        self._pending = pending
+        self._batch = pending.copy()
+        self._invocation = invocation
+        self._log = log
+        self._requests = Requests(invocation)
+        self._lookups = Lookups(self._requests, log)
+        self._acks = Acks(invocation, log, waits=False)
+        self._ended = invocation.world.threads.event()
+        self._idle = invocation.keepalive_idle = invocation.world.threads.event()
+        self._idle.set()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        try:
+            self._thread = self._invocation.world.threads.start(self._work)
+        except RuntimeError:  # the process may have no more threads
+            text = "No thread could be started for keepalive=, so the leases of this batch are not extended."
+            self._log.problem("not_kept_alive", text, level=WARNING)
+
+    def stop(self) -> None:
+        """Stop the thread and its requests: a later extension would undo the visibility that a decision asked for."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(patience(self._invocation))
+        self._requests.close()
+        self._acks.close()
+
+    # in its own thread
+
+    def _work(self) -> None:
+        while not self._ended.wait(self._every):
+            try:
+                self._idle.clear()
+                pending = self._pending.copy()
+                self._extend([self._delivery(*item) for item in pending.items()])
+                self._acks.delete_now(self._delivery(*item) for item in self._batch.items() if item[0] not in pending)
+            except Exception as error:  # noqa: BLE001 a defect of tarry must not end the thread
+                text = "tarry itself failed to extend leases. It tries again after the interval."
+                self._log.problem("runtime_failed", text, error=error)
+            finally:
+                self._idle.set()
+
+    def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
+        return self._invocation.delivery(delivery_id, record)
+
+    def _extend(self, deliveries: list[Delivery]) -> None:
+        active = [each for each in deliveries if not (each.is_given_up or each.is_lost)]
+        for delivery in active:
+            if (end := lease_end(delivery, self._visibility_timeout(delivery.source))) is not None:
+                delivery.visible_at = end
+        changes = [change for delivery in active if (change := self._extension(delivery)) is not None]
+        time_left = self._invocation.time_left()
+        share = 1.0 if time_left == math.inf else min(1.0, self._every / max(time_left, self._every))
+        for result in extend_leases(changes, self._lookups, self._log, share, IF_LOST):
+            delivery, error = result.change.delivery, result.error
+            if error is not None and not result.is_lost and self._is_over(delivery):
+                lose_lease(delivery)
+                text = (
+                    f"The lease could not be extended and has ended: another consumer may have the message. {IF_LOST}"
+                )
+                self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
+
+    def _extension(self, delivery: Delivery) -> VisibilityChange | None:
+        """Return the change that extends a lease; None if SQS allows no longer one.
+
+        While the handler extends it, the later of two requests would decide, perhaps the shorter one. So it is left to
+        the handler's request, unless the lease ends before the next interval.
+        """
+        end = delivery.visible_at
+        if delivery.is_being_extended and (end is None or end - self._invocation.now() > self._every):
+            return None
+        change = prolongation(delivery, self._every * INTERVALS, end)
+        return change if change.seconds > 0 else None
+
+    def _is_over(self, delivery: Delivery) -> bool:
+        """Return whether the lease of a pending message has ended; one that is being settled is not checked."""
+        is_ours = delivery.delivery_id in self._pending and not delivery.is_given_up
+        return is_ours and delivery.visible_at is not None and delivery.visible_at <= self._invocation.now()
+
+    def _visibility_timeout(self, queue: QueueArn) -> int | None:
+        timeout = self._lookups.source(queue).visibility_timeout
+        if timeout is not None and self._every >= timeout:
+            text = (
+                f"keepalive={self._every:g} is too long: the visibility timeout of {queue.name} is {timeout} s. "
+                f"Set keepalive={max(1, timeout // INTERVALS)}, or a longer VisibilityTimeout."
+            )
+            self._log.once(self._invocation.world, "keepalive_too_long", text)
+        return timeout
+
+
+def renew(
+    deliveries: Sequence[Delivery], margin: float, log: Log, one_by_one: Sequence[Sequence[tuple[str, object]]]
+) -> None:
+    """Renew the leases of FIFO messages until after the deadline, before any of them runs (SPEC H4).
+
+    SQS keeps the order of a group only as long as the lease: a message whose lease has ended is delivered again and
+    would run twice at the same time. The groups of ``one_by_one`` each get a visibility timeout of their own, so that
+    after a crash they come back one by one and the group that crashes comes back alone (SPEC G4).
+    """
+    invocation = deliveries[0].invocation
+    beyond = invocation.time_left() + margin
+    by_id = {each.delivery_id: each for each in deliveries}
+    groups = [[by_id.pop(message_id) for message_id, _ in group if message_id in by_id] for group in one_by_one]
+    changes = [*(extension(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
+    possible = [change for change in changes if change.delivery.receipt_handle]
+    extend_before_run(possible, invocation, log, IF_LOST_ON_FIFO)
+
+
+def extend_before_run(
+    changes: Sequence[VisibilityChange], invocation: Invocation, log: Log, consequence: str
+) -> list[ChangeResult]:
+    """Extend leases as `extend_leases` does, but none late: that would undo the visibility that a decision asks for."""
+    requests = Requests(invocation)
+    try:
+        return extend_leases(changes, Lookups(requests, log), log, SHARE, consequence)
+    finally:
+        requests.close()

@@ -1,4 +1,4 @@
-"""Planning a settlement: the requests that carry out a decision, and the next way if SQS refuses them.
+"""Planning a settlement: the ways to carry out a decision, best first, each a fallback for the one before.
 
 Planning does not log, make requests, read the clock, or change a message. It calls the user's hooks: failure steps,
 when they must decide once more, and `DeadLetter`'s ``enrich`` and ``redact``. It returns log lines with the plan.
@@ -7,39 +7,225 @@ when they must decide once more, and `DeadLetter`'s ``enrich`` and ``redact``. I
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarry.decide.decision import Decision, ask_steps
 from tarry.message.failure import Failure, StepContext
+from tarry.message.failure_record import hops_of
 from tarry.message.notices import Notice
-from tarry.message.outcomes import Outcome
+from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.observe.logs import MAX_FIELD_BYTES
-from tarry.settle.copies import CannotCopy, CopyWriter
-from tarry.settle.plans import (
-    MANY_HOPS,
-    WAITS,
-    FactsNeeded,
-    NoDeadLetterQueue,
-    SettlementPlan,
-    dead_letter_queue,
-    may_hop,
-    seconds_to_wait,
-    waits_until,
-    ways_of,
-    why_it_could_not_wait,
-)
 from tarry.sqs.refusals import is_late, is_refused_for_good, may_be_applied
 from tarry.support.causes import is_a, text_of
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
+from tarry.support.values import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from tarry.decide.decision import Diagnose
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import DeadLetter, FailureSteps
     from tarry.message.delivery import Delivery
     from tarry.message.queue_facts import QueueFacts
-    from tarry.settle.copies import Copy
-    from tarry.settle.plans import Situation, Way
+    from tarry.settle.copies import Copy, CopyWriter
     from tarry.support.values import QueueArn
+
+
+class SizeLimit(NamedTuple):
+    """The MaximumMessageSize of a queue."""
+
+    bytes: int
+    is_known: bool
+    """Whether the limit was read from SQS; else it is the maximum of SQS."""
+
+
+class FactsNeeded(Exception):
+    """Planning needs the size limit of a queue that was not looked up yet."""
+
+    def __init__(self, queue: QueueArn) -> None:
+        super().__init__(queue.text)
+        self.queue = queue
+
+
+class Situation(NamedTuple):
+    """The moment at which a message's settlement is planned."""
+
+    now: float
+    """The time in epoch seconds."""
+    time_left: Callable[[], float]
+    """Returns the seconds until Lambda kills the process."""
+    source: QueueFacts
+    """The facts of the source queue."""
+    limits: Mapping[QueueArn, SizeLimit]
+    """The size limits of the queues that were looked up."""
+    rng: Random
+    diagnose: Diagnose
+
+    def limit_of(self, queue: QueueArn) -> SizeLimit:
+        """Return the size limit of a queue. Raises `FactsNeeded` if it was not looked up."""
+        if (limit := self.limits.get(queue)) is None:
+            raise FactsNeeded(queue)
+        return limit
+
+
+MANY_HOPS = 12
+"""The number of hops from which tarry warns or waits in place: Lambda stops a loop at about 16 (PLATFORM 15b)."""
+RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
+
+SENDS_COPY = frozenset({"dead_letter", "resend"})
+"""Outcomes that send a copy and delete the original."""
+WAITS = frozenset({"retry", "defer", "wait"})
+"""Outcomes with their own delay."""
+
+
+class Way(NamedTuple):
+    """One way to settle a message.
+
+    ``as_decided``: send a copy where the outcome says. ``copy_waits``: send a copy to the same queue, where it waits.
+    ``last_resort``: dead-letter the message with its record, because SQS would move it without one. ``expiring``:
+    dead-letter it, because it would expire while it waits. ``in_place``: leave it in its queue for its delay.
+    """
+
+    name: Literal["as_decided", "copy_waits", "last_resort", "expiring", "in_place"]
+    only_if_refused: bool = False
+    """Whether to use the way only if SQS has refused the one before, and would refuse it the next time."""
+
+
+IN_PLACE = Way("in_place")
+
+
+class SettlementPlan(Value):
+    """The settlement of one message: the next way, its copy, and the ways that follow if SQS refuses it."""
+
+    decided: Decision
+    decision: Decision
+    """The decision that the next way carries out: ``decided``, or a dead letter instead."""
+    ways: tuple[Way, ...]
+    """The next way first; the last one is always ``in_place``."""
+    notices: tuple[Notice, ...] = ()
+    """Log lines about this planning."""
+    copy: Copy | None = None
+    """The copy to send; None if the message waits in its queue or is released."""
+    needs: QueueArn | None = None
+    """The queue to look up before planning can go on."""
+    is_done: bool = False
+    """Whether no request is needed: asked once more, the failure steps acknowledged or discarded the message."""
+    tried: frozenset[QueueArn] = frozenset()
+    """The queues to which a copy could not be sent."""
+    not_sent: tuple[str, ...] = ()
+    """Why the earlier ways failed."""
+    is_refused: bool = True
+    """Whether the way before certainly had no effect, and would have none the next time."""
+    late_delay: float | None = None
+    """The backoff's delay, in seconds, if a way failed for lack of time and none for another reason; else None."""
+    may_be_sent: bool = False
+    """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
+    is_stuck: bool = False
+    """Whether a dead letter instead of the outcome could not be sent."""
+
+    def changed(self, **fields: Any) -> SettlementPlan:
+        return self._changed(**fields)
+
+    def failed(self, why: str, late_delay: float | None = None, **fields: Any) -> SettlementPlan:
+        """Return the plan without its next way, which has failed; ``late_delay``: if it was for lack of time."""
+        not_sent = self.not_sent if why in self.not_sent else (*self.not_sent, why)
+        if self.not_sent and self.late_delay is None:
+            late_delay = None
+        is_stuck = self.is_stuck or self.ways[0].name in ("last_resort", "expiring")
+        return self._changed(not_sent=not_sent, ways=self.ways[1:], late_delay=late_delay, is_stuck=is_stuck, **fields)
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.decided.delivery
+
+    @property
+    def sends_copy(self) -> bool:
+        return self.copy is not None or self.needs is not None
+
+
+def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
+    """Return the ways to settle a message; ``longest_delay``: for how many seconds an unhandled message waits."""
+    delivery, kind = decision.delivery, decision.outcome.kind
+    if kind == "release":
+        return (IN_PLACE,)
+    is_fifo, is_last = delivery.source.is_fifo, facts.is_last_delivery(delivery)
+    seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
+    expires = facts.would_expire(delivery, min(longest, seconds), now)
+    if kind == "unhandled" and decision.failure is not None and decision.failure.reason == "expiring":
+        expires = True  # a failure step has raised, and the message may not wait as it was asked (SPEC C10)
+    if decision.outcome.reason == RUNS_ELSEWHERE and kind == "wait":
+        return (Way("copy_waits"), IN_PLACE) if expires and not is_fifo and may_hop(delivery) else (IN_PLACE,)
+    ways: list[Way] = []
+    if kind in SENDS_COPY:
+        ways.append(Way("as_decided"))
+    elif is_fifo:
+        ways += [Way("expiring")] if expires else []  # no copy can wait in its group, so the answer is overruled
+    elif kind == "wait":
+        ways += _ways_of_delayed(delivery, expires=expires, is_last=is_last)
+    elif expires or _waits_by_copy(decision, seconds, longest, is_last=is_last):
+        ways.append(Way("copy_waits"))
+    if is_last:
+        ways.append(Way("last_resort"))
+    if expires and kind != "wait":
+        ways.append(Way("copy_waits" if kind in SENDS_COPY and not is_fifo else "expiring", only_if_refused=True))
+    return (*ways, IN_PLACE)
+
+
+def _ways_of_delayed(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:
+    """Return the ways for a message that is not due: a copy, if it cannot wait in place and Lambda allows the hop."""
+    if (expires or is_last) and may_hop(delivery):
+        return [Way("copy_waits")]
+    return [Way("expiring")] if expires else []
+
+
+def _waits_by_copy(decision: Decision, seconds: float, longest: int, *, is_last: bool) -> bool:
+    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place.
+
+    With an attempt store, a deferral in place costs no attempt (SPEC J5).
+    """
+    if decision.outcome.kind == "defer":
+        in_place = decision.delivery.counts_runs and seconds <= longest and not is_last
+        return not in_place and may_hop(decision.delivery)
+    was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
+    return was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
+
+
+def may_hop(delivery: Delivery) -> bool:
+    """Return whether a message may be sent to its own queue without Lambda stopping the function (SPEC J5)."""
+    return os.environ.get(RECURSIVE_LOOP_VARIABLE) == "Allow" or hops_of(delivery) + 1 < MANY_HOPS
+
+
+def seconds_to_wait(decision: Decision, longest_delay: float) -> float:
+    """Return the delay in seconds from the verdict on; for an unhandled message, the policy's longest (SPEC E4)."""
+    if decision.outcome.kind in WAITS:
+        return decision.outcome.delay or 0
+    return 0 if decision.outcome.kind == "release" else longest_delay
+
+
+def waits_until(decision: Decision, longest_delay: float) -> float:
+    """Return until when a message waits, in epoch seconds (SPEC C11)."""
+    if decision.until is not None and decision.outcome.kind in WAITS:
+        shortest = 1 if decision.outcome.kind == "defer" else 0
+        return max(decision.until, decision.decided_at + shortest)
+    return decision.decided_at + seconds_to_wait(decision, longest_delay)
+
+
+def why_it_could_not_wait(decision: Decision, way: Way) -> str | None:
+    """Return why a message is dead-lettered without a failure, for its record and the log; None if it had failed."""
+    delay = f"{decision.outcome.delay or 0:g} s"
+    if decision.outcome.kind == "wait":
+        return (
+            f"sent with a delay; {delay} of it were left when the queue was about to delete or move the message, which "
+            "could not be sent again"
+        )
+    if decision.outcome.kind == "defer":
+        when = "before it would expire" if way.name == "expiring" else "at the queue's last delivery (maxReceiveCount)"
+        return f"deferred for {delay} {when}, and could not be sent again"
+    return None
+
 
 SHORTEST_CUT_SECONDS = 60
 """The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
@@ -58,7 +244,7 @@ class Planner:
     def start(self, decision: Decision, situation: Situation) -> SettlementPlan:
         """Return the plan for a decision; like that of `go_on` and `refused`, it may need a look-up (``needs``)."""
         ways, notices = self._ways(decision, situation)
-        return self._with_copy(SettlementPlan(decision, ways, notices), situation)
+        return self._with_copy(SettlementPlan(decision, decision, ways, notices), situation)
 
     def go_on(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
         """Return the plan with the copy for its next way; ways for which no copy can be made are skipped."""
@@ -72,6 +258,8 @@ class Planner:
             way = plan.ways[0]
             if way.name == "in_place":
                 return plan
+            from tarry.settle.copies import CannotCopy, CopyWriter, NoDeadLetterQueue
+
             writer = CopyWriter(self._steps, situation)
             try:
                 decision, copy = self._copy_for(way, plan, writer, situation)
@@ -81,10 +269,8 @@ class Planner:
                 plan = plan.changed(notices=(*plan.notices, *writer.notices))
                 failure = plan.decided.failure
                 if is_a(error, CannotCopy) and failure is not None and way.name == "as_decided":
-                    notice = Notice(
-                        "step_passed_on", f"The message is not sent again: {error}. The next failure step decides."
-                    )
-                    plan = plan.changed(notices=(*plan.notices, notice))
+                    text = f"The message is not sent again: {error}. The next failure step decides."
+                    plan = plan.changed(notices=(*plan.notices, Notice("step_passed_on", text)))
                     return self._ask_again(plan, failure.changed(does_not_fit=True), situation)
                 lacks_time = isinstance(error, NoDeadLetterQueue) and error.is_late
                 late_delay = self._backoff(plan, situation) if lacks_time else None
@@ -92,6 +278,8 @@ class Planner:
                 continue
             notices = (*plan.notices, *writer.notices)
             if copy is not None:
+                if (way.name == "copy_waits" or decision.outcome.kind == "resend") and not may_hop(plan.delivery):
+                    notices = (*notices, _many_hops(plan.delivery))
                 return plan.changed(copy=copy, decision=decision, notices=notices)
             plan = plan.changed(ways=plan.ways[1:], notices=notices)
 
@@ -150,7 +338,6 @@ class Planner:
         """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
 
         A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
-        ``facts``: the facts of its queue; None if it was not looked up.
         """
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
         seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
@@ -164,11 +351,12 @@ class Planner:
         return whole_seconds(seconds_to_wait(decision, self.longest_delay(decision.delivery)))
 
     def options_of(self, delivery: Delivery) -> DeadLetter:
-        """Return the options of the failure records of a message's queue."""
         return self._steps.of(delivery.queue).dead_letter
 
     def target_of(self, delivery: Delivery, facts: QueueFacts) -> QueueArn | None:
         """Return the dead-letter queue of a message; None if it is not known before the message has failed."""
+        from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
+
         named = self.options_of(delivery).queue
         try:
             return dead_letter_queue(delivery, named if isinstance(named, str) else None, facts)
@@ -181,12 +369,6 @@ class Planner:
         if is_fifo not in self._longest:
             self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
         return self._longest[is_fifo]
-
-    def _restarted(self, plan: SettlementPlan, decision: Decision, situation: Situation) -> SettlementPlan:
-        """Return the plan for another decision, which remembers what has failed."""
-        ways, notices = self._ways(decision, situation)
-        again = self.go_on(plan.changed(decided=decision, ways=ways), situation)
-        return again.changed(notices=(*plan.notices, *notices, *again.notices))
 
     def _ways(self, decision: Decision, situation: Situation) -> tuple[tuple[Way, ...], tuple[Notice, ...]]:
         """Return the ways to settle a message, and log lines about them."""
@@ -202,11 +384,7 @@ class Planner:
     def _copy_for(
         self, way: Way, plan: SettlementPlan, writer: CopyWriter, situation: Situation
     ) -> tuple[Decision, Copy | None]:
-        """Return the copy of a way, and the decision that it carries out; None if it would repeat a failed send.
-
-        Raises:
-            CannotCopy, NoDeadLetterQueue, FactsNeeded: As for `CopyWriter`.
-        """
+        """Return the copy of a way, and the decision that it carries out; None if it would repeat a failed send."""
         decision, now = plan.decided, situation.now
         failure, outcome = decision.failure, decision.outcome
         if way.name == "copy_waits":
@@ -241,9 +419,17 @@ class Planner:
         plan = plan.changed(notices=(*plan.notices, *decision.notices))
         if decision.outcome.kind == "again" or (decision.outcome.kind == "resend" and failure.does_not_fit):
             decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
-        if decision.outcome.kind in ("ack", "discard"):
+        if decision.outcome.kind in DONE:
             return plan.changed(decision=decision, is_done=True)
-        return self._restarted(plan, decision, situation)
+        ways, notices = self._ways(decision, situation)
+        again = self.go_on(plan.changed(decided=decision, ways=ways), situation)  # it remembers what has failed
+        return again.changed(notices=(*plan.notices, *notices, *again.notices))
+
+
+def _many_hops(delivery: Delivery) -> Notice:
+    times = hops_of(delivery) + 1
+    text = f"The message was sent again {times} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
+    return Notice("many_hops", text)
 
 
 def seconds_until(moment: float, now: float) -> int:

@@ -1,28 +1,241 @@
-"""Sending copies: send, check the confirmation, then delete the originals. Deleting messages, ten in a request.
+"""Requests that settle messages: sending copies, deleting, changing visibility. Leases: when they end, and are lost.
 
-In this order, a crash can duplicate a message but not lose it. An original is deleted only after SQS has confirmed its
-copy with a message id and the MD5 of the body.
+Send, check the confirmation, then delete the original: in this order, a crash can duplicate a message but not lose it.
+An original is deleted only after SQS has confirmed its copy with a message id and the MD5 of the body.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 from functools import partial
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.settle.copies import Copy, record_cut
-from tarry.sqs.limits import requests_of
-from tarry.sqs.outgoing import SYSTEM_ATTRIBUTES, add_trace
-from tarry.sqs.refusals import doubt, error_code, failed_entries, is_worth_splitting, was_repeated
+from tarry.message.notices import WARNING
+from tarry.sqs.limits import MAX_ENTRIES, requests_of
+from tarry.sqs.refusals import (
+    Refused,
+    doubt,
+    error_code,
+    failed_entries,
+    is_stale_handle,
+    is_worth_splitting,
+    was_repeated,
+)
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tarry.message.delivery import Delivery
+    from tarry.message.invocation import Invocation
+    from tarry.observe.logs import Log
+    from tarry.settle.copies import Copy
     from tarry.sqs.lookups import Lookups
     from tarry.support.values import QueueArn
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 2.0
+"""How long to wait for a request that is in progress at most: an extension by ``keepalive``, a delete, a delay."""
+SHARE = 0.1
+"""The share of the time left for such a wait, and for requests before a message runs."""
+
+
+def patience(invocation: Invocation) -> float:
+    """Return for how many seconds to wait for a request that is in progress."""
+    return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * SHARE))
+
+
+def lose_lease(delivery: Delivery) -> None:
+    """Note that the lease on a delivery is lost."""
+    delivery.is_lost = True
+    if delivery.source.is_fifo:
+        vars(delivery.invocation).setdefault("lost_groups", set()).add(delivery.group)  # any thread may call this
+
+
+def is_stopped_by_lost_lease(delivery: Delivery) -> bool:
+    """Return whether a message must not run here: on FIFO, if a lease of its group is lost."""
+    lost = delivery.invocation.lost_groups
+    return bool(lost) and delivery.group in lost
+
+
+def lease_end(delivery: Delivery, visibility_timeout: int | None) -> float | None:
+    """Return when the lease on a delivery ends, in epoch seconds; None if that is not known.
+
+    ``visibility_timeout`` is the queue's, in seconds. A lease begins at its receive; an event record has only the time
+    of the first receive.
+    """
+    if delivery.visible_at is not None or visibility_timeout is None:
+        return delivery.visible_at
+    started_at, received_at = delivery.invocation.started_at, delivery.received_at
+    if received_at is None or started_at >= received_at + visibility_timeout:
+        # The receive is not known, or Lambda keeps the messages invisible for longer: with a batching window for the
+        # window, the function's timeout and 30 s. (Or it is a sample event, received long ago.)
+        received_at = started_at
+    return min(started_at, received_at) + visibility_timeout
+
+
+def await_keepalive(invocation: Invocation) -> None:
+    """Wait for an extension by ``keepalive`` in progress: reaching SQS after the next request, it would undo that."""
+    if (idle := invocation.keepalive_idle) is not None:
+        idle.wait(PATIENCE_SECONDS)
+
+
+SPREAD_INTERVAL_SECONDS = 30
+"""The seconds between messages that become visible one by one."""
+MAX_SPREAD_SECONDS = 900
+"""The longest period over which messages are spread."""
+
+BEYOND_THE_LIMIT = "Total VisibilityTimeout"
+MADE_UP = (
+    "SQS does not know the receipt handle, which is made up, as in a unit test. The message runs; if its handler "
+    "fails, it is only reported as failed. On Lambda, its FIFO group would not run."
+)
+
+
+class VisibilityChange(Value):
+    """A new visibility timeout of a message, in seconds from now; 0 makes it visible at once."""
+
+    delivery: Delivery
+    seconds: int
+
+
+class ChangeResult(Value):
+    """The result of a `VisibilityChange`: the change as it was made, or the error."""
+
+    change: VisibilityChange
+    error: Exception | None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether SQS refused the receipt handle: another consumer may have the message by now."""
+        return self.error is not None and is_stale_handle(self.error)
+
+
+def extension(delivery: Delivery, seconds: float) -> VisibilityChange:
+    """Return the change that keeps a message invisible for ``seconds`` from now, or as long as SQS allows."""
+    return VisibilityChange(delivery, min(math.ceil(seconds), delivery.longest_wait()))
+
+
+def prolongation(delivery: Delivery, seconds: float, end: float | None) -> VisibilityChange:
+    """Return the change that keeps a message invisible for ``seconds`` from now, and never for less than its lease.
+
+    ``end``: when the lease ends, in epoch seconds. If that is unknown, it is taken to last until the deadline: Lambda
+    maps no queue whose visibility timeout is shorter than the function's timeout.
+    """
+    invocation = delivery.invocation
+    has = invocation.time_left() if end is None else end - invocation.now()
+    return extension(delivery, seconds if has == math.inf else max(seconds, has))
+
+
+def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[VisibilityChange]:
+    """Return changes that make messages, or FIFO groups, visible one by one, the first ``beyond`` seconds from now.
+
+    A message that kills the process then comes back without the others (SPEC G4).
+    """
+    interval = min(SPREAD_INTERVAL_SECONDS, MAX_SPREAD_SECONDS / max(1, len(units) - 1))
+    return [
+        extension(delivery, beyond + index * interval) for index, of_unit in enumerate(units) for delivery in of_unit
+    ]
+
+
+def extend_leases(
+    changes: Iterable[VisibilityChange], lookups: Lookups, log: Log, share: float, consequence: str
+) -> list[ChangeResult]:
+    """Extend the leases of messages of any queues, in at most a ``share`` of the time left; return the results.
+
+    A lease whose receipt handle SQS refuses is lost for the rest of the invocation, and logged with ``consequence``.
+    """
+    asked_at = lookups.requests.invocation.now()
+    possible: list[VisibilityChange] = []
+    for change in changes:
+        delivery = change.delivery
+        known = lookups.known(delivery.source)
+        end = lease_end(delivery, None if known is None else known.visibility_timeout)
+        if end is None or end > asked_at:
+            possible.append(change)
+        elif not delivery.is_given_up:
+            lose_lease(delivery)
+            text = f"The lease has ended: another consumer may have the message. {consequence}"
+            log.problem("lease_lost", text, delivery, level=WARNING)
+    done = list(change_visibility(possible, lookups, share))
+    for result in done:
+        delivery, error = result.change.delivery, result.error
+        if error is None:
+            ends = asked_at + result.change.seconds
+            delivery.visible_at = ends if delivery.visible_at is None else max(ends, delivery.visible_at)
+        elif delivery.is_given_up:
+            continue
+        elif result.is_lost:
+            text = f"SQS refuses the receipt handle: another consumer may have the message. {consequence}"
+            if error_code(error) == "ReceiptHandleIsInvalid" and "AWS_LAMBDA_RUNTIME_API" not in os.environ:
+                delivery.is_lost, text = True, MADE_UP  # Lambda passes no handle that was never one of SQS
+            else:
+                lose_lease(delivery)
+            log.problem("lease_lost", text, delivery, error=error, level=WARNING)
+        else:
+            lookups.warn(error, "change_message_visibility_batch", delivery.source)
+    return done
+
+
+def change_visibility(
+    changes: Sequence[VisibilityChange], lookups: Lookups, share: float = 1
+) -> Iterator[ChangeResult]:
+    """Change the visibility of messages, ten of a queue in a request, in parallel requests; yield the results.
+
+    The results of one request are yielded while others wait for their answers. An entry that SQS refuses as beyond its
+    12 hours is requested once more with a timeout that is certain to be allowed. It takes at most a ``share`` of the
+    time left.
+    """
+    beyond: list[VisibilityChange] = []
+    for result in _in_tens(changes, lookups, share):
+        if result.error is not None and BEYOND_THE_LIMIT in str(result.error):
+            delivery = result.change.delivery
+            certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(delivery.source)
+            beyond.append(VisibilityChange(delivery, min(result.change.seconds, certain)))
+        else:
+            yield result
+    yield from _in_tens(beyond, lookups, share)
+
+
+def _in_tens(changes: Sequence[VisibilityChange], lookups: Lookups, share: float) -> Iterator[ChangeResult]:
+    with_handle = [change for change in changes if change.delivery.receipt_handle]
+    if len(with_handle) < len(changes):
+        no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
+        yield from [ChangeResult(change, no_handle) for change in changes if not change.delivery.receipt_handle]
+    chunks = tens_by_queue(with_handle, lambda change: change.delivery)
+    answers = lookups.requests.each([partial(_request, chunk, lookups) for chunk in chunks], share)
+    for chunk, answer in zip(chunks, answers, strict=True):
+        yield from [ChangeResult(change, answer) for change in chunk] if isinstance(answer, Exception) else answer
+
+
+def tens_by_queue(items: Iterable[T], delivery_of: Callable[[T], Delivery]) -> list[Sequence[T]]:
+    """Cut items into those of one request: at most ten, of one queue."""
+    by_queue: dict[QueueArn, list[T]] = {}
+    for item in items:
+        by_queue.setdefault(delivery_of(item).source, []).append(item)
+    parts = [(of_queue, start) for of_queue in by_queue.values() for start in range(0, len(of_queue), MAX_ENTRIES)]
+    return [of_queue[start : start + MAX_ENTRIES] for of_queue, start in parts]
+
+
+def _request(chunk: Sequence[VisibilityChange], lookups: Lookups) -> list[ChangeResult]:
+    entries = [
+        {"Id": str(index), "ReceiptHandle": change.delivery.receipt_handle, "VisibilityTimeout": change.seconds}
+        for index, change in enumerate(chunk)
+    ]
+    try:
+        url = lookups.url(chunk[0].delivery.source)  # inside the bounded job: it may have to make the client
+        answer = lookups.requests.call("change_message_visibility_batch", QueueUrl=url, Entries=entries)
+    except Exception as error:  # noqa: BLE001 whatever the error, the lease is unchanged
+        if len(chunk) > 1 and is_worth_splitting(error):
+            return [result for change in chunk for result in _request([change], lookups)]
+        return [ChangeResult(change, error) for change in chunk]
+    failed = failed_entries(answer)
+    return [ChangeResult(change, failed.get(str(index))) for index, change in enumerate(chunk)]
 
 
 def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Exception]:
@@ -70,12 +283,10 @@ def send_copies(copies: Sequence[Copy], lookups: Lookups) -> Iterator[Sent]:
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
     answers = lookups.requests.each([partial(_send_then_delete, chunk, lookups) for chunk in chunks])
     for chunk, answer in zip(chunks, answers, strict=True):
-        yield from [_cut_short(copy, answer) for copy in chunk] if isinstance(answer, Exception) else answer
-
-
-def _cut_short(copy: Copy, error: Exception) -> Sent:
-    """Return the result of a copy whose request was cut short: if the send was confirmed, only the delete failed."""
-    return Sent(copy, None, error) if copy.delivery.is_done else Sent(copy, error)
+        if isinstance(answer, Exception):  # cut short: if a send was confirmed, only the delete failed
+            yield from [Sent(copy, None, answer) if copy.delivery.is_done else Sent(copy, answer) for copy in chunk]
+        else:
+            yield from answer
 
 
 def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
@@ -132,6 +343,8 @@ def _send(
         why = errors[copy.delivery.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0 and copy.record is not None:
+                from tarry.settle.copies import record_cut
+
                 lookups.log.notices(copy.delivery, [record_cut(copy.record)])
             errors |= _send([copy], variant + 1, lookups, twice, trace)
     return errors
@@ -142,15 +355,19 @@ def _entry(entry_id: str, copy: Copy, variant: int, trace: Mapping[str, str] | N
     entry: dict[str, Any] = {"Id": entry_id, "MessageBody": copy.body}
     trace_header = delivery.system_attribute("AWSTraceHeader")
     if isinstance(trace_header, str):
-        entry[SYSTEM_ATTRIBUTES] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
+        entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
     if trace and variant == 0:
+        from tarry.sqs.outgoing import add_trace
+
         attributes = attributes.copy()
         add_trace(trace, entry, attributes, copy.room)
     if attributes:
         entry["MessageAttributes"] = attributes
     if target.is_fifo:
         # SQS drops a repeat of this transfer, and no other message.
-        entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
+        entry["MessageDeduplicationId"] = hashlib.sha256(
+            (copy.transfer or f"{delivery.delivery_id} {target}").encode()
+        ).hexdigest()
         entry["MessageGroupId"] = delivery.group_id or delivery.id
     else:
         if (seconds := copy.delay_seconds(delivery.invocation.now())) is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tarry.message.notices import WARNING
 from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
-from tarry.settle.visibility import lease_end
+from tarry.settle.requests import lease_end, patience
 from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
@@ -27,17 +27,12 @@ if TYPE_CHECKING:
     from tarry.decide.steps import FailureSteps
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
-    from tarry.message.queue_facts import QueueFacts
     from tarry.observe.logs import Log
     from tarry.support.values import QueueArn
     from tarry.world import Event
 
 EARLY_SECONDS = 1.0
 """The time for which a short delay waits for others to share its request."""
-PATIENCE_SECONDS = 2.0
-"""How long the end of a batch waits for a request in progress."""
-SHARE = 0.1
-"""The share of the time left for the same wait."""
 LAST_SECONDS = 0.1
 """Kept of the time left when the end waits for a request as long as possible."""
 
@@ -88,7 +83,6 @@ class EarlyWaits:
         return free
 
     def stop(self) -> None:
-        """Start no further request, and wait for the one in progress."""
         with self._lock:
             self._is_over = True
         if not self._has_thread:
@@ -96,7 +90,7 @@ class EarlyWaits:
         self._over.set()
         self._some.set()
         if self._under_way:
-            self._idle.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+            self._idle.wait(patience(self._invocation))
 
     def end(self) -> None:
         """Wait for the request in progress as long as possible: repeating it could send a second copy."""
@@ -114,11 +108,8 @@ class EarlyWaits:
             try:
                 self._request(self._under_way)
             except Exception as error:  # noqa: BLE001 a defect of tarry: the delays are set after the batch
-                self._log.problem(
-                    "runtime_failed",
-                    "tarry itself failed to set short delays early. They are set after the batch.",
-                    error=error,
-                )
+                text = "tarry itself failed to set short delays early. They are set after the batch."
+                self._log.problem("runtime_failed", text, error=error)
             finally:
                 self._under_way = []
                 self._idle.set()
@@ -143,9 +134,9 @@ class Settlement:
     def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
         self._invocation = invocation
         self._log = log
-        self._lookups = Lookups(Requests(invocation), log)
+        self.lookups = Lookups(Requests(invocation), log)
         self._planner = Planner(policy, steps)
-        self._executor = Executor(invocation, self._planner, self._lookups, log)
+        self.executor = Executor(invocation, self._planner, self.lookups, log)
         self._todo: list[Delivery] = []
         """The messages to send a copy of, or to keep invisible for a delay."""
         self._releases: list[Delivery] = []
@@ -154,38 +145,22 @@ class Settlement:
         self.decision_seconds = 0.0
         """The measured time to decide on a message."""
         self._unsettled = self._unaffordable = 0
-        self._early = EarlyWaits(invocation, self._executor.request_early, log)
+        self._early = EarlyWaits(invocation, self.executor.request_early, log)
 
     # facts of the queues
-
-    def knows(self, delivery: Delivery) -> bool:
-        """Return whether the message's queue was looked up."""
-        return self._lookups.knows(delivery.source)
-
-    def prepare(self, delivery: Delivery, then: Callable[[], None]) -> None:
-        """Start the look-up of the message's queue in another thread."""
-        self._lookups.prepare(delivery.source, then)
 
     def fetch(self, delivery: Delivery, then: Callable[[], None]) -> bool:
         """Start to fetch in another thread what settling a message may need: the client, its queue and its target.
 
         Return False if everything is there, so that ``then`` is not called.
         """
-        source, lookups = delivery.source, self._lookups
+        source, lookups = delivery.source, self.lookups
         if (facts := lookups.known(source)) is not None:
             target = self._planner.target_of(delivery, facts)
             if target is None or lookups.knows_size(target):
                 return False
         lookups.prepare(source, then, lambda facts: self._planner.target_of(delivery, facts))
         return True
-
-    def load(self) -> None:
-        """Make the client if it is not made yet: everything that is left to do needs it."""
-        self._lookups.requests.load()
-
-    def facts(self, delivery: Delivery) -> QueueFacts:
-        """Return the facts of the message's queue; this may make a request."""
-        return self._lookups.source(delivery.source)
 
     # messages to settle
 
@@ -195,7 +170,7 @@ class Settlement:
         This looks up its queue if that was not done before and, with ``may_look_up``, the target.
         """
         delivery = decision.delivery
-        self._executor.plan(decision, may_look_up=may_look_up)
+        self.executor.plan(decision, may_look_up=may_look_up)
         if decision.outcome.kind == "release":
             self._releases.append(delivery)
             return
@@ -205,22 +180,34 @@ class Settlement:
             self._settle_early(delivery)
 
     def needed_by(self, delivery: Delivery) -> QueueArn | None:
-        """Return the queue to look up (`look_up`) before a message can be settled; None if there is none."""
-        return None if delivery.is_settled else self._executor.plan_of(delivery).needs
-
-    def look_up(self, queue: QueueArn) -> None:
-        """Look up the size limit of a queue with a request."""
-        self._executor.look_up(queue)
+        """Return the queue to look up (`Executor.look_up`) before a message can be settled; None if there is none."""
+        return None if delivery.is_settled else self.executor.plan_of(delivery).needs
 
     def go_on(self, delivery: Delivery, *, early: bool) -> None:
         """Complete the plan of a message after the look-up that it needed."""
-        self._executor.complete(delivery)
+        self.executor.complete(delivery)
         if early:
             self._settle_early(delivery)
 
     def _settle_early(self, delivery: Delivery) -> None:
-        if self._is_short(delivery) or self._loses_its_lease(delivery):
-            self._early.add(delivery)
+        """Settle a message now if its delay (SPEC C11) or its lease (E6) may end before the invocation."""
+        if delivery.is_settled or delivery.source.is_fifo:
+            return
+        now = self._invocation.now()
+        latest = now + self._invocation.time_left()
+        if self._waits_until(delivery, now) >= latest:
+            end = lease_end(delivery, self.lookups.source(delivery.source).visibility_timeout)
+            if end is None or end >= latest:
+                return
+        self._early.add(delivery)
+
+    def _waits_until(self, delivery: Delivery, now: float) -> float:
+        """Return until when a message waits, or its copy; infinite for a copy without a delay."""
+        plan = self.executor.plan_of(delivery)
+        decision, delay = plan.decision, plan.decision.outcome.delay
+        if not plan.sends_copy:
+            return self._planner.waits_until(plan, now)
+        return math.inf if delay is None else decision.until or decision.decided_at + delay
 
     @property
     def has_slice(self) -> bool:
@@ -230,8 +217,8 @@ class Settlement:
     def send_now(self, decision: Decision) -> bool:
         """Carry out a decision that sends a copy of a message; return whether the message is settled for good."""
         delivery = decision.delivery
-        self._executor.plan(decision)
-        self._executor.send([delivery])
+        self.executor.plan(decision)
+        self.executor.send([delivery])
         if not delivery.is_settled:
             with self._lock:
                 self._todo.append(delivery)
@@ -247,26 +234,28 @@ class Settlement:
         self._early.stop()
         todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
         free = self._early.take(todo)
-        self._executor.trace([*free, *self._releases][:SLICE])  # together, in few requests
+        self.executor.trace([*free, *self._releases][:SLICE])  # together, in few requests
         self._settle(free)
-        self._in_slices(self._releases, self._executor.wait_in_place)
+        self._in_slices(self._releases, self.executor.wait_in_place)
         if len(free) < len(todo):
             self._early.end()
             settled = {delivery.delivery_id for delivery in free}
             others = [delivery for delivery in todo if delivery.delivery_id not in settled]
             self._settle(self._early.take(others))
         self._unsettled += sum(not delivery.is_settled for delivery in (*todo, *self._releases))
-        if self._unsettled:
-            self._log.problem("out_of_time", not_settled(self._unsettled), level=WARNING)
+        if count := self._unsettled:
+            text = (
+                f"{count} messages were not settled, because there was no time left. They are only reported "
+                "as failed, and come back when the queue's visibility timeout ends. Set a smaller BatchSize, or give "
+                "the function a longer Timeout."
+            )
+            self._log.problem("out_of_time", text, level=WARNING)
 
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
-        self._in_slices(
-            [delivery for delivery in deliveries if self._executor.sends_copy(delivery)], self._executor.send
-        )
+        executor = self.executor
+        self._in_slices([delivery for delivery in deliveries if executor.sends_copy(delivery)], executor.send)
         # A message whose copy there was no time to send is not delayed either.
-        self._in_slices(
-            [delivery for delivery in deliveries if self._executor.stays(delivery)], self._executor.wait_in_place
-        )
+        self._in_slices([delivery for delivery in deliveries if executor.stays(delivery)], executor.wait_in_place)
 
     def settle_full_requests(self) -> None:
         """Settle the messages that fill whole requests, so that settling early costs no additional request."""
@@ -274,16 +263,16 @@ class Settlement:
             ready = self._take_full_requests()
         if not ready:
             return
-        self._executor.give_up(ready)
-        self._timed([delivery for delivery in ready if self._executor.sends_copy(delivery)], self._executor.send)
-        self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
+        self.executor.give_up(ready)
+        self._timed([delivery for delivery in ready if self.executor.sends_copy(delivery)], self.executor.send)
+        self._timed([delivery for delivery in ready if not delivery.is_settled], self.executor.wait_in_place)
 
     def _take_full_requests(self) -> list[Delivery]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
         for delivery in self._todo:
             if delivery.is_settled:
                 continue
-            plan = self._executor.plan_of(delivery)
+            plan = self.executor.plan_of(delivery)
             if plan.needs is None:
                 copy = plan.copy
                 routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
@@ -293,41 +282,13 @@ class Settlement:
         self._todo = [each for each in self._todo if not each.is_settled and each.delivery_id not in taken]
         return ready
 
-    def delete(self, deliveries: Sequence[Delivery]) -> None:
-        """Delete acknowledged messages: the process ends without a response, so Lambda does not delete them."""
-        self._executor.delete(deliveries)
-
     def done(self) -> list[str]:
         """Return the delivery ids of messages that are settled for good."""
         deliveries = tuple(self._invocation.deliveries.values())  # a copy: a request in progress may add one
         return [delivery.delivery_id for delivery in deliveries if delivery.is_done]
 
     def stop(self) -> None:
-        """Start no further early request."""
         self._early.stop()
-
-    # early
-
-    def _is_short(self, delivery: Delivery) -> bool:
-        """Return whether the delay of a message may end before the invocation, so that it is set now (SPEC C11)."""
-        if delivery.is_settled or delivery.source.is_fifo:
-            return False
-        plan, now = self._executor.plan_of(delivery), self._invocation.now()
-        decision, delay = plan.decision, plan.decision.outcome.delay
-        if not plan.sends_copy:
-            until = self._planner.waits_until(plan, now)
-        elif delay is None:
-            return False
-        else:
-            until = decision.until or decision.decided_at + delay
-        return until - now < self._invocation.time_left()
-
-    def _loses_its_lease(self, delivery: Delivery) -> bool:
-        """Return whether the lease of a message may end before the invocation, so that it is settled now (SPEC E6)."""
-        if delivery.is_settled or delivery.source.is_fifo:
-            return False
-        end = lease_end(delivery, self.facts(delivery).visibility_timeout)
-        return end is not None and end - self._invocation.now() < self._invocation.time_left()
 
     # time
 
@@ -368,12 +329,3 @@ class Settlement:
         carry_out(deliveries)
         if len(deliveries) >= MAX_ENTRIES:
             self._cost = max(FIRST_COST_SECONDS / 10, (clock.monotonic() - began) / len(deliveries))
-
-
-def not_settled(count: int) -> str:
-    """Return the log text for failed messages that there was no time to settle."""
-    return (
-        f"{count} messages were not settled, because there was no time left. They are only reported as failed, and "
-        "come back when the queue's visibility timeout ends. Set a smaller BatchSize, or give the function a longer "
-        "Timeout."
-    )

@@ -19,6 +19,9 @@ PATIENCE_SECONDS = 5.0
 """How long to wait for an answer."""
 PATIENCE_SHARE = 0.25
 """The share of the time left to wait at most."""
+ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
+"""The errors of a table that is missing, or has another key."""
+MAX_ERROR_CHARACTERS = 500
 MAX_REQUESTS = 10
 """The most requests at once: as many connections as a boto3 client has by default."""
 
@@ -34,73 +37,37 @@ class TableSilent(Exception):
 class TableNotAsked(TableSilent):
     """The request was not made, because no time was left for it."""
 
+    def __init__(self) -> None:
+        super().__init__("no time left to ask")
+
 
 class TableFailed(Exception):
     """The request raised an error that is not an `Exception`, such as a `SystemExit`."""
 
 
-class TableAnswer:
-    """The result or the error of a request."""
-
-    __slots__ = ("_error", "_result")
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._result: Any = None
-        self._error: Exception | None = None
-        try:
-            self._result = work()
-        except Exception as error:  # noqa: BLE001 raised by `result`, in the thread that waits
-            self._error = error
-        except Interrupted:  # no thread could be started: the time of a handler is up in this one
-            raise
-        except BaseException as error:  # noqa: BLE001 a `SystemExit` of the layer must not end the batch
-            self._error = TableFailed(f"the persistence layer raised {name_of(type(error))}")
-
-    @classmethod
-    def missing(cls, seconds: float) -> TableAnswer:
-        """Return the answer that did not come."""
-        return cls._failed(TableSilent(f"no answer within {seconds:.1f} seconds"))
-
-    @classmethod
-    def not_asked(cls) -> TableAnswer:
-        """Return the answer to a request that was not made."""
-        return cls._failed(TableNotAsked("no time left to ask"))
-
-    @classmethod
-    def _failed(cls, error: Exception) -> TableAnswer:
-        def work() -> None:
-            raise error
-
-        return cls(work)
-
-    def result(self) -> Any:
-        """Return what the request returned; raise what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def result_or(self, default: Any) -> Any:
-        """Return what the request returned; ``default`` if it raised an error."""
-        return default if self._error is not None else self._result
+def answer_of(work: Callable[[], Any]) -> Any:
+    """Make a request; return its result, or the error that it raised."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 the answer, for the thread that waits
+        return error
+    except Interrupted:  # no thread could be started: the time of a handler is up in this one
+        raise
+    except BaseException as error:  # noqa: BLE001 a `SystemExit` of the layer must not end the batch
+        return TableFailed(f"the persistence layer raised {name_of(type(error))}")
 
 
 def patience(invocation: Invocation) -> float:
-    """Return for how many seconds to wait for the next answer."""
     return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE))
-
-
-def always() -> bool:
-    """Let all requests begin."""
-    return True
 
 
 def answers_of(
     works: Sequence[Callable[[], Any]],
     invocation: Invocation,
     patience: Callable[[Invocation], float] = patience,
-    may_begin: Callable[[], bool] = always,
-) -> list[TableAnswer]:
-    """Make requests, several at once, in other threads; return their answers. Blocks.
+    may_begin: Callable[[], bool] | None = None,
+) -> list[Any]:
+    """Make requests, several at once, in other threads; return their results or errors. Blocks.
 
     When no answer comes for the time of ``patience``, those that have not come are missing. No more requests begin
     then, nor when ``may_begin``, which is called before each in its thread, returns False.
@@ -108,14 +75,14 @@ def answers_of(
     workers = invocation.world.keep(RequestWorkers)
     answered = workers.threads.event()
     todo = deque(range(len(works)))
-    came: dict[int, TableAnswer] = {}
+    came: dict[int, Any] = {}
 
     def make() -> None:
         with suppress(IndexError):  # another thread may take the last one
             while todo:
-                asks = may_begin()
+                asks = may_begin is None or may_begin()
                 index = todo.popleft()
-                came[index] = TableAnswer(works[index]) if asks else TableAnswer.not_asked()
+                came[index] = answer_of(works[index]) if asks else TableNotAsked()
                 answered.set()
 
     for _ in range(min(MAX_REQUESTS, len(works))):
@@ -129,33 +96,33 @@ def answers_of(
         if before == len(works):
             return [came[index] for index in range(before)]
         if not answered.wait(seconds) and len(came) == before:
-            missing = TableAnswer.missing(seconds)
+            missing = TableSilent(f"no answer within {seconds:.1f} seconds")
             with suppress(IndexError):  # as above
                 while todo:
-                    came[todo.popleft()] = TableAnswer.not_asked()
+                    came[todo.popleft()] = TableNotAsked()
             return [came.get(index, missing) for index in range(len(works))]
 
 
-async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> TableAnswer:
-    """Make a request in another thread while the event loop goes on; return its answer."""
+async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> Any:
+    """Make a request in another thread while the event loop goes on; return its result or error."""
     import asyncio
 
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[TableAnswer] = loop.create_future()
+    done: asyncio.Future[object] = loop.create_future()
 
-    def end(answer: TableAnswer) -> None:
+    def end(answer: object) -> None:
         if not done.done():
             done.set_result(answer)
 
     def make() -> None:
-        answer = TableAnswer(work)
+        answer = answer_of(work)
         try:
             loop.call_soon_threadsafe(end, answer)
         except RuntimeError:
             return  # the loop is closed: it has stopped waiting
 
     seconds = patience(invocation)
-    timer = loop.call_later(seconds, lambda: end(TableAnswer.missing(seconds)))
+    timer = loop.call_later(seconds, lambda: end(TableSilent(f"no answer within {seconds:.1f} seconds")))
     try:
         invocation.world.keep(RequestWorkers).start(make)
     except RuntimeError:  # the process may have no more threads

@@ -12,7 +12,7 @@ from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import Unsent
-from tarry.sqs.client import MAX_PARALLEL, result_of
+from tarry.sqs.client import MAX_PARALLEL, result_of, start
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
 from tarry.sqs.refusals import (
@@ -136,16 +136,11 @@ class Bulk:
                 if sendable := self._not_behind(request):
                     number = next(numbers)
                     running[number] = sendable
-                    self._start(partial(deliver, number, sendable))
+                    if not start(self._world, partial(deliver, number, sendable)):
+                        deliver(number, sendable)
         finally:
             while running:
                 await_one()
-
-    def _start(self, work: Callable[[], None]) -> None:
-        try:
-            self._world.threads.start(work)
-        except RuntimeError:  # the process may have no more threads
-            work()
 
     def _has_to_wait(self, request: list[Item], running: Iterable[list[Item]]) -> bool:
         """Return whether another request with a group of this one is in progress."""

@@ -104,7 +104,6 @@ class Requests:
 
     @property
     def is_over(self) -> bool:
-        """Whether requests are refused."""
         return self._is_closed or self.invocation.ended
 
     def check(self) -> None:
@@ -172,7 +171,7 @@ class Requests:
                     results[index] = result_of(job)
                 ended[index].set()
 
-        started = [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
+        started = [start(self.invocation.world, work) for _ in range(min(MAX_PARALLEL, len(jobs)))]
         if not any(started):
             yield from [self._no_answer() for _ in jobs]
             return
@@ -193,21 +192,21 @@ class Requests:
         what = "SQS did not answer" if self.invocation.world.is_loaded else "boto3 was not loaded"
         return NoAnswer(f"{what} in the time that was left")
 
-    def _start(self, work: Callable[[], None]) -> bool:
-        """Start a thread; return whether it was started."""
-        try:
-            self.invocation.world.threads.start(work)
-        except RuntimeError:  # the process may have no more threads
-            return False
-        return True
-
     def _seconds(self) -> float:
         to_answer = ANSWER_SECONDS if self.invocation.world.is_loaded else LOADING_ANSWER_SECONDS
         return -1.0 if self.is_over else self.invocation.time_left() - to_answer
 
 
+def start(world: World, work: Callable[[], None]) -> bool:
+    """Start a thread; return False if the process may have no more."""
+    try:
+        world.threads.start(work)
+    except RuntimeError:
+        return False
+    return True
+
+
 def result_of(job: Callable[[], T]) -> T | Exception:
-    """Run a job; return its result, or the error it raised."""
     try:
         return job()
     except Exception as error:  # noqa: BLE001 the result of the job

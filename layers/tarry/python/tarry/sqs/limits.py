@@ -61,7 +61,6 @@ def _value_length(attribute: Mapping[str, Any]) -> int:
 
 
 def utf8_length(text: str) -> int:
-    """Return the length of ``text`` in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -124,7 +124,6 @@ def was_repeated(answer: dict[str, Any]) -> bool:
 
 
 def is_late(error: BaseException | None) -> bool:
-    """Return whether only the time was lacking for a request."""
     return isinstance(error, OutOfTime)
 
 
@@ -153,12 +152,10 @@ def is_refused_for_now(error: Exception) -> bool:
 
 
 def is_no_queue(code: str) -> bool:
-    """Return whether an error code says that the queue does not exist."""
     return "NonExistentQueue" in code or "QueueDoesNotExist" in code or code == "InvalidAddress"
 
 
 def is_denied(code: str) -> bool:
-    """Return whether an error code says that the function lacks a permission."""
     return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
 
 

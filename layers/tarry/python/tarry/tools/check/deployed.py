@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 
 from tarry.failed.queue_names import queue_name, redrive_of, resources_of
 from tarry.failed.usage import UsageError
-from tarry.settle.plans import RECURSIVE_LOOP_VARIABLE
+from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn

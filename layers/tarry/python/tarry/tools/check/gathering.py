@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import yaml
 
-from tarry.settle.plans import RECURSIVE_LOOP_VARIABLE
+from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES
 from tarry.tools.check.consumers import is_consumer
 from tarry.tools.check.facts import (

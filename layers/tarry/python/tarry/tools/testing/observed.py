@@ -19,8 +19,7 @@ from tarry.message.delivery import Delivery
 from tarry.message.message import Message, delivery_of
 from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
-from tarry.run.handlers import is_awaitable
-from tarry.run.verdicts import apply_result
+from tarry.run.handlers import apply_result, is_awaitable
 from tarry.support.causes import cause_of, is_a, text_of, type_name
 from tarry.tools.simulator.process import Killed
 from tarry.tools.testing.handler_runs import RunMessage, RunTerms, RunVerdict

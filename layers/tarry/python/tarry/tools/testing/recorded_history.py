@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.failed.queue_names import redrive_of
 from tarry.record.attribute import is_dead_letter
-from tarry.sqs.topology import FAILURE_KEPT_SECONDS
+from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
 from tarry.tools.story.lines import is_transition
 from tarry.tools.testing.deliveries import DONE, MessageCopy, ObservedInvocation
 from tarry.tools.testing.handler_runs import HandlerRun

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
 from tarry.failed.usage import UsageError
-from tarry.settle.plans import RECURSIVE_LOOP_VARIABLE
+from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.outgoing import Entry
 from tarry.tools.simulator.code import environment as with_variables
 from tarry.tools.simulator.functions import FunctionSettings

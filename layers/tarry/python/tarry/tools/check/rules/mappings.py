@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tarry.failed.queue_names import queue_name
-from tarry.settle.plans import MANY_HOPS, RECURSIVE_LOOP_VARIABLE
+from tarry.settle.planner import MANY_HOPS, RECURSIVE_LOOP_VARIABLE
 from tarry.tools.check.facts import CheckedFunction, CheckedMapping, CheckedQueue, Facts
 from tarry.tools.check.finding import Finding, SafeChange
 from tarry.tools.check.rules.queues import changes_for_window

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.sqs.permissions import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
+from tarry.sqs.lookups import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
 from tarry.support.values import QueueArn, named_queue
 from tarry.tools.check.facts import CheckedMapping, CheckedQueue
 from tarry.tools.check.finding import Finding, listed

@@ -11,13 +11,13 @@ from rich.text import Text
 from tarry import failed
 from tarry.failed.pacing import Canary, Limits, parse_rate, parse_share
 from tarry.failed.removing import Result, skipped
+from tarry.failed.requests import lookups
 from tarry.failed.selection import FoundDeadLetter
 from tarry.failed.text import duration, parsed_duration, printable
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
-from tarry.sqs.topology import Topology
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.prompts import KEYS, DeadLetterPrompt, NoEditor, ask, confirms, in_editor
 from tarry.tools.cli.failed.rendering import line
@@ -177,7 +177,7 @@ class RetryMethod:
         beside = run.queues[0].arn
 
         def url_of(name: str) -> str:
-            return current().keep(Topology).url(beside.sibling(name))
+            return lookups().url(beside.sibling(name))
 
         return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
 

@@ -1,0 +1,211 @@
+"""The persistence layer of ``idempotency=``: the key and the life of its records, and the requests for them.
+
+Only four methods of the layer are called: those that Powertools documents for layers of one's own (decision 0012).
+"""
+
+from __future__ import annotations
+
+import sys
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+
+    from tarry.message.delivery import Delivery
+
+LONGEST_RETENTION_SECONDS = 1_209_600
+"""The longest time for which SQS keeps a message: 14 days."""
+_BASE = "aws_lambda_powertools.utilities.idempotency.persistence.base"
+
+
+class Idempotency:
+    """A consumer's idempotency: the layer, with what it is configured with when the consumer is made."""
+
+    def __init__(self, layer: Any) -> None:
+        base = getattr(sys.modules.get(_BASE), "BasePersistenceLayer", None)
+        if base is None or not isinstance(layer, base):
+            raise ConfigurationError(
+                "idempotency takes a persistence layer of Powertools, such as "
+                f'DynamoDBPersistenceLayer(table_name="idempotency"), got {layer!r:.200}'
+            )
+        if layer.payload_validation_enabled:
+            raise ConfigurationError(
+                "idempotency does not validate payloads: remove payload_validation_jmespath from the layer's "
+                "IdempotencyConfig, or put its value into event_key_jmespath"
+            )
+        self.layer = layer
+        self.name: str | None = None
+        """The ``name=`` of its consumer."""
+        self.function_name = ""
+        """The name of its consumer's function, with the module."""
+        # Read now: an @idempotent_function with the same layer configures it later, at its first call.
+        self.expression: str = layer.event_key_jmespath if layer.configured else ""
+        self._find: Any = layer.event_key_compiled_jmespath if self.expression else None
+        self._options: dict[str, Any] = dict(layer.jmespath_options or {})
+        self._hash: Callable[[bytes], Any] = layer.hash_function
+        self.seconds: int = layer.expires_after_seconds if layer.configured else LONGEST_RETENTION_SECONDS
+        """For how many seconds a record lives."""
+
+    def key_of(self, delivery: Delivery) -> str:
+        """Return the key of a message's record: the consumer's name, and the message's id or the value in its body.
+
+        Without ``name=``, the name is that of the Lambda function, with the module and the name of the handler. An
+        edited copy has another key than its message.
+
+        Raises:
+            IdempotencyKeyError: The expression finds nothing in the body.
+            Undecodable: The body is not JSON.
+        """
+        name = self.name or f"{delivery.invocation.function_name or ''}.{self.function_name}".lstrip(".")
+        key = self._hashed(delivery) if self._find is not None else delivery.id
+        edited = delivery.envelope.edited if delivery.envelope else None
+        return f"{name}#{key}#{edited}" if edited else f"{name}#{key}"
+
+    def _hashed(self, delivery: Delivery) -> str:
+        import json
+
+        import jmespath
+        from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyKeyError
+
+        try:
+            value = self._find.search(delivery.message.json(), options=jmespath.Options(**self._options))
+        except jmespath.exceptions.JMESPathError as error:  # its text may quote the body
+            raise IdempotencyKeyError(self._no_key(f"cannot be applied to the body ({type(error).__name__})")) from None
+        if self.layer.is_missing_idempotency_key(value) or lacks_part(self._find.parsed, value):
+            raise IdempotencyKeyError(self._no_key("finds no key in the body"))
+        return str(self._hash(json.dumps(value, sort_keys=True).encode()).hexdigest())
+
+    def _no_key(self, why: str) -> str:
+        return (
+            f"event_key_jmespath {self.expression!r} {why}, so the message cannot be protected from running twice, and "
+            "has not run. Correct the expression, or the body (tarry failed retry can edit it)"
+        )
+
+
+def lacks_part(expression: Mapping[str, Any], value: Any) -> bool:
+    """Return whether a part of the key that an expression (a node of jmespath's tree) names is missing: null, or empty.
+
+    Otherwise all messages without that part would have one key. Powertools looks for this only if all parts are null.
+    """
+    kind, children = expression["type"], expression["children"]
+    if value is None or value in ("", [], {}):
+        return True
+    if kind in ("pipe", "subexpression"):
+        return lacks_part(children[-1], value)
+    if kind == "multi_select_list":
+        return any(map(lacks_part, children, value))
+    if kind == "multi_select_dict":
+        return any(lacks_part(each["children"][0], value[each["value"]]) for each in children)
+    return False
+
+
+def idempotency_of(given: Any, name: str | None, function_name: str) -> Idempotency:
+    """Return the setting of a consumer, made of a layer or of another consumer's setting."""
+    found = copy(given) if isinstance(given, Idempotency) else Idempotency(given)
+    found.name, found.function_name = name, function_name
+    return found
+
+
+IN_PROGRESS, COMPLETED = "INPROGRESS", "COMPLETED"
+
+
+class Found(NamedTuple):
+    """A record that another delivery has written."""
+
+    is_completed: bool
+    in_progress_until: int | None
+    """When a record in progress may be replaced, in epoch milliseconds; None if that is unknown."""
+    expires_at: int | None = None
+    """When the record expires, in epoch seconds."""
+
+
+class Records:
+    """The records of a layer. Every method makes requests, and raises the errors of the layer's client."""
+
+    def __init__(self, layer: BasePersistenceLayer) -> None:
+        self._layer = layer
+
+    def begin(self, key: str, in_progress_until: int, expires_at: int) -> Found | None:
+        """Write a record in progress; return the record of another delivery if there is one, and None if not.
+
+        A record in progress whose time is over is replaced. If an answer was lost, the client's own repetition meets
+        the record that it wrote before: that one is not another's.
+        """
+        from aws_lambda_powertools.utilities.idempotency.exceptions import (
+            IdempotencyItemAlreadyExistsError,
+            IdempotencyValidationError,
+        )
+
+        record = self._record(key, IN_PROGRESS, expires_at, in_progress_until)
+        try:
+            self._layer._put_record(record)
+        except (IdempotencyItemAlreadyExistsError, IdempotencyValidationError) as error:
+            # The second one: there is a record, and another user of the layer has configured it to compare payloads.
+            old = getattr(error, "old_data_record", None)
+            found = self._found(old) if old is not None else self.read(key)
+            found = found or Found(is_completed=False, in_progress_until=0)  # gone in the meantime
+            return None if _is_own(found, in_progress_until, expires_at) else found
+        return None
+
+    def complete(self, key: str, expires_at: int) -> None:
+        """Write that the message is done, whichever delivery the record is of: it is done for all of them."""
+        self._layer._update_record(self._record(key, COMPLETED, expires_at))
+
+    def remove(self, key: str, in_progress_until: int, expires_at: int) -> bool:
+        """Remove a record if it is this delivery's own, and return whether it is.
+
+        Another delivery may have replaced it after the deadline, or may have run without a record and completed it.
+        """
+        found = self.read(key)
+        is_own = found is not None and _is_own(found, in_progress_until, expires_at)
+        if is_own:
+            self._layer._delete_record(self._record(key))
+        return is_own
+
+    def shorten(self, key: str, in_progress_until: int, expires_at: int, until: int) -> None:
+        """Have a record count only ``until`` then, in epoch milliseconds, if it is this delivery's own.
+
+        A layer can change the time of a record in progress only by writing it anew.
+        """
+        if self.remove(key, in_progress_until, expires_at):
+            self.begin(key, until, expires_at)
+
+    def read(self, key: str) -> Found | None:
+        from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemNotFoundError
+
+        try:
+            return self._found(self._layer._get_record(key))
+        except IdempotencyItemNotFoundError:
+            return None
+
+    @staticmethod
+    def _found(record: Any) -> Found:
+        until, expires_at = record.in_progress_expiry_timestamp, record.expiry_timestamp
+        return Found(
+            record.status == COMPLETED,
+            None if until is None else int(until),
+            None if expires_at is None else int(expires_at),
+        )
+
+    @staticmethod
+    def _record(key: str, status: str = "", expires_at: int | None = None, until: int | None = None) -> Any:
+        from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+
+        return DataRecord(
+            idempotency_key=key,
+            status=status,
+            expiry_timestamp=expires_at,
+            in_progress_expiry_timestamp=until,
+            response_data="null",
+        )
+
+
+def _is_own(found: Found, in_progress_until: int, expires_at: int) -> bool:
+    """Return whether a record in progress is this delivery's own: no other one has the same two times."""
+    times = (found.in_progress_until, found.expires_at)
+    return not found.is_completed and times == (in_progress_until, expires_at)
