@@ -55,7 +55,8 @@ def killed_twice(shop: ServedShop, chance: random.Random) -> None:
     assert max(Counter(shop.bodies("orders-dlq")).values()) == 1  # no kill doubles one unasked
     with shop.started("restore", str(archive), "--force") as process:
         rest_of(process)
-    assert process.returncode == 0, shop.guidance()
+    is_cut_off = not archive.read_bytes().endswith(b"\n")  # named as damaged; its message was not deleted
+    assert process.returncode == int(is_cut_off), shop.guidance()
     restored = Counter(shop.bodies("orders-dlq"))
     assert set(restored) == set(range(COUNT))
     assert restored.total() - COUNT <= 2 * AT_ONCE  # in flight at each of the two kills
