@@ -52,6 +52,20 @@ class OneMessage:
     def deleted(self, id: str = "m", by: str = "mapping") -> None:
         self.record("deleted", delivery_id=id, queue="orders", by=by)
 
+    def dead_letter(self, id: str, delivery_id: str) -> None:
+        """Record the send of a dead letter with its record, by a function or by a restore."""
+        record = {"v": 1, "sum": body_sum("{}"), "id": id, "failure": {}}
+        attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
+        self.sent(delivery_id, "dead", attributes=attributes, by="http")
+
+    def dead_lettered(self, id: str) -> None:
+        self.sent(id)
+        self.delivered(id)
+        self.dead_letter(id, f"dead {id}")
+        self.deleted(id, by="http")
+        self.logged("DEAD_LETTERED", id, dead_letter_queue="dead")
+        self.answered()
+
     @property
     def timeline(self) -> MessageTimeline:
         found = self.board.find("m")
@@ -269,14 +283,7 @@ def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # 
     message = OneMessage(forgetful=True)
     dead = [f"{number}" for number in range(MOST_SETTLED + 160)]
     for id in dead:
-        message.sent(id)
-        message.delivered(id)
-        record = {"v": 1, "sum": body_sum("{}"), "id": id, "failure": {}}
-        attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
-        message.sent(f"dead {id}", "dead", attributes=attributes, by="http")
-        message.deleted(id, by="http")
-        message.logged("DEAD_LETTERED", id, dead_letter_queue="dead")
-        message.answered()
+        message.dead_lettered(id)
     for id in dead:
         message.received(f"dead {id}", queue="dead")
         assert str(message.board.find(id)) == "READY -> IN_FLIGHT 1 -> DEAD_LETTERED"
@@ -285,6 +292,27 @@ def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # 
         message.deleted(f"dead {id}", by="http")
     assert len(message.board.messages) == MOST_SETTLED
     assert message.board.ended == {"DEAD_LETTERED": len(dead)}
+
+
+def test_a_forgetful_board_keeps_dead_letters_that_were_removed_and_restored_while_others_settle() -> None:
+    message = OneMessage(forgetful=True)
+    ids = [f"{number}" for number in range(2 * MOST_SETTLED)]
+    for id in ids:
+        message.dead_lettered(id)
+        message.deleted(f"dead {id}", by="http")
+    for id in ids:  # the first half is forgotten
+        message.dead_letter(id, f"restored {id}")
+    for number in range(MOST_SETTLED + 1):
+        message.sent(f"other {number}")
+        message.delivered(f"other {number}")
+        message.answered()
+        message.deleted(f"other {number}")
+    for id in ids:
+        message.received(f"restored {id}", queue="dead")
+        assert message.board.body(f"restored {id}") == "{}"
+        message.deleted(f"restored {id}", by="http")
+    assert len(message.board.messages) == MOST_SETTLED
+    assert len(message.board._history.timelines) == MOST_SETTLED
 
 
 def test_a_dead_letter_that_is_inspected_again_and_again_takes_no_more_memory() -> None:

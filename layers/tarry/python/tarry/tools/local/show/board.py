@@ -156,6 +156,8 @@ class Board:
             timeline = self._history.find(event.fields["delivery_id"])
             if timeline is not None and timeline.transitions:
                 self._forget(timeline)
+            elif timeline is not None and not timeline.is_in_a_queue:  # restored after its message was forgotten
+                self._history.forget(timeline)
 
     @property
     def messages(self) -> list[MessageTimeline]:
@@ -246,6 +248,8 @@ class Board:
         self._settled.move_to_end(timeline.id)
         if len(self._settled) > MOST_SETTLED:
             _, oldest = self._settled.popitem(last=False)
+            if oldest.is_in_a_queue:  # restored without a step, from an archive
+                return
             self._history.forget(oldest)
             for known in (self._recent, self._troubled, self._counted, self.numbers):
                 known.pop(oldest.id, None)
