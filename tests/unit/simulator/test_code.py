@@ -86,3 +86,16 @@ def test_code_that_cannot_be_imported_is_an_error_at_first_use(
     code = code_in(tmp_path, text, handler)
     with pytest.raises(CodeError, match=error), code.running():
         pass
+
+
+def test_code_that_a_build_has_yet_to_make_is_an_error_with_the_command(tmp_path: Path) -> None:
+    code = code_in(tmp_path / "built", "")
+    (tmp_path / "built" / "app.py").unlink()
+    with (
+        pytest.raises(CodeError, match=r"app\.handler is not in .*\. If a build makes it, run: sam build"),
+        code.running(),
+    ):
+        pass
+    (tmp_path / "built").rmdir()
+    with pytest.raises(CodeError, match=r"is not a directory\. If a build makes it, run: sam build"), code.running():
+        pass

@@ -19,7 +19,7 @@ from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import message_ids
 from tarry.tools.simulator.record_errors import watch
 from tarry.tools.template import TemplateFunction
-from tarry.tools.template.code import import_path, is_node, not_run_here
+from tarry.tools.template.code import import_path, is_node, missing_code, not_run_here
 
 
 class CodeError(Exception):
@@ -145,10 +145,8 @@ class Code:
                 f"{function.logical_id} cannot run here: its runtime is {function.runtime}; "
                 "only functions in Python run in this process"
             )
-        if function.code is None or not function.handler:
-            raise CodeError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
-        if not function.code.is_dir():
-            raise CodeError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
+        if problem := missing_code(function):
+            raise CodeError(problem)
         importlib.invalidate_caches()
         watch(_note_error)
         with self.active():
