@@ -181,6 +181,20 @@ def test_a_template_without_an_sqs_event_is_refused(project: Project) -> None:
     assert "no function has an SQS event. Add one to a function: " in result.stderr
 
 
+def test_a_template_whose_only_queue_is_in_another_stack_is_refused_with_that_reason(project: Project) -> None:
+    properties = "{FunctionName: F, EventSourceArn: !ImportValue jobs}"
+    project.write(
+        "template.yaml", f"Resources: {{M: {{Type: AWS::Lambda::EventSourceMapping, Properties: {properties}}}}}"
+    )
+    result = project.invoke()
+    assert result.exit_code == 2
+    assert "M.EventSourceArn: Fn::ImportValue cannot be resolved here. Write the ARN of the queue, " in result.stderr
+    assert "no function has an SQS event" not in result.stderr
+    planned = CliRunner().invoke(app, ["plan", "--template", str(project.folder / "template.yaml")])
+    assert planned.exit_code == 2
+    assert "M.EventSourceArn: Fn::ImportValue cannot be resolved here. Write " in planned.stderr
+
+
 def test_settings_that_aws_would_refuse_are_refused(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n")
     result = project.invoke()

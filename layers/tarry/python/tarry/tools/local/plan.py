@@ -293,6 +293,8 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         samples = routed(samples, template, settings.queue, str(settings.event), note)
         mappings = [mapping for mapping in mappings if mapping.queue in {sample.queue for sample in samples}]
     elif not mappings:
+        if why := template.unresolved_queues:
+            raise UsageError(f"{template.path}: {why}")
         raise UsageError(
             f"{template.path}: no function has an SQS event. Add one to a function: "
             "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}. "

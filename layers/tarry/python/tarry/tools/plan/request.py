@@ -311,6 +311,8 @@ class _Project:
         }
         known = ", ".join(each.logical_id for each in consumers.values())
         if not consumers:
+            if why := template.unresolved_queues:
+                raise UsageError(f"{template.path}: {why}")
             raise UsageError(f"no function of {template.path} has an SQS event: give a backoff (--backoff)")
         if name is None:
             if len(consumers) == 1:

@@ -264,6 +264,12 @@ class Template:
     """The parts that cannot be resolved, each with its place and the reason."""
     checked: Checked = field(default=Checked(), compare=False)
 
+    @property
+    def unresolved_queues(self) -> str:
+        """Why the queues of mappings cannot be resolved, as of another stack, with the remedy; empty if all can."""
+        found = [each for each in self.left_out if ".EventSourceArn: " in each]
+        return f"{'; '.join(found)}. Write the ARN of the queue, or a parameter, in its place" if found else ""
+
     def named(self, mapping: TemplateMapping) -> str:
         """Return a mapping as the template names it: the event of a function, or a resource of its own."""
         function = self.functions.get(mapping.function)
