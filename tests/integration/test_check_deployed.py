@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from tarry.tools.check.deployed import most_invocations
+from tarry.tools.check.deployed import limit_of
 from tarry.tools.cli.app import app
 
 STACK = {
@@ -110,14 +110,15 @@ def test_a_stack_as_it_should_be_has_no_findings() -> None:
 
 
 def test_a_limit_that_an_endpoint_gives_as_text_is_read_if_it_is_a_number() -> None:
-    for mapping, most in (
-        ({"ScalingConfig": {"MaximumConcurrency": "5"}}, 5),
-        ({"ScalingConfig": {"MaximumConcurrency": "many"}}, None),
-        ({"ProvisionedPollerConfig": {"MaximumPollers": "2"}}, 20),
-        ({"ProvisionedPollerConfig": {"MaximumPollers": "all"}}, None),
-        ({"ScalingConfig": {}}, 1_250),
+    assert limit_of({"ScalingConfig": {"MaximumConcurrency": "5"}}) == 5
+    assert limit_of({"ProvisionedPollerConfig": {"MaximumPollers": "2"}}) == 20
+    assert limit_of({"ScalingConfig": {}}) is None
+    for mapping in (
+        {"ScalingConfig": {"MaximumConcurrency": "many"}},
+        {"ProvisionedPollerConfig": {"MaximumPollers": "all"}},
     ):
-        assert most_invocations(mapping, is_fifo=False) == most
+        with pytest.raises(ValueError, match="invalid literal"):
+            limit_of(mapping)
 
 
 def test_drift_of_a_stack_is_found() -> None:

@@ -16,11 +16,11 @@ from tarry.testing import Sandbox
 from tarry.tools.local.plan import RunSettings, make_plan
 from tarry.tools.local.runs.virtual import play
 from tarry.tools.plan.drawing import picture_of as picture_of_plan
-from tarry.tools.plan.load import Consuming, Load, LoadResult
 from tarry.tools.plan.policy import policy_of
-from tarry.tools.plan.simulation import SEEDS, simulate
-from tarry.tools.plan.timeline import PlannedQueue, timeline_of
+from tarry.tools.plan.simulation import SEEDS, Consuming, Load, LoadResult, simulate
+from tarry.tools.plan.timeline import timeline_of
 from tarry.tools.story.picture import picture as picture_of
+from tarry.tools.template import TemplateQueue
 from tarry.tools.testing.drawing import Drawing, Row
 from tarry.tools.testing.report import stories_of
 
@@ -115,7 +115,7 @@ def story() -> str:
 def plan() -> str:
     """Return the picture of the default backoff during an outage, as `tarry plan --svg` writes it."""
     policy = policy_of("A consumer", RetryPolicy(), StepList(None), fifo=False)
-    timeline = timeline_of(policy, PlannedQueue("its queue", is_known=False))
+    timeline = timeline_of(policy, TemplateQueue("its queue", ""))
     load, consuming = Load(rate=5, failing=0.2, outage=900, handler_time=0.1), Consuming()
     runs = [simulate(load, timeline, consuming, seed) for seed in range(SEEDS)]
     return picture_of_plan(timeline, LoadResult(load, consuming, runs))

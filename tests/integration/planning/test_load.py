@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
@@ -13,14 +14,15 @@ import pytest
 from tarry import Consumer, DeadLetter, Exponential, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, consumer
 from tarry.testing import Sandbox
 from tarry.tools.plan import simulation
-from tarry.tools.plan.load import Consuming, Load, LoadResult
 from tarry.tools.plan.policy import policy_of
 from tarry.tools.plan.request import load_warnings
-from tarry.tools.plan.simulation import simulate
+from tarry.tools.plan.simulation import Consuming, Load, LoadResult, simulate
 from tarry.tools.plan.text import load_text
-from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of
+from tarry.tools.plan.timeline import PolicyTimeline, timeline_of
+from tarry.tools.template import TemplateQueue
 
-QUEUE = PlannedQueue("orders", max_receive_count=50, dead_letter_queue="orders-dlq", visibility_timeout=60)
+ARN = "arn:aws:sqs:us-east-1:123456789012:orders"
+QUEUE = TemplateQueue("orders", ARN, None, {"VisibilityTimeout": "60"}, f"{ARN}-dlq", 50)
 
 
 def timeline(handler: Consumer[Any]) -> PolicyTimeline:
@@ -195,7 +197,8 @@ def test_a_message_that_always_fails_runs_at_the_times_of_its_timeline(settings:
         sandbox.send("orders", "x")
         sandbox.run()
         assert len(sandbox.messages("orders-dlq")) == 1
-    queue = PlannedQueue("orders", dead_letter_queue="orders-dlq", **{"max_receive_count": 50, **facts})
+    given = {"MessageRetentionPeriod": str(facts["retention"])} if "retention" in facts else {}
+    queue = replace(QUEUE, attributes=given, max_receive_count=facts.get("max_receive_count", 50))
     planned = timeline_of(
         policy_of("orders", handler.policy, handler.steps.of("orders"), fifo=False), queue, timeout=30
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.tools.check.facts import is_removed
-from tarry.tools.check.rules.code import MISSING_MODULE, missing_modules
+from tarry.tools.check.rules.code import missing_modules
 from tarry.tools.check.sources import OutsideImport
 from tarry.tools.check.start import findings_at_start
 from tarry.tools.template import read_template
@@ -313,7 +313,7 @@ def test_a_file_that_the_function_loads_and_its_makefile_does_not_copy_is_named(
     template = Path("template.yaml")
     template.write_text(template.read_text().replace("    Prop", "    Metadata: {BuildMethod: makefile}\n    Prop", 1))
     read = read_template(template)
-    texts = [each.text for each in findings_at_start(read, read.mappings, (3, 13)) if each.rule == MISSING_MODULE]
+    texts = [each.text for each in findings_at_start(read, read.mappings, (3, 13)) if each.rule == "W9001"]
     expected = (
         f"OrdersFunction loads {left_out}, which src/Makefile does not copy into its build. "
         'To copy the whole directory: cp -R . "$(ARTIFACTS_DIR)/"'
@@ -379,4 +379,4 @@ def test_a_consumer_with_a_model_needs_the_parser_of_powertools(find: Find, hand
     }.items():
         files = {"src/app.py": MODEL, "src/requirements.txt": requirements, "src/tarry/__init__.py": ""}
         found = find(files, f"Handler: app.{handler}")
-        assert [each.text for each in found if each.rule == MISSING_MODULE] == [expected] * (expected is not None)
+        assert [each.text for each in found if each.rule == "W9001"] == [expected] * (expected is not None)

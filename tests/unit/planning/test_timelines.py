@@ -10,14 +10,22 @@ from tarry.decide.retry_policy import RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.tools.plan.policy import DelayBounds, policy_of
 from tarry.tools.plan.text import then_text, timeline_text
-from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.template import TemplateQueue
 
-ORDERS = PlannedQueue("orders", max_receive_count=50, dead_letter_queue="orders-dlq")
+
+def queue_of(name: str, dead_letters: str | None = None, receives: int = 10, **attributes: int) -> TemplateQueue:
+    arn = f"arn:aws:sqs:us-east-1:123456789012:{dead_letters}" if dead_letters else None
+    given = {key: str(value) for key, value in attributes.items()}
+    return TemplateQueue(name, f"arn:aws:sqs:us-east-1:123456789012:{name}", None, given, arn, receives)
+
+
+ORDERS = queue_of("orders", "orders-dlq", 50)
 HOUR, DAY = 3600, 86_400
 
 
 def planned(
-    attempts: int, backoff: Any, *steps: Any, queue: PlannedQueue = ORDERS, timeout: float | None = None
+    attempts: int, backoff: Any, *steps: Any, queue: TemplateQueue = ORDERS, timeout: float | None = None
 ) -> PolicyTimeline:
     policy = policy_of("orders", RetryPolicy(attempts, backoff), StepList(steps), fifo=queue.is_fifo)
     return timeline_of(policy, queue, timeout=timeout)
@@ -47,7 +55,7 @@ def test_attempts_begin_at_the_sums_of_the_delays_before_them(backoff: Any) -> N
     assert [attempt.begins for attempt in timeline.attempts] == [*zip(earliest, latest, strict=True)]
     assert [then_text(attempt) for attempt in timeline.attempts] == ["retry"] * 8 + ["dead letter"]
     assert timeline.last.target == "orders-dlq"
-    assert timeline.in_place.latest == sum(high for _, high in bounds)
+    assert sum(attempt.wait.latest for attempt in timeline.attempts) == sum(high for _, high in bounds)
     assert not timeline.warnings
 
 
@@ -58,7 +66,7 @@ def test_one_attempt_ends_at_once() -> None:
 
 
 def test_without_tarry_sqs_delivers_again_after_the_visibility_timeout_and_moves_the_message_in_the_end() -> None:
-    queue = PlannedQueue("orders", visibility_timeout=60, max_receive_count=3, dead_letter_queue="orders-dlq")
+    queue = queue_of("orders", "orders-dlq", 3, VisibilityTimeout=60)
     timeline = without_tarry("Orders", queue)
     assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "moved by SQS")]
     text = " ".join(timeline_text(timeline).split())
@@ -66,14 +74,14 @@ def test_without_tarry_sqs_delivers_again_after_the_visibility_timeout_and_moves
 
 
 def test_without_tarry_sqs_deletes_a_message_whose_retention_ends_before_its_last_delivery() -> None:
-    queue = PlannedQueue("orders", visibility_timeout=60, retention=150, max_receive_count=9, dead_letter_queue="dead")
+    queue = queue_of("orders", "dead", 9, VisibilityTimeout=60, MessageRetentionPeriod=150)
     timeline = without_tarry("Orders", queue)
     assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 60, "retry"), (3, 3, 120, "deleted by SQS")]
     assert "its retention ends, 2 min 30 s after the first attempt." in " ".join(timeline_text(timeline).split())
 
 
 def test_without_tarry_and_a_dead_letter_queue_a_message_stays() -> None:
-    text = timeline_text(without_tarry("Orders", PlannedQueue("orders", visibility_timeout=60)))
+    text = timeline_text(without_tarry("Orders", queue_of("orders", VisibilityTimeout=60)))
     assert "Does not end: it stays in orders." in text
     assert "attempt 1: it is tried again every 1 min, until its retention ends" in text
 
@@ -110,20 +118,22 @@ def test_local_runs_lengthen_an_attempt_but_the_last_and_stop_at_the_functions_t
 
 
 def test_the_queue_ends_the_attempts_at_its_maximum_of_receives() -> None:
-    queue = PlannedQueue("orders", max_receive_count=3, dead_letter_queue="orders-dlq")
+    queue = queue_of("orders", "orders-dlq", 3)
     timeline = planned(5, Fixed(10), queue=queue)
     assert shown(timeline)[-1] == (3, 3, 20, "dead letter")
     assert "maxReceiveCount is 3, below max_attempts (5)" in timeline.warnings[0]
 
 
 def test_a_delay_is_cut_to_what_sqs_allows_from_its_receive() -> None:
-    timeline = planned(3, Fixed(12 * HOUR), queue=PlannedQueue("q", retention=14 * DAY, is_known=False))
+    timeline = planned(
+        3, Fixed(12 * HOUR), queue=TemplateQueue("q", "", attributes={"MessageRetentionPeriod": str(14 * DAY)})
+    )
     assert [each.wait.latest for each in timeline.attempts] == [43_198, 42_868, 0]
     assert "cut from 12 h to what SQS allows" in timeline.attempts[0].notes
 
 
 def test_a_message_that_would_expire_waits_as_a_copy_and_on_fifo_is_dead_lettered() -> None:
-    queue = PlannedQueue("orders", retention=DAY, max_receive_count=50, dead_letter_queue="orders-dlq")
+    queue = queue_of("orders", "orders-dlq", 50, MessageRetentionPeriod=DAY)
     timeline = planned(5, Fixed(8 * HOUR), queue=queue)
     assert shown(timeline) == [
         (1, 1, 0, "retry"),
@@ -133,12 +143,12 @@ def test_a_message_that_would_expire_waits_as_a_copy_and_on_fifo_is_dead_lettere
         (5, 3, 32 * HOUR, "dead letter"),
     ]
     assert "the retention of the queue is 1 d" in timeline.warnings[0]
-    fifo = PlannedQueue("orders.fifo", is_fifo=True, retention=DAY, max_receive_count=50, dead_letter_queue="dlq.fifo")
+    fifo = queue_of("orders.fifo", "dlq.fifo", 50, MessageRetentionPeriod=DAY)
     assert shown(planned(5, Fixed(8 * HOUR), queue=fifo))[-1] == (3, 3, 16 * HOUR, "dead letter")
 
 
 def test_fifo_refuses_copies_that_would_lose_their_place_or_have_a_delay() -> None:
-    fifo = PlannedQueue("orders.fifo", is_fifo=True, max_receive_count=50, dead_letter_queue="dlq.fifo")
+    fifo = queue_of("orders.fifo", "dlq.fifo", 50)
     steps = RetryInPlace(), SendAgain("a"), SendAgain("b", delay=5), DeadLetter()
     timeline = planned(2, None, *steps, queue=fifo)
     assert shown(timeline) == [(1, 1, 0, "retry"), (2, 2, 30, "dead letter")]
@@ -146,13 +156,13 @@ def test_fifo_refuses_copies_that_would_lose_their_place_or_have_a_delay() -> No
 
 
 def test_without_a_dead_letter_queue_the_message_stays() -> None:
-    timeline = planned(2, Fixed(10), queue=PlannedQueue("orders"))
+    timeline = planned(2, Fixed(10), queue=queue_of("orders"))
     assert shown(timeline)[-1] == (2, 2, 10, "stays")
     assert "every 15 min. Add a RedrivePolicy" in timeline.warnings[0]
 
 
 def test_a_list_without_an_end_goes_on_until_the_last_delivery() -> None:
-    queue = PlannedQueue("orders", max_receive_count=4, dead_letter_queue="orders-dlq")
+    queue = queue_of("orders", "orders-dlq", 4)
     timeline = planned(2, Fixed(10), RetryInPlace(), queue=queue)
     assert [each[3] for each in shown(timeline)] == ["retry", "retry, unhandled", "retry, unhandled", "dead letter"]
 
@@ -175,7 +185,7 @@ def test_a_loop_of_copies_is_warned_of() -> None:
 
 
 def test_on_fifo_the_attempts_stop_before_the_retention_ends() -> None:
-    queue = PlannedQueue("orders.fifo", is_fifo=True, retention=200, dead_letter_queue="dlq.fifo")
+    queue = queue_of("orders.fifo", "dlq.fifo", 1000, MessageRetentionPeriod=200)
     assert planned(10, Fixed(30), queue=queue).warnings == (
         "The retention of the queue, 3 min 20 s, ends before the next retry: the attempts stop after at most 3 min. "
         "Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts.",
@@ -189,7 +199,7 @@ def test_the_labels_of_the_time_axis_have_space_between_them() -> None:
 
 @pytest.mark.parametrize("backoff", [Fixed(43_000, jitter="full"), Exponential(0.1, 1.01), Schedule.rocketmq("equal")])
 def test_the_text_of_the_longest_timelines_fits_80_columns(backoff: Any) -> None:
-    queue = PlannedQueue("q", retention=14 * DAY, is_known=False)
+    queue = TemplateQueue("q", "", attributes={"MessageRetentionPeriod": str(14 * DAY)})
     lines = timeline_text(planned(1_000, backoff, queue=queue)).splitlines()
     assert max(map(len, lines)) <= 80
     assert any("more" in line for line in lines)

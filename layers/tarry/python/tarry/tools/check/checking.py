@@ -4,15 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tarry.tools.check.facts import CheckedFunction, CheckedMapping, Facts
-from tarry.tools.check.finding import Finding
-from tarry.tools.check.gathering import Gatherer, Places
-from tarry.tools.check.rules.code import old_runtime
+from tarry.tools.check.facts import Facts, version_of
+from tarry.tools.check.finding import Finding, Places
+from tarry.tools.check.rules.code import no_room, old_runtime
 from tarry.tools.check.rules.mappings import (
     ended_loop,
     ignored_response,
     low_reserved_concurrency,
-    no_room,
     refused_batches,
     short_timeout,
 )
@@ -25,7 +23,9 @@ from tarry.tools.check.rules.queues import (
     unfit_dead_letters,
     unseen_dead_letters,
 )
-from tarry.tools.template import read_template
+from tarry.tools.check.start import at_any_python
+from tarry.tools.template import TemplateFunction, read_template
+from tarry.tools.template.code import has_handler, import_path
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,8 @@ class CheckReport:
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
     queues: int = 0
-    """The number of queues that were checked."""
     consumers: int = 0
-    """The number of functions with a queue that were checked."""
+    """The number of functions with a queue."""
 
 
 def check_template(
@@ -54,50 +53,49 @@ def check_template(
         TemplateError: the template cannot be read.
     """
     template = read_template(path, parameters, configured=configured, tolerant=True)
-    places = Places(path)
-    gatherer = Gatherer(template, places)
-    facts = gatherer.facts()
-    findings = [*gatherer.code.at_any_python(), *findings_of(facts)]
-    skipped = [*template.left_out, *(_macro(each) for each in template.checked.macros), *gatherer.unread()]
-    found = sorted(_placed(findings, path, places), key=_order)
-    return CheckReport(tuple(found), tuple(skipped), len(facts.queues), facts.consumers)
+    facts = Facts(template)
+    findings = [*at_any_python(facts), *findings_of(facts), *no_room(facts)]
+    not_known = "The transform {} is not known here: resources that it makes or changes are not checked."
+    skipped = [*template.left_out, *map(not_known.format, template.checked.macros), *_unread(facts)]
+    found = sorted(_placed(findings, path, facts.places), key=_order)
+    return CheckReport(tuple(found), tuple(skipped), len(facts.queues), len(facts.functions))
 
 
 def findings_of(facts: Facts) -> Iterator[Finding]:
-    """Yield the findings of all rules that decide on facts."""
+    """Yield the findings of all rules that need no code, or the consumer in it alone."""
     for mapping in facts.mappings:
-        yield from ignored_response(mapping)
-        queue = facts.queues.get(mapping.queue)
-        yield from refused_batches(mapping, queue)
+        queue, function = facts.queues.get(mapping.queue), facts.functions.get(mapping.function)
+        yield from refused_batches(mapping, queue, function, facts)
         if queue is not None:
-            yield from short_visibility(mapping, queue)
-            yield from no_dead_letters(mapping, queue, facts)
-            yield from wide_permissions(mapping, queue)
-            yield from key_permissions(mapping, queue)
-            yield from long_delays(mapping, queue)
-            yield from ended_loop(mapping, queue)
-            yield from no_last_step(mapping, queue)
+            yield from no_dead_letters(queue, function, facts)
+        if function is not None:
+            yield from ignored_response(mapping, function, facts)
+        if queue is not None and function is not None:
+            for rule in (short_visibility, wide_permissions, key_permissions, long_delays, ended_loop, no_last_step):
+                yield from rule(mapping, queue, function, facts)
     for queue in facts.queues.values():
         yield from unfit_dead_letters(queue, facts)
         if facts.consumers_of(queue.name):
             yield from unseen_dead_letters(queue, facts)
-    for function, mappings in _by_function(facts):
-        yield from low_reserved_concurrency(function, mappings)
-        yield from old_runtime(function)
-        yield from short_timeout(function)
-    yield from no_room(facts)
+    for function in facts.functions.values():
+        for rule_of_function in (low_reserved_concurrency, old_runtime, short_timeout):
+            yield from rule_of_function(function, facts)
 
 
-def _by_function(facts: Facts) -> Iterable[tuple[CheckedFunction, list[CheckedMapping]]]:
-    found: dict[str, tuple[CheckedFunction, list[CheckedMapping]]] = {}
-    for mapping in facts.mappings:
-        if mapping.function is not None:
-            found.setdefault(mapping.function.name, (mapping.function, []))[1].append(mapping)
-    return found.values()
+def _unread(facts: Facts) -> Iterator[str]:
+    """Yield why the code of functions cannot be read."""
+    for each in facts.functions.values():
+        if version_of(each.runtime) is not None and (why := _why_not_read(each, facts)):
+            yield f"{why}. The rules that need the code of {each.logical_id} are skipped."
 
 
-def _macro(name: str) -> str:
-    return f"The transform {name} is not known here: resources that it makes or changes are not checked."
+def _why_not_read(function: TemplateFunction, facts: Facts) -> str:
+    if function.code is None:
+        return f"The code of {function.logical_id} is not on this machine"
+    if not any(has_handler(each, function.handler, function.runtime) for each in import_path(function)):
+        return f"The handler {function.handler} of {function.logical_id} is not in {function.code}"
+    sources, module = facts.code(function)
+    return sources.why_not_read(module)
 
 
 def _placed(findings: Iterable[Finding], path: Path, places: Places) -> Iterator[Finding]:

@@ -42,13 +42,7 @@ Value = Callable[[ast.expr], ast.expr | None]
 
 
 def backoff_of(node: ast.expr | None, name_in_tarry: NameInTarry, value: Value) -> Backoff | None:
-    """Return the backoff that an expression makes; None if that is not certain.
-
-    Args:
-        node: The expression.
-        name_in_tarry: Returns the name in tarry for which an expression stands.
-        value: Returns the value of a name that is assigned once.
-    """
+    """Return the backoff that an expression makes; None if that is not certain."""
     match node:
         case ast.Call(func=ast.Attribute(value=maker, attr="rocketmq"), args=[], keywords=keywords):
             make = Schedule.rocketmq if name_in_tarry(maker) == "Schedule" else None

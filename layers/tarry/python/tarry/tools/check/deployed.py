@@ -5,7 +5,6 @@ considered, so that a finding is certain. The code is that of the template here,
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,24 +16,32 @@ from botocore.exceptions import ClientError
 
 from tarry.failed.queue_names import queue_name, redrive_of, resources_of
 from tarry.failed.usage import UsageError
-from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
-from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn
 from tarry.tools.check.checking import CheckReport, findings_of
-from tarry.tools.check.facts import DEFAULT_RETENTION_SECONDS, CheckedFunction, CheckedMapping, CheckedQueue, Facts
-from tarry.tools.check.finding import At, Finding
-from tarry.tools.check.gathering import INVOCATIONS_OF_POLLER, MOST_INVOCATIONS, Gatherer, Places
-from tarry.tools.check.rules.permissions import missing_permissions
-from tarry.tools.check.rules.queues import receive_counts
-from tarry.tools.template import Template, TemplateFunction, TemplateQueue, read_template
+from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts, resource_of
+from tarry.tools.check.finding import At
+from tarry.tools.check.sources import Step, Uses
+from tarry.tools.check.start import findings_of_code
+from tarry.tools.template import (
+    Template,
+    TemplateError,
+    TemplateFunction,
+    TemplateMapping,
+    TemplateQueue,
+    read_template,
+)
 from tarry.tools.template.finding import find_template
 from tarry.tools.template.model import (
+    DEFAULT_BATCH_SIZE,
     DEFAULT_MAX_RECEIVE_COUNT,
-    DEFAULT_VISIBILITY_SECONDS,
+    DEFAULT_MEMORY_MB,
+    DEFAULT_TIMEOUT_SECONDS,
+    Checked,
     Permissions,
     TemplateAlarm,
-    TemplateError,
+    TemplateAsync,
+    TemplateLayer,
 )
 from tarry.tools.template.policies import statements_of
 
@@ -46,22 +53,55 @@ class Clients(Protocol):
         """Return the boto3 client of a service."""
 
 
+class DeployedFacts(Facts):
+    """A stack or a queue as it is deployed, with the code of the template here. Its places have no lines."""
+
+    def __init__(self, deployed: Template, ids: Mapping[str, str], here: Template | None) -> None:
+        super().__init__(deployed)
+        self._ids = ids
+        self._here = here
+
+    def name_of(self, mapping: TemplateMapping) -> str:
+        return f"the mapping of {mapping.queue} to {self.functions[mapping.function].logical_id}"
+
+    def at_mapping(self, mapping: TemplateMapping, *keys: str) -> At:
+        function = self.functions[mapping.function]
+        return At(self._ids.get(mapping.logical_id, function.logical_id), (PROPERTIES, *keys))
+
+    def place(self, part: TemplateQueue | TemplateFunction) -> dict[str, Any]:
+        return {"at": At(resource_of(part))}
+
+    def where(self, part: TemplateQueue | TemplateFunction) -> str:
+        return ""
+
+    def steps(self, function: TemplateFunction, queue: str) -> tuple[Step, ...]:
+        """Return the steps for a queue by the name that it has in the template here; its own if it is not there."""
+        queues = self._here.queues.values() if self._here else ()
+        logical_id = self._ids.get(queue, "")
+        return super().steps(function, next((each.name for each in queues if each.logical_id == logical_id), queue))
+
+    def uses(self, function: TemplateFunction) -> Uses:
+        return Uses(defers=False, has_idempotency_table=False)
+
+    def lists_failures(self, function: TemplateFunction) -> bool:
+        if function.code is not None:
+            return super().lists_failures(function)
+        names = ((each.arn or "").split(":layer:")[-1].partition(":")[0] for each in function.all_layers)
+        return any(name == "tarry" or name.endswith("-tarry") for name in names)
+
+
 class DeployedGatherer:
-    """The facts that are read from AWS.
+    """The facts that are read from AWS. ``here`` is the template with the code, if there is one."""
 
-    Args:
-        clients: The clients of AWS.
-        code: The reader of the code of a template; None if there is none here.
-    """
-
-    def __init__(self, clients: Clients, code: Gatherer | None) -> None:
+    def __init__(self, clients: Clients, here: Template | None) -> None:
         self._clients = clients
-        self._code = code
+        self._here = here
         self._ids: dict[str, str] = {}
-        """The logical ids by the name of the queue or function."""
-        self._queues: dict[str, tuple[CheckedQueue, TemplateQueue]] = {}
-        self._functions: dict[str, tuple[CheckedFunction, TemplateFunction]] = {}
-        self._mappings: dict[str, CheckedMapping] = {}
+        """The logical ids by the name of the queue or function, or the UUID of the mapping."""
+        self._queues: dict[str, TemplateQueue] = {}
+        self._functions: dict[str, TemplateFunction] = {}
+        self._mappings: dict[str, TemplateMapping] = {}
+        self._unknown: set[str] = set()
         self._skipped: dict[str, None] = {}
 
     def add_stack(self, stack: str) -> None:
@@ -83,34 +123,13 @@ class DeployedGatherer:
         self._read_queue(queue_name(queue), is_needed=True)
         self._read_mappings(EventSourceArn=self._arn(queue_name(queue)))
 
-    @property
-    def mappings(self) -> tuple[CheckedMapping, ...]:
-        """The mappings whose queues and functions were read."""
-        return tuple(self._mappings.values())
-
-    @property
-    def queues(self) -> dict[str, TemplateQueue]:
-        """The queues by name, as the rules that need the code know them."""
-        return {name: queue for name, (_, queue) in self._queues.items()}
-
-    def template_function(self, function: CheckedFunction) -> TemplateFunction:
-        """Return a function of the facts as the rules that need the code know it."""
-        return next(each for facts, each in self._functions.values() if facts is function)
-
-    def name_in_template(self, queue: str) -> str:
-        """Return the name that a queue has in the template here; its own name if it is not there."""
-        queues = self._code.template.queues.values() if self._code else ()
-        return next((each.name for each in queues if each.logical_id == self._ids.get(queue, "")), queue)
-
-    def facts(self) -> Facts:
+    def facts(self) -> DeployedFacts:
         """Return the facts that were read, and read the alarms."""
         alarms = self._alarms()
-        return Facts(
-            queues={name: facts for name, (facts, _) in self._queues.items()},
-            mappings=self.mappings,
-            alarms=tuple(alarms or ()),
-            are_alarms_known=alarms is not None,
-        )
+        checked = Checked(tuple(alarms or ()), alarms is not None, unknown=frozenset(self._unknown))
+        mappings = tuple(self._mappings.values())
+        template = Template(Path(), "", self._queues, self._functions, mappings, {}, checked=checked)
+        return DeployedFacts(template, self._ids, self._here)
 
     def unread(self) -> tuple[str, ...]:
         """Return why parts were not read."""
@@ -119,8 +138,7 @@ class DeployedGatherer:
     # queues
 
     def _arn(self, name: str) -> str:
-        found = self._queues.get(name)
-        return found[1].arn if found else ""
+        return self._queues[name].arn if name in self._queues else ""
 
     def _read_queue(self, name: str, *, is_needed: bool = False) -> None:
         """Read a queue and its dead-letter queue, once."""
@@ -136,27 +154,14 @@ class DeployedGatherer:
             self._skipped[f"The queue {name} cannot be read: {error}."] = None
             return
         redrive = redrive_of(attributes)
-        logical_id = self._ids.get(name)
-        count = redrive.max_receive_count if redrive else None
-        facts = CheckedQueue(
-            name=name,
-            at=At(logical_id or name),
-            logical_id=logical_id,
-            visibility_seconds=int(attributes.get("VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS)),
-            retention_seconds=int(attributes.get("MessageRetentionPeriod", DEFAULT_RETENTION_SECONDS)),
-            maximum_bytes=int(attributes.get("MaximumMessageSize", MAX_REQUEST_BYTES)),
-            has_redrive=redrive is not None,
-            dead_letters=redrive.target.name if redrive else None,
-            max_receive_count=count,
-        )
-        queue = TemplateQueue(
+        self._queues[name] = TemplateQueue(
             name,
             attributes["QueueArn"],
-            logical_id,
-            dead_letter_arn=redrive.target.text if redrive else None,
-            max_receive_count=count or DEFAULT_MAX_RECEIVE_COUNT,
+            self._ids.get(name),
+            attributes,
+            redrive.target.text if redrive else None,
+            (redrive.max_receive_count if redrive else None) or DEFAULT_MAX_RECEIVE_COUNT,
         )
-        self._queues[name] = facts, queue
         if redrive is not None:
             self._read_queue(redrive.target.name)
             self._read_mappings(EventSourceArn=redrive.target.text)
@@ -170,60 +175,54 @@ class DeployedGatherer:
             if not arn.name or each["UUID"] in self._mappings or each.get("State") in ("Disabled", "Disabling"):
                 continue
             self._read_queue(arn.name)
-            function = self._function(each["FunctionArn"])
-            self._mappings[each["UUID"]] = CheckedMapping(
-                name=f"the mapping of {arn.name} to {function.name}",
-                at=At(self._ids.get(each["UUID"], function.name)),
-                queue=arn.name,
-                function=function,
-                batch_size=each.get("BatchSize"),
+            uuid, limit = each["UUID"], None
+            try:
+                limit = limit_of(each)
+            except (TypeError, ValueError):
+                self._unknown.add(f"{uuid}.ScalingConfig")
+            self._mappings[uuid] = TemplateMapping(
+                uuid,
+                each["EventSourceArn"],
+                self._function(each["FunctionArn"]),
+                batch_size=each.get("BatchSize", DEFAULT_BATCH_SIZE),
                 window_seconds=each.get("MaximumBatchingWindowInSeconds", 0),
                 reports_failures="ReportBatchItemFailures" in (each.get("FunctionResponseTypes") or []),
-                most_invocations=most_invocations(each, arn.is_fifo),
+                maximum_concurrency=limit,
             )
 
     # functions
 
-    def _function(self, arn: str) -> CheckedFunction:
+    def _function(self, arn: str) -> str:
+        """Read a function, once; return its name."""
         name = arn.rsplit(":function:", maxsplit=1)[-1].partition(":")[0]
-        if name not in self._functions:
-            self._functions[name] = self._read_function(name, arn)
-        return self._functions[name][0]
-
-    def _read_function(self, name: str, arn: str) -> tuple[CheckedFunction, TemplateFunction]:
+        if name in self._functions:
+            return name
         client = self._clients.client("lambda")
         config = client.get_function_configuration(FunctionName=arn)
-        logical_id = self._ids.get(name)
+        logical_id = self._ids.get(name, name)
         permissions = self._permissions(config.get("Role", ""))
-        here = self._here(logical_id)
-        written = self._code.function(here) if self._code and here else None
         loops = self._allowed(lambda: client.get_function_recursion_config(FunctionName=name).get("RecursiveLoop"))
-        reserved = self._allowed(
-            lambda: client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
-        )
-        variables = (config.get("Environment") or {}).get("Variables") or {}
-        facts = CheckedFunction(
-            name=logical_id or name,
-            at=At(logical_id or name),
-            timeout_seconds=config.get("Timeout"),
-            memory_mb=config.get("MemorySize"),
-            reserved_concurrency=reserved,
-            allows_loops=None if loops is None else loops == "Allow",
-            tells_of_loops=variables.get(RECURSIVE_LOOP_VARIABLE) == "Allow",
+        if loops is None:
+            self._unknown.add(f"{logical_id}.RecursiveLoop")
+        layers = tuple(TemplateLayer(arn=str(each.get("Arn"))) for each in config.get("Layers") or [])
+        unread = TemplateFunction(logical_id, name, arn, None, config.get("Handler"), all_layers=layers)
+        functions = self._here.functions.values() if self._here and name in self._ids else ()
+        self._functions[name] = replace(
+            next((each for each in functions if each.logical_id == logical_id), unread),
+            name=name,
+            timeout_seconds=config.get("Timeout", DEFAULT_TIMEOUT_SECONDS),
+            memory_mb=config.get("MemorySize", DEFAULT_MEMORY_MB),
+            reserved_concurrency=self._allowed(
+                lambda: client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
+            ),
+            recursive_loop="Allow" if loops == "Allow" else "Terminate",
+            environment=(config.get("Environment") or {}).get("Variables") or {},
+            unresolved={},
             runtime=config.get("Runtime"),
             permissions=permissions,
-            code=written.code if written else None,
-            lists_failures=written.lists_failures if written else _has_layer_of_tarry(config),
-            calls=written.calls if written else None,
-            has_dead_letter_config=bool((config.get("DeadLetterConfig") or {}).get("TargetArn")),
+            asynchronous=TemplateAsync(dead_letter_arn=(config.get("DeadLetterConfig") or {}).get("TargetArn") or None),
         )
-        made = TemplateFunction(logical_id or name, name, arn, None, config.get("Handler"), permissions=permissions)
-        return facts, made
-
-    def _here(self, logical_id: str | None) -> TemplateFunction | None:
-        template: Template | None = self._code.template if self._code else None
-        functions = template.functions.values() if template else ()
-        return next((each for each in functions if each.logical_id == logical_id), None)
+        return name
 
     def _allowed(self, request: Any) -> Any:
         """Return the answer of a request; None if the credentials do not allow it, or the endpoint does not know it."""
@@ -269,28 +268,16 @@ class DeployedGatherer:
         return found
 
 
-def most_invocations(mapping: Mapping[str, Any], is_fifo: bool) -> int | None:
-    """Return the most invocations that a mapping makes at once; None if that is not known, or on FIFO not limited."""
+def limit_of(mapping: Mapping[str, Any]) -> int | None:
+    """Return the limit of the invocations that a mapping makes at once; None without one.
+
+    Raises:
+        TypeError, ValueError: the limit, which some endpoints give as text, is not a number.
+    """
     if pollers := (mapping.get("ProvisionedPollerConfig") or {}).get("MaximumPollers"):
-        most = _whole_number(pollers)
-        return None if most is None else most * INVOCATIONS_OF_POLLER
-    if limit := (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency"):
-        return _whole_number(limit)
-    return None if is_fifo else MOST_INVOCATIONS
-
-
-def _whole_number(value: Any) -> int | None:
-    """Return a number that some endpoints give as text; None if it is not one."""
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _has_layer_of_tarry(config: Mapping[str, Any]) -> bool:
-    """Whether a function has a layer whose name is ``tarry``, or ends with ``-tarry``."""
-    names = (str(each.get("Arn")).split(":layer:")[-1].partition(":")[0] for each in config.get("Layers") or [])
-    return any(name == "tarry" or name.endswith("-tarry") for name in names)
+        return int(pollers) * INVOCATIONS_OF_POLLER
+    limit = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
+    return int(limit) if limit else None
 
 
 def _document(given: Any) -> Mapping[str, Any]:
@@ -322,55 +309,25 @@ def check_deployed(
         UsageError: the stack or queue has no queue with a function.
         botocore.exceptions.ClientError: AWS refuses a request without which nothing can be checked.
     """
-    gatherer = DeployedGatherer(clients, _code_of(template))
+    gatherer = DeployedGatherer(clients, _template_here(template))
     if stack is not None:
         gatherer.add_stack(stack)
     elif queue is not None:
         gatherer.add_queue(queue)
-    if not gatherer.mappings:
+    facts = gatherer.facts()
+    if not facts.mappings:
         checked = f"stack {stack}" if stack else f"queue {queue}"
         raise UsageError(f"{checked} has no queue that a function consumes")
-    facts = gatherer.facts()
-    findings = [*findings_of(facts), *_findings_of_code(gatherer)]
-    unique = {(each.rule, each.text): each for each in findings}
+    unique = {(each.rule, each.text): each for each in (*findings_of(facts), *findings_of_code(facts))}
     order = sorted(unique.values(), key=lambda each: (each.at or At("")).resource)
-    return CheckReport(tuple(order), gatherer.unread(), len(facts.queues), facts.consumers)
+    return CheckReport(tuple(order), gatherer.unread(), len(facts.queues), len(facts.functions))
 
 
-def _code_of(template: Path | None) -> Gatherer | None:
-    """Return the reader of the code of a template; None if there is none here."""
+def _template_here(template: Path | None) -> Template | None:
+    """Return the template with the code; None if there is none here."""
     try:
-        path = template or find_template()
-        return Gatherer(read_template(path, tolerant=True), Places(path))
+        return read_template(template or find_template(), tolerant=True)
     except (TemplateError, UsageError):
         if template is not None:
             raise
         return None
-
-
-def _findings_of_code(gatherer: DeployedGatherer) -> Iterator[Finding]:
-    """Yield the findings of the rules that need the code, and permissions by queue."""
-    queues = gatherer.queues
-    for mapping in gatherer.mappings:
-        if mapping.function is None or mapping.function.code is None or mapping.queue not in queues:
-            continue
-        function, queue = mapping.function, queues[mapping.queue]
-        consumer = mapping.function.code
-        if mapping.batch_size is not None:
-            found = receive_counts(function.name, consumer, queue, mapping.batch_size, _no_place)
-            yield from (_without_place(each, queue.logical_id or queue.name) for each in found)
-        dead_letters = queue_arn(queue.dead_letter_arn) if queue.dead_letter_arn else None
-        steps = consumer.steps_for(gatherer.name_in_template(mapping.queue))
-        of_template = gatherer.template_function(function)
-        found = missing_permissions(of_template, queue_arn(queue.arn), dead_letters, steps, queues, _no_place)
-        yield from (_without_place(each, function.name) for each in found)
-
-
-def _no_place() -> tuple[Path, int]:
-    return Path("deployed"), 0
-
-
-def _without_place(finding: Finding, resource: str) -> Finding:
-    """Return a finding without the place in a template that `_no_place` stands for."""
-    text = re.sub(r" \(deployed:0\)", "", finding.text)
-    return replace(finding, text=text, file=None, line=None, at=At(resource), changes=())

@@ -1,15 +1,19 @@
 """The facts on which the rules of `tarry check` decide. A fact that is not certain is None."""
 
+import ast
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.support.values import queue_arn
-from tarry.tools.check.finding import At
-from tarry.tools.check.sources import ConsumerCode
-from tarry.tools.template.model import Permissions, TemplateAlarm
+from tarry.tools.check.consumers import consumer_of, is_consumer
+from tarry.tools.check.finding import At, Places
+from tarry.tools.check.sources import ConsumerCode, SourceFile, Sources, Step, Uses, uses_of
+from tarry.tools.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BROUGHT = frozenset(
     "awslambdaric bootstrap boto3 botocore dateutil jmespath pip runtime_client s3transfer simplejson six "
@@ -55,132 +59,159 @@ def is_removed(module: str, version: Version) -> bool:
 
 
 DAYS = 86_400
-DEFAULT_RETENTION_SECONDS = 4 * DAYS
 LONGEST_RETENTION_SECONDS = 14 * DAYS
 
-
-@dataclass(frozen=True)
-class CheckedQueue:
-    """A queue."""
-
-    name: str
-    at: At
-    logical_id: str | None = None
-    visibility_seconds: int | None = None
-    retention_seconds: int | None = None
-    maximum_bytes: int | None = None
-    has_redrive: bool | None = None
-    """Whether SQS moves messages to a dead-letter queue."""
-    dead_letters: str | None = None
-    """The name of this dead-letter queue."""
-    max_receive_count: int | None = None
-    key: str | None = None
-    """The KMS key that encrypts it and leaves permissions to IAM, if it has one."""
-    is_name_fixed: bool = True
-    """Whether each deployment gives it this name."""
-
-    @property
-    def title(self) -> str:
-        """Its name in texts: the logical id if its name depends on the deployment."""
-        return self.name if self.is_name_fixed else self.logical_id or self.name
-
-    @property
-    def is_fifo(self) -> bool:
-        """Whether it is FIFO, from its name."""
-        return self.name.endswith(".fifo")
-
-    @property
-    def name_in_template(self) -> str:
-        """Its name as a value of a template."""
-        return f"!GetAtt {self.logical_id}.QueueName" if self.logical_id else self.name
+PROPERTIES = "Properties"
+PARTIAL_RESPONSES = frozenset(
+    "batchItemFailures process_partial_response async_process_partial_response batch_processor "
+    "async_batch_processor".split()
+)
+"""Texts and names in the code of a function that responds with the messages that failed."""
+MOST_INVOCATIONS = 1_250
+"""The most invocations that a mapping without a limit makes at once."""
+INVOCATIONS_OF_POLLER = 10
+"""The most invocations of a provisioned event poller at once."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class CheckedFunction:
-    """A function that consumes a queue."""
-
-    name: str
-    """Its logical id, or its name if it is deployed."""
-    at: At
-    timeout_seconds: int | None = None
-    memory_mb: int | None = None
-    reserved_concurrency: int | None = None
-    """None also if it reserves none."""
-    allows_loops: bool | None = None
-    """Whether its ``RecursiveLoop`` is ``Allow``."""
-    tells_of_loops: bool | None = None
-    """Whether its environment tells tarry of it."""
-    runtime: str | None = None
-    permissions: Permissions | None = None
-    code: ConsumerCode | None = None
-    """Its consumer, if it certainly is one of tarry."""
-    lists_failures: bool = False
-    """Whether its response certainly lists the messages that failed."""
-    calls: frozenset[str] | None = None
-    """The names of all methods that its own code calls; None if the code is not known."""
-    has_dead_letter_config: bool = False
-    """Whether it has a dead-letter queue for asynchronous invocations."""
-
-
-@dataclass(frozen=True)
-class CheckedMapping:
-    """An event source mapping from a queue to a function."""
-
-    name: str
-    at: At
-    queue: str
-    function: CheckedFunction | None
-    batch_size: int | None = None
-    window_seconds: int | None = None
-    reports_failures: bool | None = None
-    most_invocations: int | None = None
-    """The most invocations that it makes at once, of all that it can make: 1,250 without a limit."""
-
-    @property
-    def is_fifo(self) -> bool:
-        """Whether its queue is FIFO."""
-        return self.queue.endswith(".fifo")
-
-    @property
-    def consumer(self) -> str:
-        """The function as text."""
-        return self.function.name if self.function else "its function"
-
-
-@dataclass(frozen=True)
-class WideSend:
-    """A send in the code of a function with ten or more message attributes."""
-
-    function: str
-    file: Path
-    line: int
-    attributes: int
-
-
-@dataclass(frozen=True)
 class Facts:
-    """All facts: queues by name, mappings, alarms."""
+    """A template, or what is deployed as one, with the code of the functions that its mappings name, read once."""
 
-    queues: Mapping[str, CheckedQueue]
-    mappings: tuple[CheckedMapping, ...]
-    alarms: tuple[TemplateAlarm, ...] = ()
-    are_alarms_known: bool = True
-    wide_sends: tuple[WideSend, ...] = field(default=())
+    def __init__(self, template: Template) -> None:
+        self.template = template
+        self.queues = template.queues
+        self.mappings = template.mappings
+        self.places = Places(template.path)
+        names = dict.fromkeys(each.function for each in template.mappings)
+        self.functions = {name: template.functions[name] for name in names if name in template.functions}
+        """The functions with a queue, by name."""
+        self._sources: dict[Path, Sources] = {}
+        self._consumers: dict[str, ConsumerCode | None] = {}
+        self._words: dict[str, frozenset[str]] = {}
+
+    # the resources
+
+    def known(self, part: TemplateQueue | TemplateFunction | TemplateMapping, key: str, value: T) -> T | None:
+        """Return the value of a property; None if it is not certain."""
+        return None if self.template.checked.is_unknown(f"{part.logical_id}.{key}") else value
+
+    def visibility(self, queue: TemplateQueue) -> int | None:
+        return self.known(queue, "VisibilityTimeout", queue.visibility_timeout_seconds)
+
+    def retention(self, queue: TemplateQueue) -> int | None:
+        return self.known(queue, "MessageRetentionPeriod", queue.retention_seconds)
+
+    def timeout(self, function: TemplateFunction) -> int | None:
+        return self.known(function, "Timeout", function.timeout_seconds)
+
+    def window(self, mapping: TemplateMapping) -> int | None:
+        return self.known(mapping, "MaximumBatchingWindowInSeconds", mapping.window_seconds)
+
+    def most_invocations(self, mapping: TemplateMapping) -> int | None:
+        """Return the most invocations that a mapping makes at once: 1,250 without a limit."""
+        pollers = self.template.checked.pollers
+        if mapping.logical_id in pollers:
+            most = pollers[mapping.logical_id]
+            return None if most is None else most * INVOCATIONS_OF_POLLER
+        limit = mapping.maximum_concurrency
+        if limit is None and mapping.is_fifo:  # the number of groups is a limit, too
+            return None
+        return self.known(mapping, "ScalingConfig", MOST_INVOCATIONS if limit is None else limit)
 
     def title_of(self, queue: str) -> str:
         """Return the name of a queue in texts."""
         return self.queues[queue].title if queue in self.queues else queue
 
-    @property
-    def consumers(self) -> int:
-        """The number of functions with a queue."""
-        return len({each.function.name for each in self.mappings if each.function is not None})
+    def consumers_of(self, queue: str) -> tuple[str, ...]:
+        """Return the logical ids of the functions that the mappings from a queue name; a foreign function as text."""
+        names = (each.function for each in self.mappings if each.queue == queue)
+        return tuple(self.functions[name].logical_id if name in self.functions else name for name in names)
 
-    def consumers_of(self, queue: str) -> tuple[CheckedMapping, ...]:
-        """Return the mappings from a queue."""
-        return tuple(each for each in self.mappings if each.queue == queue)
+    # the places
+
+    def name_of(self, mapping: TemplateMapping) -> str:
+        """Return a mapping as the template names it."""
+        return self.template.named(mapping)
+
+    def at(self, part: TemplateQueue | TemplateFunction, *keys: str) -> At:
+        """Return the place of a property of a resource."""
+        return At(resource_of(part), (PROPERTIES, *keys))
+
+    def at_mapping(self, mapping: TemplateMapping, *keys: str) -> At:
+        """Return the place of a property: of a resource, or of the event of a function from which SAM makes it."""
+        function = self.functions.get(mapping.function)
+        if function is None or self.places.has(mapping.logical_id):
+            return At(mapping.logical_id, (PROPERTIES, *keys))
+        event = mapping.logical_id.removeprefix(function.logical_id)
+        return At(function.logical_id, (PROPERTIES, "Events", event, PROPERTIES, *keys))
+
+    def place(self, part: TemplateQueue | TemplateFunction) -> dict[str, Any]:
+        """Return the place of a resource as the arguments of a finding: its file and line."""
+        return {"file": self.template.path, "line": self.places.line_of(At(resource_of(part)))}
+
+    def where(self, part: TemplateQueue | TemplateFunction) -> str:
+        """Return the place of a resource for a text, such as `` (template.yaml:3)``."""
+        return " ({file}:{line})".format(**self.place(part))
+
+    # the code
+
+    def code(self, function: TemplateFunction) -> tuple[Sources, str]:
+        """Return the files of a function whose code is here, and the module of its handler."""
+        assert function.code is not None
+        if function.code not in self._sources:
+            self._sources[function.code] = Sources(function.code)
+        return self._sources[function.code], (function.handler or "").rpartition(".")[0].replace("/", ".")
+
+    def files(self, function: TemplateFunction) -> Iterator[SourceFile]:
+        """Yield the own files that the handler of a function loads, as far as they can be read."""
+        if function.code is not None:
+            sources, module = self.code(function)
+            with suppress(OSError):
+                yield from sources.loaded_by(module)
+
+    def consumer(self, function: TemplateFunction) -> ConsumerCode | None:
+        """Return the consumer of a function; None if it is not certain that it is one of tarry."""
+        if function.name not in self._consumers:
+            self._consumers[function.name] = None
+            if function.code is not None:
+                sources, module = self.code(function)
+                with suppress(OSError):
+                    name = (function.handler or "").rpartition(".")[2]
+                    self._consumers[function.name] = consumer_of(sources, module, name)
+        return self._consumers[function.name]
+
+    def steps(self, function: TemplateFunction, queue: str) -> tuple[Step, ...]:
+        """Return the failure steps for messages from a queue; none if they are not certain."""
+        consumer = self.consumer(function)
+        return consumer.steps_for(queue) if consumer else ()
+
+    def uses(self, function: TemplateFunction) -> Uses:
+        """Return what the code of a function certainly does."""
+        return uses_of(self.files(function))
+
+    def words(self, function: TemplateFunction) -> frozenset[str]:
+        """Return the names, attributes and short texts in the own files that a handler loads."""
+        if function.name not in self._words:
+            nodes = (node for file in self.files(function) for node in ast.walk(file.tree))
+            self._words[function.name] = frozenset(filter(None, map(_word, nodes)))
+        return self._words[function.name]
+
+    def lists_failures(self, function: TemplateFunction) -> bool:
+        """Whether the response of a function certainly lists the messages that failed."""
+        if PARTIAL_RESPONSES & self.words(function):
+            return True
+        with suppress(OSError):
+            return is_consumer(function)
+        return False
 
 
-def name_of(arn: str | None) -> str | None:
-    """Return the name of a queue from its ARN."""
-    return queue_arn(arn).name or None
+def _word(node: ast.AST) -> str | None:
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
+            return name
+    return None
+
+
+def resource_of(part: TemplateQueue | TemplateFunction) -> str:
+    """Return the logical id of a resource, or its name if it is in no template."""
+    return part.logical_id or part.name

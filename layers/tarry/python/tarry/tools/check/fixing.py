@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import yaml
 
-from tarry.tools.check.finding import At, Finding, SafeChange
+from tarry.tools.check.finding import At, Finding, SafeChange, entry_of
 
 INDENTATION = "  "
 ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
@@ -123,8 +123,8 @@ def _is_shared(text: str, node: yaml.Node) -> bool:
 
 
 def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next((value for name, value in pairs if name.value == key), None)
+    entry = entry_of(node, key)
+    return entry[1] if entry else None
 
 
 def _is_within(node: yaml.Node, outer: yaml.Node) -> bool:

@@ -11,8 +11,8 @@ from tarry.tools.cli.errors import libraries, note, refusals
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
 
 if TYPE_CHECKING:
-    from tarry.tools.plan.load import Load, LoadResult, LoadRun
     from tarry.tools.plan.request import PlanSubject
+    from tarry.tools.plan.simulation import Load, LoadResult, LoadRun
 
 EXAMPLE = """\
 tarry plan OrdersFunction
@@ -113,15 +113,13 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _show(subjects: "list[PlanSubject]", load: "Load | None", svg: Path | None, *, as_json: bool) -> None:
-    from tarry.tools.plan.text import load_text, timeline_text
+    from tarry.tools.plan.text import document, load_text, timeline_text
 
     for place, subject in enumerate(subjects):
         if not as_json:
             typer.echo(("\n\n" if place else "") + timeline_text(subject.timeline, subject.today))
         result = None if load is None else _simulated(subject, load)
         if as_json:
-            from tarry.tools.plan.document import document
-
             typer.echo(json.dumps(document(subject, result)))
         elif result is not None:
             typer.echo(f"\n{load_text(result)}")
@@ -140,8 +138,7 @@ def _simulated(subject: "PlanSubject", load: "Load") -> "LoadResult":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from tarry.tools.plan.load import LoadResult
-    from tarry.tools.plan.simulation import SEEDS, longest_recovery, simulate
+    from tarry.tools.plan.simulation import SEEDS, LoadResult, longest_recovery, simulate
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))

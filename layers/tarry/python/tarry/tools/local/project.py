@@ -10,7 +10,7 @@ from tarry.tools.template import Template, TemplateFunction, read_template
 from tarry.tools.template.dynamic import Stored
 from tarry.tools.template.finding import SOURCES, find_template, read_samconfig
 from tarry.tools.template.intrinsics import references
-from tarry.tools.template.parameters import missing_values
+from tarry.tools.template.values import missing_values
 
 Note = Callable[[str], None]
 """Print a hint for the developer."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tarry.tools.plan.load import LoadResult
     from tarry.tools.plan.request import PlanSubject
+    from tarry.tools.plan.simulation import LoadResult
     from tarry.tools.plan.timeline import PlannedAttempt, PolicyTimeline
 
 WIDTH, MARGIN = 960, 24

@@ -13,14 +13,12 @@ from tarry.errors import ConfigurationError
 from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.support.values import queue_arn
-from tarry.tools.plan.load import Consuming, Load
 from tarry.tools.plan.policy import WantedPolicies, load_policies, policy_of
-from tarry.tools.plan.simulation import MOST_MESSAGES, longest_recovery, scale_of
-from tarry.tools.plan.timeline import PlannedQueue, PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, longest_recovery, scale_of
+from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
 from tarry.tools.plan.units import duration_of, rate_of, share_of, time_text
 from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
-from tarry.tools.template.model import with_foreign_queues
+from tarry.tools.template.model import TemplateQueue, with_foreign_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 
     from tarry.decide.backoff import Backoff
     from tarry.tools.local.functions.variables import Overrides
-    from tarry.tools.plan.load import LoadResult
     from tarry.tools.plan.policy import PlannedPolicy
-    from tarry.tools.template import Template, TemplateFunction, TemplateQueue
+    from tarry.tools.plan.simulation import LoadResult
+    from tarry.tools.template import Template, TemplateFunction
 
     Note = Callable[[str], None]
 
@@ -117,10 +115,10 @@ def load_warnings(result: LoadResult, timeline: PolicyTimeline, timeout: float |
             f"The attempts end after at most {time_text(timeline.ends.latest)}, before the outage does "
             f"({duration(load.outage)}). More attempts, or longer delays, would outlast it."
         )
-    if (drained := result.drained) is not None and drained.most > timeline.queue.retention:
+    if (drained := result.drained) is not None and drained.most > timeline.queue.retention_seconds:
         yield (
             f"The queue is drained only after {duration(drained.most)}, and its retention is "
-            f"{duration(timeline.queue.retention)}: SQS may delete messages before."
+            f"{duration(timeline.queue.retention_seconds)}: SQS may delete messages before."
         )
 
 
@@ -164,16 +162,16 @@ def check_load(load: Load | None, subjects: Sequence[PlanSubject], *, has_svg: b
     if load is None:
         return
     for subject in subjects:
-        queue = subject.timeline.queue
+        queue, retention = subject.timeline.queue, subject.timeline.queue.retention_seconds
         if queue.is_fifo:
             raise UsageError(
                 f"--rate cannot be simulated on the FIFO queue {queue.name}: how many messages wait depends on their "
                 "groups. Leave out --rate to see the timeline."
             )
-        if load.outage >= queue.retention:
+        if load.outage >= retention:
             raise UsageError(
                 f"--outage of {duration(load.outage)} is not shorter than the retention of {queue.name}, "
-                f"{duration(queue.retention)}: SQS deletes messages before it is over"
+                f"{duration(retention)}: SQS deletes messages before it is over"
             )
         expected = load.rate * longest_recovery(load, subject.timeline)
         if expected / scale_of(load, subject.timeline, subject.consuming) > MOST_MESSAGES:
@@ -223,14 +221,9 @@ def subjects_of(  # noqa: PLR0913
 def subjects_in(
     template: Template, function: str | None, queue: str | None, overrides: Overrides, note: Note
 ) -> list[PlanSubject]:
-    """Return a subject for each queue of a function of a template.
+    """Return a subject for each queue of a function of a template, or for one queue of it.
 
-    Args:
-        template: The template.
-        function: The logical id or name of the function; None for the template's only function with a queue.
-        queue: The only queue of the function; None for all.
-        overrides: Values of environment variables.
-        note: Called with hints for the developer.
+    Without a name, it is the only function with a queue.
 
     Raises:
         UsageError: The function or its code cannot be used.
@@ -251,7 +244,7 @@ def _of_backoff(text: str, max_attempts: int | None) -> PlanSubject:
     except ConfigurationError as error:
         raise UsageError(str(error)) from None
     planned = policy_of("A consumer", policy, StepList(None), fifo=False)
-    return PlanSubject(timeline_of(planned, PlannedQueue("its queue", is_known=False)))
+    return PlanSubject(timeline_of(planned, TemplateQueue("its queue", "")))
 
 
 def _of_module(name: str, queue: str | None) -> PlanSubject:
@@ -259,7 +252,7 @@ def _of_module(name: str, queue: str | None) -> PlanSubject:
     planned = load_policies(WantedPolicies(name, {queue: queue.endswith(".fifo")}))[queue]
     planned = replace(planned, name=name)
     return PlanSubject(
-        timeline_of(planned, PlannedQueue(queue, is_fifo=queue.endswith(".fifo"), is_known=False)),
+        timeline_of(planned, TemplateQueue(queue, "")),
         Consuming(per_invocation=planned.concurrency),
     )
 
@@ -281,7 +274,7 @@ class _Project:
         planned = self._policies(function, {each.queue: self._queues[each.queue].is_fifo for each in mappings})
         found = []
         for mapping in mappings:
-            facts = planned_queue(self._queues[mapping.queue])
+            facts = self._queues[mapping.queue]
             policy, today = replace(planned[mapping.queue], name=function.logical_id), None
             if not policy.is_consumer:
                 today = without_tarry(f"{policy.name} without tarry", facts)
@@ -344,21 +337,6 @@ class _Project:
             for text in made_up:
                 self._note(text)
             raise
-
-
-def planned_queue(queue: TemplateQueue) -> PlannedQueue:
-    """Return the facts of a queue of a template."""
-    attributes = queue.attributes
-    dead_letters = queue_arn(queue.dead_letter_arn).name if queue.dead_letter_arn else None
-    return PlannedQueue(
-        queue.name,
-        is_fifo=queue.is_fifo,
-        visibility_timeout=queue.visibility_timeout_seconds,
-        retention=int(attributes.get("MessageRetentionPeriod", PlannedQueue.retention)),
-        max_receive_count=queue.max_receive_count if dead_letters else None,
-        dead_letter_queue=dead_letters,
-        delay=int(attributes.get("DelaySeconds", 0)),
-    )
 
 
 def _lowest(*limits: int | None) -> int | None:

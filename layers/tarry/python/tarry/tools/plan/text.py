@@ -1,21 +1,25 @@
-"""The timeline of a policy as text for a terminal of 80 columns."""
+"""A timeline and a load as text for a terminal of 80 columns, and as a JSON object."""
 
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.failed.text import duration, printable
-from tarry.tools.plan.load import LoadRun, LoadSample, Spread, costs_of
+from tarry.tools.plan.simulation import LoadRun, LoadSample, Spread, costs_of
 from tarry.tools.plan.units import LogScale, range_text, rough, time_text
 from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.tools.plan.load import LoadResult
-    from tarry.tools.plan.timeline import Follows, PlannedAttempt, PlannedQueue, PolicyTimeline
+    from tarry.tools.plan.request import PlanSubject
+    from tarry.tools.plan.simulation import LoadResult
+    from tarry.tools.plan.timeline import Follows, PlannedAttempt, PolicyTimeline
+    from tarry.tools.template import TemplateQueue
 
 WIDTH = 80
 TICK_SPACE_AT_END = 19
@@ -53,14 +57,15 @@ def policy_text(timeline: PolicyTimeline) -> str:
     return f"max_attempts={policy.max_attempts}, backoff={policy.backoff}, {steps}"
 
 
-def facts_text(queue: PlannedQueue) -> str:
+def facts_text(queue: TemplateQueue) -> str:
     """Return the facts of a queue that its messages depend on."""
-    facts = [f"visibility timeout {duration(queue.visibility_timeout)}", f"retention {duration(queue.retention)}"]
-    if queue.max_receive_count is not None:
-        facts.append(f"maxReceiveCount {queue.max_receive_count}")
+    visibility, retention = duration(queue.visibility_timeout_seconds), duration(queue.retention_seconds)
+    facts = [f"visibility timeout {visibility}", f"retention {retention}"]
+    if queue.receive_limit is not None:
+        facts.append(f"maxReceiveCount {queue.receive_limit}")
     if not queue.is_known:
         return f"queue not known; SQS's defaults: {', '.join(facts)}"
-    return ", ".join([*facts, f"dead-letter queue {queue.dead_letter_queue or 'none'}"])
+    return ", ".join([*facts, f"dead-letter queue {queue.dead_letters or 'none'}"])
 
 
 def table(timeline: PolicyTimeline) -> Iterator[str]:
@@ -316,3 +321,77 @@ def _at(samples: Sequence[LoadSample], at: float) -> LoadSample:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if samples[middle].at <= at else (low, middle - 1)
     return samples[low]
+
+
+def document(subject: PlanSubject, result: LoadResult | None) -> dict[str, Any]:
+    """Return all numbers; times are seconds."""
+    found = _timeline(subject.timeline, subject.warnings(result))
+    if subject.today is not None:
+        found["today"] = _timeline(subject.today, subject.today.warnings)
+    if result is not None:
+        found["load"] = _load(result)
+    return found
+
+
+def _timeline(timeline: PolicyTimeline, warnings: Sequence[str]) -> dict[str, Any]:
+    policy, queue = timeline.policy, timeline.queue
+    return {
+        "consumer": policy.name,
+        "queue": {
+            "name": queue.name,
+            "is_fifo": queue.is_fifo,
+            "visibility_timeout": queue.visibility_timeout_seconds,
+            "retention": queue.retention_seconds,
+            "max_receive_count": queue.receive_limit,
+            "dead_letter_queue": queue.dead_letters,
+            "delay": queue.delay_seconds,
+            "is_known": queue.is_known,
+        },
+        "max_attempts": policy.max_attempts if policy.retries_in_place else None,
+        "backoff": policy.backoff if policy.retries_in_place else None,
+        "steps": [step.name for step in policy.steps],
+        "attempts": [_attempt(each) for each in timeline.attempts],
+        "end": {"how": timeline.last.follows, "queue": timeline.last.target or None, **_bounds(timeline.ends)},
+        "warnings": list(warnings),
+    }
+
+
+def _attempt(attempt: PlannedAttempt) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "receive_count": attempt.receive_count,
+        **_bounds(attempt.begins),
+        "runs": attempt.runs,
+        "then": attempt.follows,
+        "step": attempt.step or None,
+        "delay": _bounds(attempt.wait),
+        "queue": attempt.target or None,
+        "notes": list(attempt.notes),
+    }
+
+
+def _bounds(bounds: tuple[float, float]) -> dict[str, float]:
+    return {"earliest": bounds[0], "latest": bounds[1]}
+
+
+def _load(result: LoadResult) -> dict[str, Any]:
+    numbers = "failed waiting_at_end peak_waiting peak_ready peak_in_flight messages runs invocations".split()
+    costs = costs_of(result)
+    return {
+        **asdict(result.load),
+        "seeds": [run.seed for run in result.runs],
+        "messages_per_simulated_message": result.runs[0].scale,
+        **{name: _spread(result.of(attrgetter(name))) for name in numbers},
+        "drained_at": None if result.drained is None else _spread(result.drained),
+        "dead_letters": _spread(result.of(lambda run: run.dead)),
+        "requests": _spread(costs.requests),
+        "dollars": {
+            "requests": costs.request_dollars,
+            "invocations": costs.invocation_dollars,
+            "compute": costs.compute_dollars,
+        },
+    }
+
+
+def _spread(found: Spread) -> dict[str, float]:
+    return {"mean": found.mean, "lowest": found.least, "highest": found.most}

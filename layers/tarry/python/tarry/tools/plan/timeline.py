@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from tarry.decide.steps import RESERVE_SECONDS
 from tarry.failed.text import duration
-from tarry.message.queue_facts import (
-    ASSUMED_RETENTION_SECONDS,
-    ASSUMED_VISIBILITY_TIMEOUT_SECONDS,
-    MARGIN_SECONDS,
-    MARGIN_SHARE,
-)
+from tarry.message.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.support.delays import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.plan.policy import DelayBounds, PlannedPolicy, PlannedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tarry.tools.template import TemplateQueue
 
 MOST_ATTEMPTS = 2_000
 """Where the timeline is cut of a message that fails without end."""
@@ -38,21 +35,6 @@ BY_SQS: frozenset[Follows] = frozenset({"moved", "expires"})
 """The ends that come after a wait: SQS moves a message only when it would deliver it again."""
 DEAD_LETTER = PlannedStep("dead_letter", "DeadLetter()")
 CHOSEN = "the queue that its function chooses"
-
-
-@dataclass(frozen=True)
-class PlannedQueue:
-    """The facts of a queue. ``max_receive_count`` is None without a dead-letter queue."""
-
-    name: str
-    is_fifo: bool = False
-    visibility_timeout: int = ASSUMED_VISIBILITY_TIMEOUT_SECONDS
-    retention: int = ASSUMED_RETENTION_SECONDS
-    max_receive_count: int | None = None
-    dead_letter_queue: str | None = None
-    delay: int = 0
-    is_known: bool = True
-    """Whether a template has the queue; otherwise the defaults of SQS are assumed, and a dead-letter queue."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,7 @@ class PolicyTimeline:
     """The attempts of a message that fails every time."""
 
     policy: PlannedPolicy
-    queue: PlannedQueue
+    queue: TemplateQueue
     attempts: tuple[PlannedAttempt, ...]
     warnings: tuple[str, ...]
 
@@ -95,35 +77,22 @@ class PolicyTimeline:
         """When the last attempt begins, or SQS moves or deletes the message after it."""
         return self.last.begins.plus(self.last.wait) if self.last.follows in BY_SQS else self.last.begins
 
-    @property
-    def in_place(self) -> DelayBounds:
-        """The sum of the waits in the queue, during which the message has one of the in-flight places."""
-        total = NOW
-        for attempt in self.attempts:
-            if attempt.follows in ("retry", "unhandled"):
-                total = total.plus(attempt.wait)
-        return total
-
 
 def timeline_of(
-    policy: PlannedPolicy, queue: PlannedQueue, *, timeout: float | None = None, may_loop: bool = False
+    policy: PlannedPolicy, queue: TemplateQueue, *, timeout: float | None = None, may_loop: bool = False
 ) -> PolicyTimeline:
     """Return the timeline of a message that fails every time.
 
-    Args:
-        policy: The policy of the consumer for this queue.
-        queue: The queue.
-        timeout: The function's timeout in seconds, if it is known.
-        may_loop: Whether the function's ``RecursiveLoop`` is ``Allow``.
+    ``timeout`` is the function's in seconds, if it is known; ``may_loop`` whether its ``RecursiveLoop`` is ``Allow``.
     """
     walk = _Walk(policy, queue, timeout)
     attempts = tuple(walk.attempts())
     return PolicyTimeline(policy, queue, attempts, tuple(dict.fromkeys(walk.warnings(attempts, may_loop=may_loop))))
 
 
-def without_tarry(name: str, queue: PlannedQueue) -> PolicyTimeline:
+def without_tarry(name: str, queue: TemplateQueue) -> PolicyTimeline:
     """Return the timeline of a function without tarry: only the queue decides about its failed messages."""
-    visibility, limit = queue.visibility_timeout, queue.max_receive_count
+    visibility, limit = queue.visibility_timeout_seconds, queue.receive_limit
     policy = PlannedPolicy(
         name=name,
         max_attempts=limit or 1,
@@ -141,8 +110,8 @@ def without_tarry(name: str, queue: PlannedQueue) -> PolicyTimeline:
         follows: Follows = "retry"
         if limit is None:
             follows = "stays"
-        elif age + visibility >= queue.retention:
-            follows, wait = "expires", queue.retention - age
+        elif age + visibility >= queue.retention_seconds:
+            follows, wait = "expires", queue.retention_seconds - age
         elif number >= limit:
             follows = "moved"
         attempts.append(
@@ -155,7 +124,7 @@ def without_tarry(name: str, queue: PlannedQueue) -> PolicyTimeline:
                 follows=follows,
                 step="",
                 wait=DelayBounds(wait, wait),
-                target=queue.dead_letter_queue or "" if follows == "moved" else "",
+                target=queue.dead_letters or "" if follows == "moved" else "",
                 notes=(f"it is tried again every {duration(wait)}, until its retention ends",) if limit is None else (),
             )
         )
@@ -165,7 +134,7 @@ def without_tarry(name: str, queue: PlannedQueue) -> PolicyTimeline:
 @dataclass
 class _Walk:
     policy: PlannedPolicy
-    queue: PlannedQueue
+    queue: TemplateQueue
     timeout: float | None
     sent: Counter[str] = field(default_factory=Counter)
     """The re-sends of each `SendAgain`, by its id."""
@@ -202,7 +171,7 @@ class _Walk:
 
     @property
     def _is_last_delivery(self) -> bool:
-        limit = self.queue.max_receive_count
+        limit = self.queue.receive_limit
         return limit is not None and self.receives >= limit
 
     @property
@@ -240,11 +209,11 @@ class _Walk:
     def _in_place(self, step: PlannedStep, wait: DelayBounds) -> PlannedAttempt:
         queue = self.queue
         longest = MAX_VISIBILITY_SECONDS - 2 - (UNKNOWN_RECEIVE_SECONDS if self.receives > 1 else 0)
-        margin = min(MARGIN_SECONDS, queue.retention * MARGIN_SHARE)
-        if self.age.plus(self.local_wait).latest + min(wait.latest, longest) + margin > queue.retention:
+        margin = min(MARGIN_SECONDS, queue.retention_seconds * MARGIN_SHARE)
+        if self.age.plus(self.local_wait).latest + min(wait.latest, longest) + margin > queue.retention_seconds:
             self.limits.add("retention")
             self.notes.append(
-                f"its retention of {duration(queue.retention)} would end before, or soon after, its retry"
+                f"its retention of {duration(queue.retention_seconds)} would end before, or soon after, its retry"
             )
             if queue.is_fifo:
                 return self._end(next((each for each in self.policy.steps if "expiring" in each.handles), DEAD_LETTER))
@@ -271,7 +240,7 @@ class _Walk:
         name = f"copy {step.id} {count}/{step.times}"
         if step.chooses_queue or not self._is_own(step.queue):
             return self._made("sent_on", name, target=CHOSEN if step.chooses_queue else _name_of(step.queue or ""))
-        own = DelayBounds(self.queue.delay, self.queue.delay)
+        own = DelayBounds(self.queue.delay_seconds, self.queue.delay_seconds)
         wait = own if step.delays is None else step.delays[min(count, len(step.delays)) - 1]
         return self._made("copy", name, wait=wait)
 
@@ -281,7 +250,7 @@ class _Walk:
     def _end(self, step: PlannedStep) -> PlannedAttempt:
         if step.leads_to == "discard":
             return self._made("drop", step.name)
-        target = _name_of(step.queue) if step.queue else self.queue.dead_letter_queue or ""
+        target = _name_of(step.queue) if step.queue else self.queue.dead_letters or ""
         if step.chooses_queue:
             target = CHOSEN
         if not target and self.queue.is_known:
@@ -292,9 +261,9 @@ class _Walk:
         """Return an attempt after which the message stays in its queue, until its last delivery."""
         if self._is_last_delivery:
             self.notes.append(f"{why}, and SQS would move it at its next receive")
-            return self._made("dead_letter", "", target=self.queue.dead_letter_queue or "")
+            return self._made("dead_letter", "", target=self.queue.dead_letters or "")
         wait = DelayBounds(self.policy.unhandled_wait, self.policy.unhandled_wait)
-        has_end = self.queue.max_receive_count is not None
+        has_end = self.queue.receive_limit is not None
         self.notes.append(f"{why}: it stays in its queue")
         return self._made("unhandled" if has_end else "stays", "", wait=wait)
 
@@ -315,9 +284,9 @@ class _Walk:
     # warnings
 
     def warnings(self, attempts: tuple[PlannedAttempt, ...], *, may_loop: bool) -> Iterator[str]:
-        queue, policy = self.queue, self.policy
+        queue, policy, retention = self.queue, self.policy, self.queue.retention_seconds
         last, ended = attempts[-1], attempts[-1].begins.latest
-        limit = queue.max_receive_count
+        limit = queue.receive_limit
         if limit is not None and policy.retries_in_place and limit < policy.max_attempts:
             yield (
                 f"maxReceiveCount is {limit}, below max_attempts ({policy.max_attempts}): the retries end at delivery "
@@ -325,16 +294,15 @@ class _Walk:
             )
         if "retention" in self.limits:
             begin = (
-                f"The attempts take up to {duration(ended)}, and the retention of the queue is "
-                f"{duration(queue.retention)}."
-                if ended > queue.retention
-                else f"The retention of the queue, {duration(queue.retention)}, ends before the next retry: the "
+                f"The attempts take up to {duration(ended)}, and the retention of the queue is {duration(retention)}."
+                if ended > retention
+                else f"The retention of the queue, {duration(retention)}, ends before the next retry: the "
                 f"attempts stop after at most {duration(ended)}."
             )
             yield f"{begin} Raise MessageRetentionPeriod (at most 14 d), or lower max_attempts."
         if "timeout" in self.limits:
             yield "LocalRetry waits longer than the function's timeout allows. Shorten its delay or raise the timeout."
-        if queue.is_known and not queue.dead_letter_queue and last.follows == "stays":
+        if queue.is_known and not queue.dead_letters and last.follows == "stays":
             yield (
                 f"There is no dead-letter queue: the message stays in {queue.name}, and is tried again every "
                 f"{duration(policy.unhandled_wait)}. Add a RedrivePolicy to the queue."

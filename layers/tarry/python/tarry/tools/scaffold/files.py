@@ -67,12 +67,7 @@ MINORS = range(11, 14)
 
 
 def project_files(names: ProjectNames, minor: int) -> dict[Path, bytes]:
-    """Return the content of each file of a project, by its path there.
-
-    Args:
-        names: The names of the queue, the function, and so on.
-        minor: The minor version of the Python 3 that the project uses, locally and on Lambda.
-    """
+    """Return the content of each file of a project for a minor version of Python 3, by its path there."""
     version = f"3.{min(max(minor, MINORS[0]), MINORS[-1])}"
     own = {}
     for path in _files_below(TEMPLATES):

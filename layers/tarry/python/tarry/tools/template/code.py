@@ -13,11 +13,12 @@ import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tarry.tools.template.document import properties_of
 from tarry.tools.template.finding import BUILD, SOURCES, is_built, project_of
@@ -140,21 +141,6 @@ CODE = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", "
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
 
 
-class FoundCode(NamedTuple):
-    """The directory of a function's code, None if it is not on this machine.
-
-    ``build_reason`` is why this is the build rather than the source; empty for the source. ``foreign_build`` is why the
-    build is left out, although the source lacks packages. ``lacking`` is which packages it lacks without a build.
-    ``other`` is the source if this is the build, or a build that is newer than this source, if it has its own steps.
-    """
-
-    directory: Path | None
-    build_reason: str = ""
-    foreign_build: str = ""
-    lacking: str = ""
-    other: Path | None = None
-
-
 class CodeFinder:
     """The code and the layers of the functions of a template."""
 
@@ -173,15 +159,16 @@ class CodeFinder:
         self._parameters = _dict(document.get("Parameters"))
         self._why_foreign = cache(why_foreign)  # functions share layers
 
-    def code(self, logical_id: str, handler: str | None, runtime: str | None) -> FoundCode:
-        """Return the code of a function. If the source cannot run by itself, that is its build.
+    def with_code(self, function: TemplateFunction) -> TemplateFunction:
+        """Return a function with its code and what is to know of it. If the source cannot run by itself, run its build.
 
         Raises:
             TemplateError: the code is in a file that cannot be unpacked.
         """
+        logical_id, handler, runtime = function.logical_id, function.handler, function.runtime
         resource = self.resources.get(logical_id)
         if not isinstance(resource, dict):
-            return FoundCode(None)
+            return function
         properties = _dict(resource.get("Properties"))
         if resource["Type"] == "AWS::Lambda::Function":
             code = properties.get("Code")
@@ -190,10 +177,10 @@ class CodeFinder:
             code = properties.get("CodeUri", self._shared.get("CodeUri", "."))  # the default of SAM CLI
             text = properties.get("InlineCode")
         if properties.get("PackageType") == "Image" or "ImageUri" in {*properties, *_dict(code)}:
-            return FoundCode(None)
+            return function
         if text is not None:
             text = self._text(text, logical_id)
-            return FoundCode(None if text is None else inline_code(text, runtime or ""))
+            return function if text is None else replace(function, code=inline_code(text, runtime or ""))
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
         reason = _why_not(source, handler, runtime)
@@ -202,14 +189,16 @@ class CodeFinder:
             install = (
                 "npm ci" if is_node(runtime) else "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
             )
-            return FoundCode(source, lacking=f"{reason}: run {install}" if is_lacking else "")
+            lacking = f"{reason}: run {install}" if is_lacking else ""
+            return replace(function, code=source, lacking_packages=lacking)
         if reason and source is not None and (changed := _changed_after(source, build.stat().st_mtime)) is not None:
             reason += f"; {changed} is newer than this build: run sam build"
         if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
-            return FoundCode(source, foreign_build=why)
+            return replace(function, code=source, foreign_build=why)
         if reason:
-            return FoundCode(build, reason, other=source)
-        return FoundCode(source, other=build if self._is_preferred(build, source, logical_id) else None)
+            return replace(function, code=build, build_reason=reason, other_code=source)
+        other = build if self._is_preferred(build, source, logical_id) else None
+        return replace(function, code=source, other_code=other)
 
     def _is_preferred(self, build: Path, source: Path | None, logical_id: str) -> bool:
         """Whether a build is other code than its source, and newer than all of it and than the template."""

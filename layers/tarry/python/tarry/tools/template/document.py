@@ -1,4 +1,4 @@
-"""Template files: reading YAML or JSON with short tags, and the lines of resources."""
+"""Template files: reading YAML or JSON with short tags."""
 
 import json
 import math
@@ -132,20 +132,6 @@ def _syntax_error(path: Path, text: str, syntax: str, line: int, column: int, pr
         )
     remedy = "; indent with spaces, not tabs" if "\\t" in problem else ""
     return TemplateError(f"{path} is not {syntax}: line {line}, column {column}: {problem}{remedy}")
-
-
-def resource_lines(path: Path) -> dict[str, int]:
-    """Return the line of each resource in a template file, by logical id; empty if the file cannot be parsed."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), NODES)
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    resources = [value for key, value in _pairs(root) if key.value == "Resources"]
-    return {key.value: key.start_mark.line + 1 for value in resources for key, _ in _pairs(value)}
-
-
-def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
-    return node.value if isinstance(node, yaml.MappingNode) else []
 
 
 def properties_of(resource: Mapping[str, Any], key: str = "Properties") -> dict[str, Any]:

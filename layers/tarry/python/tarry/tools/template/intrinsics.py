@@ -88,7 +88,7 @@ class Intrinsics:
             case {"Condition": str(name)}:
                 return self.condition(name, where)
             case {"Fn::Equals": [one, other]}:
-                return _text(self.settled(one, where)) == _text(self.settled(other, where))
+                return attribute_text(self.settled(one, where)) == attribute_text(self.settled(other, where))
             case {"Fn::Not": [one]}:
                 return not self._evaluate(one, where)
             case {"Fn::And": [*several]}:
@@ -138,12 +138,12 @@ class Intrinsics:
     def _joined(self, separator: str, parts: Any, where: str) -> Any:
         """Return the text of the parts; parts with references stay intrinsics."""
         if not references(parts):
-            parts, separator = [separator.join(_text(part) for part in parts)], ""
+            parts, separator = [separator.join(attribute_text(part) for part in parts)], ""
         if self.fill is not None and DYNAMIC in str(parts):
             between = [each for part in parts for each in (separator, part)][1:]
             parts, separator = self.fill(between, where), ""
         if not references(parts):
-            return separator.join(map(_text, parts))
+            return separator.join(map(attribute_text, parts))
         return parts[0] if len(parts) == 1 else {"Fn::Join": [separator, parts]}
 
     def _if(self, argument: list[Any], where: str) -> Any:
@@ -151,7 +151,7 @@ class Intrinsics:
         return self.resolve(yes if self.condition(name, where) else no, where)
 
     def _find_in_map(self, argument: list[Any], where: str) -> Any:
-        name, *keys = [_text(key) for key in self.settled(argument[:3], where)]
+        name, *keys = [attribute_text(key) for key in self.settled(argument[:3], where)]
         found = self.mappings.get(name, {}).get(keys[0], {}).get(keys[1])
         if found is None:
             if argument[3:]:  # of AWS::LanguageExtensions
@@ -209,5 +209,6 @@ def intrinsic_of(value: dict[str, Any]) -> str | None:
     return name if name == "Ref" or name.startswith("Fn::") else None
 
 
-def _text(value: Any) -> str:
+def attribute_text(value: Any) -> str:
+    """Return a value as CloudFormation writes it in a text."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -68,6 +68,7 @@ STACK_NAME = "tarry-local"
 """The value of ``AWS::StackName``: no stack has been deployed."""
 
 DEFAULT_VISIBILITY_SECONDS = 30
+DEFAULT_RETENTION_SECONDS = 4 * 86_400
 DEFAULT_TIMEOUT_SECONDS = 3
 DEFAULT_MEMORY_MB = 128
 DEFAULT_BATCH_SIZE = 10
@@ -80,10 +81,7 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True)
 class TemplateQueue:
-    """An SQS queue. ``attributes`` are those of ``CreateQueue``, without the redrive policy.
-
-    ``max_receive_count`` has no meaning without a ``dead_letter_arn``.
-    """
+    """An SQS queue. ``attributes`` are those of ``CreateQueue``, without the redrive policy."""
 
     name: str
     arn: str
@@ -101,7 +99,12 @@ class TemplateQueue:
 
     @property
     def is_fifo(self) -> bool:
-        return queue_arn(self.arn).is_fifo
+        return self.name.endswith(".fifo")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a template, or another queue of one, names it; the ARN is empty if not."""
+        return bool(self.arn)
 
     @property
     def deduplicates_by_content(self) -> bool:
@@ -110,6 +113,24 @@ class TemplateQueue:
     @property
     def visibility_timeout_seconds(self) -> int:
         return int(self.attributes.get("VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS))
+
+    @property
+    def retention_seconds(self) -> int:
+        return int(self.attributes.get("MessageRetentionPeriod", DEFAULT_RETENTION_SECONDS))
+
+    @property
+    def delay_seconds(self) -> int:
+        return int(self.attributes.get("DelaySeconds", 0))
+
+    @property
+    def receive_limit(self) -> int | None:
+        """The receives after which SQS moves a message; None without a dead-letter queue."""
+        return self.max_receive_count if self.dead_letter_arn else None
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The name of the dead-letter queue."""
+        return queue_arn(self.dead_letter_arn).name or None
 
 
 @dataclass(frozen=True)
@@ -210,6 +231,10 @@ class TemplateMapping:
         """The name of the queue."""
         return queue_arn(self.queue_arn).name
 
+    @property
+    def is_fifo(self) -> bool:
+        return queue_arn(self.queue_arn).is_fifo
+
 
 @dataclass(frozen=True)
 class TemplateAlarm:
@@ -288,7 +313,7 @@ def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
     Their visibility timeout is not known: see `unknown_visibility`.
     """
     named = [mapping.queue for mapping in template.mappings]
-    named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
+    named += [queue.dead_letters for queue in template.queues.values() if queue.dead_letters]
     arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
     foreign = {name: TemplateQueue(name, arn + name, attributes=_foreign(name, template)) for name in named}
     return foreign | dict(template.queues)
@@ -315,11 +340,11 @@ def dead_letter_cycles(queues: Mapping[str, TemplateQueue]) -> list[tuple[str, .
     """Return the cycles of dead-letter queues by name, each once, from the queue that comes first in the template."""
     found: dict[frozenset[str], tuple[str, ...]] = {}
     for name, queue in queues.items():
-        seen, target = [name], queue.dead_letter_arn
-        while target is not None and (dead := queue_arn(target).name) not in seen:
-            seen.append(dead)
-            target = queues[dead].dead_letter_arn if dead in queues else None
-        if target is not None and dead == name:
+        seen, target = [name], queue.dead_letters
+        while target is not None and target not in seen:
+            seen.append(target)
+            target = queues[target].dead_letters if target in queues else None
+        if target == name:
             found.setdefault(frozenset(seen), tuple(seen))
     return list(found.values())
 
@@ -332,8 +357,8 @@ def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:
         for queue in queues
     }
     for queue in queues:
-        if queue.dead_letter_arn:
-            target = queue_arn(queue.arn).sibling(queue_arn(queue.dead_letter_arn).name)
+        if queue.dead_letters:
+            target = queue_arn(queue.arn).sibling(queue.dead_letters)
             policy = {"deadLetterTargetArn": str(target), "maxReceiveCount": queue.max_receive_count}
             sqs.set_queue_attributes(QueueUrl=urls[queue.name], Attributes={"RedrivePolicy": json.dumps(policy)})
     return urls

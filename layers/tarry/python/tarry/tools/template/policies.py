@@ -7,8 +7,7 @@ from typing import Any
 
 from tarry.tools.template.intrinsics import Intrinsics, Reference, references
 from tarry.tools.template.model import Permissions, Statement, TemplateError
-
-Resources = Mapping[str, Mapping[str, Any]]
+from tarry.tools.template.values import Resources
 
 ATTACHED_TYPES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::RolePolicy")
 """The types of policies that name the roles to which they are attached."""
@@ -42,13 +41,8 @@ MANAGED: Mapping[str, tuple[str, ...]] = {
 def permissions_of(role: Any, resources: Resources, written: Container[str], scope: Intrinsics) -> Permissions | None:
     """Return what the role of a function allows on queues; None if the template does not show all of it.
 
-    A statement with a condition, an exception, or a resource that is known only at AWS counts as allowing.
-
-    Args:
-        role: The value of the function's ``Role``.
-        resources: The resources of the translated template.
-        written: The logical ids of the resources as written; SAM made the others.
-        scope: The resolver of intrinsics.
+    A statement with a condition, an exception, or a resource that is known only at AWS counts as allowing. ``written``
+    are the logical ids of the resources as written; SAM made the others.
     """
     try:
         [reference] = references(scope.resolve(role, "Role"))

@@ -16,7 +16,6 @@ from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored, 
 from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
 from tarry.tools.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
-from tarry.tools.template.parameters import ParameterValues, parameter_values
 from tarry.tools.template.resources import (
     BACKING_TYPES,
     read_backing,
@@ -26,7 +25,7 @@ from tarry.tools.template.resources import (
     subscriptions_elsewhere,
     unplayed,
 )
-from tarry.tools.template.values import Reading, Resources, read_checked
+from tarry.tools.template.values import ParameterValues, Reading, Resources, parameter_values, read_checked
 
 SERVERLESS = "AWS::Serverless::"
 FUNCTION = f"{SERVERLESS}Function"
@@ -121,11 +120,7 @@ SECTIONS = ("Resources", "Conditions")
 
 
 def expanded(document: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
-    """Return the document with each loop replaced by what it makes.
-
-    Args:
-        document: The template.
-        scope: The values of parameters, and the mappings.
+    """Return the document with each loop replaced by what it makes; ``scope`` has the parameters and mappings.
 
     Raises:
         TemplateError: a loop has another form than it must have, or its collection cannot be resolved.
@@ -216,13 +211,7 @@ def with_names(
 ) -> Intrinsics:
     """Return a scope that also knows the names and ARNs of the queues and functions among the resources.
 
-    Args:
-        refs: The values of parameters.
-        resources: The resources by logical id.
-        given: The scope with the mappings and conditions of the template.
-        region: The region of the ARNs.
-        pending: The logical ids of all resources.
-        watch: Called with the name of each parameter and resource that is referred to.
+    ``pending`` are the logical ids of all resources; ``watch`` is called with each name that is referred to.
     """
     refs = dict(refs)
     attributes: dict[str, Callable[[], Any]] = {}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.tools.template.dynamic import unwatched
-from tarry.tools.template.intrinsics import Intrinsics, references
+from tarry.tools.template.intrinsics import Intrinsics, attribute_text, references
 from tarry.tools.template.model import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_MAX_RECEIVE_COUNT,
@@ -24,11 +24,11 @@ from tarry.tools.template.model import (
     unknown_visibility,
 )
 from tarry.tools.template.policies import permissions_of
-from tarry.tools.template.values import Reading, Resources, attribute_text, integer, map_of, of_type, optional_integer
+from tarry.tools.template.values import Reading, Resources, integer, map_of, of_type, optional_integer
 from tarry.tools.template.variables import physical_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from tarry.tools.template.code import CodeFinder
 
@@ -112,18 +112,13 @@ def read_functions(
     resources: Resources, scope: Intrinsics, finder: CodeFinder, consumers: Collection[str], reading: Reading
 ) -> dict[str, TemplateFunction]:
     """Return the functions by name; ``consumers`` are the names of those that must be resolvable."""
-    found = {each.name: each for each in _functions(resources, scope, finder, consumers, reading)}
-    return _with_async(found, resources, scope, reading)
-
-
-def _functions(
-    resources: Resources, scope: Intrinsics, finder: CodeFinder, consumers: Collection[str], reading: Reading
-) -> Iterable[TemplateFunction]:
+    found = {}
     for logical_id, _ in of_type(resources, "AWS::Lambda::Function"):
         name = reading.attempt(partial(scope.refs.__getitem__, logical_id), is_needed=False)
         read = partial(_function, logical_id, resources, scope, finder, reading)
         if name is not None and (function := reading.attempt(read, is_needed=name in consumers)) is not None:
-            yield function
+            found[function.name] = function
+    return _with_async(found, resources, scope, reading)
 
 
 def _function(
@@ -135,12 +130,11 @@ def _function(
     variables = map_of(map_of(properties.get("Environment"), where).get("Variables"), f"{where}.Variables")
     environment, unresolved = _environment(variables, scope, f"{where}.Variables")
     runtime = _texts(properties, ["Runtime"], scope, reading, logical_id).get("Runtime")
-    code = finder.code(logical_id, plain.get("Handler"), runtime)
-    return TemplateFunction(
+    function = TemplateFunction(
         logical_id=logical_id,
         name=scope.refs[logical_id],
         arn=scope.attributes[f"{logical_id}.Arn"],
-        code=code.directory,
+        code=None,
         handler=plain.get("Handler"),
         timeout_seconds=integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
         memory_mb=integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
@@ -152,12 +146,9 @@ def _function(
         runtime=runtime,
         log_level=_log_level(properties.get("LoggingConfig"), scope, reading, f"{logical_id}.LoggingConfig"),
         build_method=finder.build_method(logical_id),
-        build_reason=code.build_reason,
-        other_code=code.other,
-        foreign_build=code.foreign_build,
-        lacking_packages=code.lacking,
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, unwatched(scope)),
     )
+    return finder.with_code(function)
 
 
 def _with_async(
@@ -232,15 +223,12 @@ MAPPING_SETTINGS = (
 
 def read_mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> tuple[TemplateMapping, ...]:
     """Return the mappings of queues that are enabled."""
-    return tuple(_mappings(resources, scope, reading))
-
-
-def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iterable[TemplateMapping]:
-    for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping"):
-        if OF_OTHER_EVENTS & properties.keys():
-            continue  # the ARN of its source, such as a stream, is often unknown
-        if (mapping := reading.each(partial(_mapping, logical_id, properties, scope, reading))) is not None:
-            yield mapping
+    found = (
+        reading.each(partial(_mapping, logical_id, properties, scope, reading))
+        for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping")
+        if not OF_OTHER_EVENTS & properties.keys()  # the ARN of their source, such as a stream, is often unknown
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def _mapping(
@@ -307,21 +295,15 @@ def read_queues(
     functions: Mapping[str, TemplateFunction],
 ) -> dict[str, TemplateQueue]:
     """Return the queues by name. Raises `TemplateError` for a cycle of dead-letter queues."""
-    found = {queue.name: queue for queue in _queues(resources, scope, reading, mappings, functions)}
-    return found if reading.tolerant else _without_cycle(found, mappings)
-
-
-def _queues(
-    resources: Resources,
-    scope: Intrinsics,
-    reading: Reading,
-    mappings: Iterable[TemplateMapping],
-    functions: Mapping[str, TemplateFunction],
-) -> Iterable[TemplateQueue]:
-    for logical_id, properties in of_type(resources, "AWS::SQS::Queue"):
-        read = partial(_queue, logical_id, properties, scope, reading, mappings, functions)
-        if (queue := reading.each(read)) is not None:
-            yield queue
+    unknown = partial(unknown_visibility, mappings=mappings, functions=functions)
+    each = (
+        reading.each(partial(_queue, logical_id, properties, scope, reading, unknown))
+        for logical_id, properties in of_type(resources, "AWS::SQS::Queue")
+    )
+    found = {queue.name: queue for queue in each if queue is not None}
+    if not reading.tolerant:
+        _refuse_cycles(found, {mapping.queue for mapping in mappings})
+    return found
 
 
 def _queue(
@@ -329,8 +311,7 @@ def _queue(
     properties: Mapping[str, Any],
     scope: Intrinsics,
     reading: Reading,
-    mappings: Iterable[TemplateMapping],
-    functions: Mapping[str, TemplateFunction],
+    unknown: Callable[[str], dict[str, str]],
 ) -> TemplateQueue:
     found = reading.known(properties, QUEUE_ATTRIBUTES, scope, logical_id)
     attributes = {name: attribute_text(value) for name, value in found.items()}
@@ -338,7 +319,7 @@ def _queue(
         del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
     integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
     if "VisibilityTimeout" in properties and "VisibilityTimeout" not in attributes:
-        attributes |= unknown_visibility(scope.attributes[f"{logical_id}.QueueName"], mappings, functions)
+        attributes |= unknown(scope.attributes[f"{logical_id}.QueueName"])
     where = f"{logical_id}.RedrivePolicy"
     redrive = _redrive(properties, scope, reading, logical_id)
     return TemplateQueue(
@@ -363,16 +344,14 @@ def _redrive(properties: Mapping[str, Any], scope: Intrinsics, reading: Reading,
     return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 
 
-def _without_cycle(queues: dict[str, TemplateQueue], mappings: Iterable[TemplateMapping]) -> dict[str, TemplateQueue]:
-    """Return the queues. A cycle of dead-letter queues is refused if functions consume all of them."""
-    consumed = {mapping.queue for mapping in mappings}
+def _refuse_cycles(queues: Mapping[str, TemplateQueue], consumed: Collection[str]) -> None:
+    """Raise `TemplateError` for a cycle of dead-letter queues of which functions consume all."""
     for cycle in dead_letter_cycles(queues):
-        if consumed.issuperset(cycle):
+        if set(cycle) <= set(consumed):
             raise TemplateError(
                 "a message that always fails would never leave the cycle of dead-letter queues "
                 f"{' -> '.join([*cycle, cycle[0]])}: remove one RedrivePolicy"
             )
-    return queues
 
 
 BACKING_TYPES = frozenset(

@@ -1,14 +1,135 @@
-"""The values of properties: resolved, left out if they cannot be, and as numbers and texts."""
+"""The values of parameters and properties: given, made up, resolved, or left out if they cannot be resolved."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, intrinsic_of, references
+from tarry.tools.template.dynamic import LazyValues
+from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, attribute_text, intrinsic_of, references
 from tarry.tools.template.model import ACCOUNT, Checked, TemplateAlarm, TemplateError
-from tarry.tools.template.parameters import ParameterValues
+
+LIMITS_OF_NUMBERS = (("MinValue", 1, "must be at least {}"), ("MaxValue", -1, "must be at most {}"))
+LIMITS_OF_TEXTS = (
+    ("MinLength", 1, "must have at least {} characters"),
+    ("MaxLength", -1, "must have at most {} characters"),
+)
+
+
+@dataclass(frozen=True)
+class ParameterValues:
+    """The values of parameters; ``placeholders`` are those made up, ``missing`` the names of those without a value.
+
+    ``invented`` are the names of those placeholders that are not among the allowed values of their parameter.
+    """
+
+    values: Mapping[str, Any]
+    placeholders: Mapping[str, str]
+    missing: tuple[str, ...]
+    invented: frozenset[str]
+
+    def refs(self) -> dict[str, Callable[[], Any]]:
+        """Return functions that return a value; that of a missing parameter raises `TemplateError`, naming all."""
+        found: dict[str, Callable[[], Any]] = dict.fromkeys(self.missing, self._refuse)
+        return found | {name: partial(lambda it: it, value) for name, value in self.values.items()}
+
+    def _refuse(self) -> Any:
+        raise missing_values(self.missing)
+
+
+def missing_values(names: tuple[str, ...]) -> TemplateError:
+    """Return the error for parameters without a value, with the options to type."""
+    options = " ".join(f"--parameter {name}=VALUE" for name in names)
+    return TemplateError(f"parameters without a value: {', '.join(names)}. Add {options}")
+
+
+def parameter_values(
+    declared: Mapping[str, Any], given: Mapping[str, str], configured: Mapping[str, str], *, placeholders: bool
+) -> ParameterValues:
+    """Return the values of the declared parameters.
+
+    Args:
+        declared: The section ``Parameters`` of the template.
+        given: Values with precedence over all others.
+        configured: Values of the samconfig file; those of parameters that the template does not have are ignored.
+        placeholders: Whether a parameter without a value gets a placeholder.
+
+    Raises:
+        TemplateError: a given value is for a parameter that the template does not have, or CloudFormation would refuse
+            a given or configured value.
+    """
+    for name in given:
+        if name not in declared:
+            raise TemplateError(f"the template has no parameter {name}; it has {', '.join(declared) or 'none'}")
+    for name, declaration in declared.items():
+        if name in given:
+            _check(f"parameter {name}", given[name], declaration)
+        elif name in configured:
+            _check(f"parameter {name} of the samconfig file", configured[name], declaration)
+    texts = {
+        name: given.get(name, configured.get(name, declaration.get("Default")))
+        for name, declaration in declared.items()
+    }
+    missing = tuple(name for name, value in texts.items() if value is None)
+    made_up = {name: _placeholder(name, declared[name]) for name in missing} if placeholders else {}
+    values = {name: _typed(value, declared[name]) for name, value in (texts | made_up).items() if value is not None}
+    invented = frozenset(name for name in made_up if not _allowed(declared[name]))
+    return ParameterValues(values, made_up, missing, invented)
+
+
+def _placeholder(name: str, declaration: Mapping[str, Any]) -> str:
+    if allowed := _allowed(declaration):
+        return str(allowed[0])
+    if "Number" in str(declaration.get("Type")):
+        return str(declaration.get("MinValue", 1))
+    return name
+
+
+def _allowed(declaration: Mapping[str, Any]) -> list[Any]:
+    allowed = declaration.get("AllowedValues")
+    return allowed if isinstance(allowed, list) else []
+
+
+def _typed(value: Any, declaration: Mapping[str, Any]) -> Any:
+    is_list = "List" in str(declaration.get("Type"))
+    return [part.strip() for part in str(value).split(",")] if is_list else value
+
+
+def _check(what: str, value: str, declaration: Mapping[str, Any]) -> None:
+    """Raise `TemplateError` for a value that CloudFormation refuses; of a list, each part must meet the constraints."""
+    parts = _typed(value, declaration)
+    for part in (parts if value else []) if isinstance(parts, list) else [parts]:
+        if broken := next(_broken(str(part), declaration), None):
+            shown = "the given value (NoEcho)" if attribute_text(declaration.get("NoEcho")) == "true" else repr(value)
+            raise TemplateError(f"{what} cannot be {shown}: {declaration.get('ConstraintDescription', broken)}")
+
+
+def _broken(value: str, declaration: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the constraints of a parameter that a value does not meet."""
+    allowed = [attribute_text(each) for each in _allowed(declaration)]
+    is_number = "Number" in str(declaration.get("Type"))
+    number = _number(value)
+    if is_number and number is None:
+        yield "must be a number"
+    elif allowed and value not in allowed and not (is_number and number in map(_number, allowed)):
+        yield f"must be one of {', '.join(allowed)}"
+    for key, sign, text in LIMITS_OF_NUMBERS if is_number else LIMITS_OF_TEXTS:
+        measured, limit = number if is_number else len(value), _number(attribute_text(declaration.get(key)))
+        if measured is not None and limit is not None and measured * sign < limit * sign:
+            yield text.format(attribute_text(declaration[key]))
+    pattern = declaration.get("AllowedPattern")
+    with suppress(re.error):  # CloudFormation reads patterns of Java, and most of them are patterns of Python, too
+        if isinstance(pattern, str) and not is_number and not re.fullmatch(pattern, value):
+            yield f"must match {pattern}"
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text)
+    return None
 
 
 class MadeUpValue(TemplateError):
@@ -26,8 +147,9 @@ class KnownValues(Intrinsics):
     """
 
     def __init__(self, given: Intrinsics, invented: frozenset[str]) -> None:
-        refs = _WithoutInvented(given.refs, invented)
-        super().__init__(refs, given.attributes, given.mappings, given.conditions, given.pending)
+        made_up = {name: partial(_refuse, name) for name in invented}
+        refs = {name: partial(given.refs.__getitem__, name) for name in given.refs}
+        super().__init__(LazyValues(refs | made_up), given.attributes, given.mappings, given.conditions, given.pending)
         self.fill = given.fill
         self._given = given
 
@@ -36,24 +158,8 @@ class KnownValues(Intrinsics):
         return self._given.condition(name, where)
 
 
-class _WithoutInvented(Mapping[str, Any]):
-    def __init__(self, refs: Mapping[str, Any], invented: frozenset[str]) -> None:
-        self._refs = refs
-        self._invented = invented
-
-    def __getitem__(self, key: str) -> Any:
-        if key in self._invented:
-            raise MadeUpValue(key)
-        return self._refs[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._refs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._refs)
-
-    def __len__(self) -> int:
-        return len(self._refs)
+def _refuse(parameter: str) -> Any:
+    raise MadeUpValue(parameter)
 
 
 T = TypeVar("T")
@@ -166,23 +272,13 @@ def optional_integer(properties: Mapping[str, Any], key: str, where: str) -> int
     return integer(properties, key, 0, where) if properties.get(key) is not None else None
 
 
-def attribute_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 NESTED = ("AWS::CloudFormation::Stack", "AWS::Serverless::Application")
 """Resources whose templates may contain the alarms of this one."""
 KNOWN_TRANSFORMS = frozenset({"AWS::Serverless-2016-10-31", "AWS::LanguageExtensions"})
 
 
 def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intrinsics) -> Checked:
-    """Return these parts.
-
-    Args:
-        document: The template as written.
-        translated: All resources of its translation, also those whose condition does not hold.
-        scope: The resolver of intrinsics.
-    """
+    """Return the parts that only `tarry check` looks at; ``translated`` are all resources, whatever their condition."""
     alarms: list[TemplateAlarm] = []
     are_known = not any(each.get("Type") in NESTED for each in document["Resources"].values() if isinstance(each, dict))
     for logical_id, properties in of_type(translated, "AWS::CloudWatch::Alarm"):

@@ -37,13 +37,8 @@ def variables_of(
 ) -> dict[str, str]:
     """Return the environment variables of a function, with queue URLs and the names of tables and buckets.
 
-    A resource without a name in the template gets its logical id as name; a bucket one that S3 accepts.
-
-    Args:
-        function: The function.
-        template: Its template.
-        urls: The queue URLs by name.
-        given: Values that override the template.
+    A resource without a name in the template gets its logical id as name; a bucket one that S3 accepts. The values in
+    ``given`` override the template; ``urls`` are those of the queues by name.
 
     Raises:
         TemplateError: a value refers to a resource without a known name.

@@ -1,13 +1,16 @@
-"""Modules that functions import and that their builds do not contain."""
+"""The code of functions: modules that their builds lack, their Python version, decorators and sends."""
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tarry.tools.check.facts import CheckedFunction, Version, is_removed, text_of, version_of
-from tarry.tools.check.finding import Finding, listed, subject
+from tarry.sqs.limits import MAX_ATTRIBUTES
+from tarry.tools.check.facts import Facts, Version, is_removed, text_of, version_of
+from tarry.tools.check.finding import Finding, listed, setting, subject
 from tarry.tools.check.sources import Decorator, OutsideImport
+from tarry.tools.template import TemplateFunction
 
-MISSING_MODULE = "W9001"
 PARSER = frozenset({"aws_lambda_powertools", "pydantic"})
 """The modules that tarry imports for a consumer with a model."""
 PARSER_REQUIREMENT = "aws-lambda-powertools[parser]"
@@ -23,13 +26,7 @@ def missing_modules(
 ) -> Iterator[Finding]:
     """Describe the modules that functions with the same code import and lack; one finding for each kind of remedy.
 
-    Args:
-        functions: The logical ids of the functions.
-        missing: The imports.
-        version: The version of Python on Lambda.
-        code: The directory of the code.
-        distribution_of: Returns the name of the installed distribution that contains a module, if there is one.
-        model: The file and line of the model of their consumer, if their builds lack the parser that it needs.
+    ``model`` is the file and line of the model of their consumer, if their builds lack the parser that it needs.
     """
     requirements = code / "requirements.txt"
     build, layers = ("its build does", "its Layers") if len(functions) == 1 else ("their builds do", "their Layers")
@@ -40,7 +37,7 @@ def missing_modules(
             f"parser, which {build} not contain. Add {PARSER_REQUIREMENT} to {requirements}, or the Powertools layer "
             f"to {layers}."
         )
-        yield Finding(MISSING_MODULE, tuple(functions), text, file=model[0], line=model[1])
+        yield Finding("W9001", tuple(functions), text, file=model[0], line=model[1])
     distributions = {each: distribution_of(each.module) for each in missing if each.module != "tarry"}
     removed = [each for each in missing if is_removed(each.module, version)]
     others = [each for each in missing if each not in removed]
@@ -64,20 +61,13 @@ def missing_modules(
         if imports:
             places = listed(f"{each.module} ({each.path}:{each.line})" for each in imports)
             text = f"{subject(functions, 'imports', 'import')} {places}, which {lack}. {remedy}"
-            yield Finding(MISSING_MODULE, tuple(functions), text, file=imports[0].path, line=imports[0].line)
+            yield Finding("W9001", tuple(functions), text, file=imports[0].path, line=imports[0].line)
 
 
 def missing_in_inline_code(
-    functions: Sequence[str], missing: Sequence[OutsideImport], template: Path, line: int
+    functions: Sequence[str], missing: Sequence[OutsideImport], place: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Describe the modules that the code in a template, or in a zip file, imports and lacks.
-
-    Args:
-        functions: The logical ids of the functions.
-        missing: The imports.
-        template: The template.
-        line: The line of the first function in it.
-    """
+    """Describe the modules that the code in a template, or in a zip file, imports and lacks; ``place`` is its place."""
     if missing:
         modules = listed(each.module for each in missing)
         layers = "its Layers" if len(functions) == 1 else "their Layers"
@@ -85,17 +75,11 @@ def missing_in_inline_code(
             f"{subject(functions, 'imports', 'import')} {modules}, which neither the Python of Lambda nor {layers} "
             f"contain. Add a layer that does to {layers}, or move the code to a directory with a requirements.txt."
         )
-        yield Finding(MISSING_MODULE, tuple(functions), text, file=template, line=line)
+        yield Finding("W9001", tuple(functions), text, **place)
 
 
 def modules_left_out(function: str, code: Path, files: Sequence[Path]) -> Iterator[Finding]:
-    """Describe the files that a function loads and that its Makefile does not copy into the build.
-
-    Args:
-        function: The logical id of the function.
-        code: The directory of the code.
-        files: The paths of the files in that directory.
-    """
+    """Describe the files below ``code`` that a function loads and that its Makefile does not copy into the build."""
     if files:
         names = listed(str(code / each) for each in files)
         makefile = code / "Makefile"
@@ -103,21 +87,15 @@ def modules_left_out(function: str, code: Path, files: Sequence[Path]) -> Iterat
             f"{function} loads {names}, which {makefile} does not copy into its build. To copy the whole directory: "
             'cp -R . "$(ARTIFACTS_DIR)/"'
         )
-        yield Finding(MISSING_MODULE, (function,), text, file=makefile, line=1)
+        yield Finding("W9001", (function,), text, file=makefile, line=1)
 
 
-OTHER_PYTHON = "W9002"
 OLDEST: Version = (3, 11)
 """The oldest version that tarry runs under."""
 
 
 def other_python(versions: Mapping[str, Version], here: Version) -> Iterator[Finding]:
-    """Find the functions whose ``Runtime`` has another version of Python; one finding for all of them.
-
-    Args:
-        versions: The versions in the template, by logical id of the function.
-        here: The version under which functions run here.
-    """
+    """Find the functions whose ``Runtime`` has another version than runs them here; one finding for all of them."""
     other = {name: version for name, version in versions.items() if version != here}
     if not other:
         return
@@ -133,27 +111,22 @@ def other_python(versions: Mapping[str, Version], here: Version) -> Iterator[Fin
         named = listed(f"python{text_of(each)} ({', '.join(names)})" for each, names in by_version.items())
         remedy = "To run a function under its own version, install tarry under that version."
     yield Finding(
-        OTHER_PYTHON, tuple(other), f"{who} under Python {text_of(here)} here; the template says {named}. {remedy}"
+        "W9002", tuple(other), f"{who} under Python {text_of(here)} here; the template says {named}. {remedy}"
     )
 
 
-OLD_RUNTIME = "E9032"
-
-
-def old_runtime(function: CheckedFunction) -> Iterator[Finding]:
+def old_runtime(function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find a consumer of tarry with a version of Python that tarry does not support."""
     version = version_of(function.runtime)
-    if function.code is None or version is None or version >= OLDEST:
+    if version is None or version >= OLDEST or facts.consumer(function) is None:
         return
     text = (
-        f"{function.name} has the Runtime {function.runtime}, and tarry needs Python {text_of(OLDEST)} or later: the "
-        "function cannot import it. Set:"
+        f"{function.logical_id} has the Runtime {function.runtime}, and tarry needs Python {text_of(OLDEST)} or later: "
+        "the function cannot import it. Set:"
     )
-    at = function.at.below("Runtime")
-    yield Finding(OLD_RUNTIME, (function.name,), text, "Runtime: python3.13", at=at)
+    at = facts.at(function, "Runtime")
+    yield setting("E9032", (function.logical_id,), text, at, "python3.13", is_safe=False)
 
-
-UNFIT_DECORATOR = "W9005"
 
 _ON_A_FUNCTION = "Put @idempotent_function on a function that the handler calls."
 UNFIT = {
@@ -174,4 +147,28 @@ def unfit_decorators(function: str, above: Iterable[Decorator]) -> Iterator[Find
     for each in above:
         if each.name in UNFIT:
             text = f"@{each.name} is above the consumer of {function} ({each.path}:{each.line}): {UNFIT[each.name]}"
-            yield Finding(UNFIT_DECORATOR, (function,), text, file=each.path, line=each.line)
+            yield Finding("W9005", (function,), text, file=each.path, line=each.line)
+
+
+def no_room(facts: Facts) -> Iterator[Finding]:
+    """Find sends with ten attributes, in the code of all functions, if one of them is a consumer of tarry."""
+    if not any(map(facts.consumer, facts.functions.values())):
+        return
+    for function in facts.template.functions.values():
+        for file in facts.files(function):
+            for node, attributes in _wide_sends(file.tree):
+                text = (
+                    f"{function.logical_id} sends messages with {attributes} attributes, and SQS allows 10: a copy of "
+                    "such a message has no place for the Tarry attribute, so its dead letter has no failure record. "
+                    "Send at most 9; put the others into the body."
+                )
+                yield Finding("W9033", (function.logical_id,), text, file=file.path, line=node.lineno)
+
+
+def _wide_sends(tree: ast.Module) -> Iterator[tuple[ast.Call, int]]:
+    """Yield the places of sends with as many attributes as SQS allows, or more, and how many each has."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "send_message":
+            found = next((each.value for each in node.keywords if each.arg == "MessageAttributes"), None)
+            if isinstance(found, ast.Dict) and None not in found.keys and len(found.keys) >= MAX_ATTRIBUTES:
+                yield node, len(found.keys)

@@ -1,18 +1,15 @@
 """Permissions that a consumer needs and that the role of its function lacks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tarry.sqs.lookups import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
-from tarry.support.values import QueueArn, named_queue
-from tarry.tools.check.facts import CheckedMapping, CheckedQueue
+from tarry.support.values import QueueArn, named_queue, queue_arn
+from tarry.tools.check.facts import Facts
 from tarry.tools.check.finding import Finding, listed
 from tarry.tools.check.sources import Step
-from tarry.tools.template import TemplateFunction, TemplateQueue
+from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
 from tarry.tools.template.model import ACCOUNT
-
-RULE = "W9003"
 
 
 class Need(NamedTuple):
@@ -23,67 +20,48 @@ class Need(NamedTuple):
     consequence: str
 
 
-def missing_permissions(
-    function: TemplateFunction,
-    source: QueueArn,
-    dead_letters: QueueArn | None,
-    steps: Iterable[Step],
-    queues: Mapping[str, TemplateQueue],
-    place: Callable[[], tuple[Path, int]],
-    *,
-    defers: bool = False,
-) -> Iterator[Finding]:
-    """Find permissions that the failure steps and the deferrals of a consumer need and its role lacks.
-
-    Args:
-        function: The function; without a finding if its permissions are not known.
-        source: Its source queue.
-        dead_letters: The dead-letter queue of the source queue, if it has one.
-        steps: The failure steps for this queue.
-        queues: The queues of the template by name.
-        place: Returns the file and line of the function in the template.
-        defers: Whether its code certainly defers messages.
-    """
+def missing_permissions(mapping: TemplateMapping, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
+    """Find permissions that the failure steps and the deferrals of a consumer need and its role lacks."""
     permissions = function.permissions
-    if permissions is None:
+    if permissions is None or facts.consumer(function) is None:
         return
+    source, consumed = queue_arn(mapping.queue_arn), facts.queues.get(mapping.queue)
+    dead_letters = queue_arn(consumed.dead_letter_arn) if consumed and consumed.dead_letter_arn else None
     lacking: dict[QueueArn, list[Need]] = {}
-    needed = [*_needs(source, dead_letters, steps)]
-    if defers and not source.is_fifo:  # on FIFO, a deferred message waits in place
+    needed = [*_needs(source, dead_letters, facts.steps(function, mapping.queue))]
+    if not source.is_fifo and facts.uses(function).defers:  # on FIFO, a deferred message waits in place
         needed.append(_need(SEND_TO_ITSELF, source))
     for need in needed:
         if need.queue.name and not permissions.allow(need.permission, need.queue.name):
             lacking.setdefault(need.queue, []).append(need)
     for queue, needs in lacking.items():
         actions = list(dict.fromkeys(need.permission for need in needs))
-        file, line = place()
-        known = queues.get(queue.name)
+        known = facts.queues.get(queue.name)
         on = known.title if known else queue.name
-        lacks = f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on {on}"
+        lacks = f"{function.logical_id}{facts.where(function)} lacks {listed(actions)} on {on}"
         remedy, snippet = _remedy(actions, queue, known, permissions.role, is_source=queue == source)
         text = f"{lacks}: {needs[0].consequence}. {remedy}"
-        yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
+        yield Finding("W9003", (function.logical_id,), text, snippet, **facts.place(function))
 
 
 IDEMPOTENCY_ACTIONS = ("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
 
 
-def missing_table_permissions(function: TemplateFunction, place: Callable[[], tuple[Path, int]]) -> Iterator[Finding]:
+def missing_table_permissions(function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find actions that the role of a function allows on no table, though its idempotency records are in one."""
     permissions = function.permissions
-    if permissions is None:
+    if permissions is None or facts.consumer(function) is None or not facts.uses(function).has_idempotency_table:
         return
     actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow_somewhere(each)]
     if actions:
-        file, line = place()
         where = f"the statements of {permissions.role}" if permissions.role else "its Policies"
         text = (
-            f"{function.logical_id} ({file}:{line}) lacks {listed(actions)} on the table of its idempotency: a message "
-            f"that is delivered twice may run twice. Add to {where}, with the ARN of the table:"
+            f"{function.logical_id}{facts.where(function)} lacks {listed(actions)} on the table of its idempotency: a "
+            f"message that is delivered twice may run twice. Add to {where}, with the ARN of the table:"
         )
         statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: !GetAtt IdempotencyTable.Arn}}"
         snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
-        yield Finding(RULE, (function.logical_id,), text, snippet, file, line)
+        yield Finding("W9003", (function.logical_id,), text, snippet, **facts.place(function))
 
 
 def _needs(source: QueueArn, dead_letters: QueueArn | None, steps: Iterable[Step]) -> Iterator[Need]:
@@ -140,25 +118,23 @@ def _arn(queue: QueueArn) -> str:
     return queue.text
 
 
-NO_KEY_PERMISSION = "E9023"
-
-
-def key_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
+def key_permissions(
+    _: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts
+) -> Iterator[Finding]:
     """Find a function whose role allows no use of the key that encrypts its queue."""
-    function = mapping.function
-    if queue.key is None or function is None or function.permissions is None:
+    key = facts.template.checked.keys.get(queue.logical_id or "")
+    if key is None or function.permissions is None:
         return
     if function.permissions.allow_somewhere("kms:Decrypt"):
         return
     text = (
-        f"{function.name} lacks kms:Decrypt for {queue.key}, the key of {queue.title}: Lambda cannot receive its "
+        f"{function.logical_id} lacks kms:Decrypt for {key}, the key of {queue.title}: Lambda cannot receive its "
         "messages. Add to its permissions, the second action for dead letters:"
     )
     statement = "{Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: "
-    yield Finding(NO_KEY_PERMISSION, (function.name,), text, f"{statement}!GetAtt {queue.key}.Arn}}", at=function.at)
+    yield Finding("E9023", (function.logical_id,), text, f"{statement}!GetAtt {key}.Arn}}", at=facts.at(function))
 
 
-WIDE_PERMISSIONS = "W9022"
 DESTRUCTIVE = {
     "sqs:PurgeQueue": "purge_queue",
     "sqs:DeleteQueue": "delete_queue",
@@ -167,20 +143,22 @@ DESTRUCTIVE = {
 """The actions that lose messages, and the methods of boto3 that need them."""
 
 
-def wide_permissions(mapping: CheckedMapping, queue: CheckedQueue) -> Iterator[Finding]:
+def wide_permissions(
+    _: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts
+) -> Iterator[Finding]:
     """Find destructive actions that a role allows on a queue, and that the code of the function does not call."""
-    function = mapping.function
-    if function is None or function.permissions is None or function.calls is None:
+    permissions, calls = function.permissions, facts.words(function)
+    if permissions is None or not calls:
         return
     allowed = [
         action
         for action, method in DESTRUCTIVE.items()
-        if method not in function.calls and function.permissions.certainly_allow(action, queue.name)
+        if method not in calls and permissions.certainly_allow(action, queue.name)
     ]
     if allowed:
         text = (
-            f"The role of {function.name} allows {listed(allowed)} on {queue.title}, which its code does not call. "
-            "Instead of all actions, allow those that a consumer needs:"
+            f"The role of {function.logical_id} allows {listed(allowed)} on {queue.title}, which its code does not "
+            "call. Instead of all actions, allow those that a consumer needs:"
         )
         snippet = "[sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, sqs:GetQueueAttributes]"
-        yield Finding(WIDE_PERMISSIONS, (function.name,), text, f"Action: {snippet}", at=function.at)
+        yield Finding("W9022", (function.logical_id,), text, f"Action: {snippet}", at=facts.at(function))
