@@ -9,12 +9,13 @@ from botocore.exceptions import ClientError
 
 from tarry.tools.simulator.client import SimulatedClient, SqsPort
 from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.functions import Function, FunctionSettings
+from tarry.tools.simulator.functions import Function
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Sqs
+from tarry.tools.template import TemplateFunction, TemplateMapping
 from tarry.world import World
 from tests.facts.function.app import ScriptedFunction
 from tests.facts.platforms.platform import TIMEOUT_SECONDS, Need, Platform
@@ -48,17 +49,18 @@ class SimulatedPlatform(Platform):
     def connect(self, url: str, *, throttled: bool = False, **settings: Any) -> None:
         function = self._function(throttled=throttled)
         try:
-            mapping = MappingSettings(
+            mapped = TemplateMapping(
+                "",
                 queue_arn=self.arn(url),
                 function=function.settings.name,
                 batch_size=settings.get("BatchSize", 10),
                 window_seconds=settings.get("MaximumBatchingWindowInSeconds", 0),
                 reports_failures="ReportBatchItemFailures" in settings.get("FunctionResponseTypes", ()),
                 maximum_concurrency=settings.get("ScalingConfig", {}).get("MaximumConcurrency"),
-                filters=[each["Pattern"] for each in settings.get("FilterCriteria", {}).get("Filters", ())],
-                queue_visibility_seconds=float(self.attribute(url, "VisibilityTimeout")),
-                function_timeout_seconds=function.settings.timeout_seconds,
+                filters=tuple(each["Pattern"] for each in settings.get("FilterCriteria", {}).get("Filters", ())),
             )
+            visibility = float(self.attribute(url, "VisibilityTimeout"))
+            mapping = MappingSettings(mapped, visibility, function.settings.timeout_seconds)
         except InvalidParameterValue as error:
             response: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
             raise ClientError(response, "CreateEventSourceMapping") from error
@@ -69,7 +71,9 @@ class SimulatedPlatform(Platform):
     def _function(self, *, throttled: bool) -> Function:
         clock = self._simulation.clock
         handler = ScriptedFunction(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
-        settings = FunctionSettings(timeout_seconds=TIMEOUT_SECONDS, concurrency=0 if throttled else 1_000)
+        settings = TemplateFunction(
+            "", "function", "", None, None, TIMEOUT_SECONDS, reserved_concurrency=0 if throttled else None
+        )
         function = Function(self._simulation, handler, self._new_world, self._history, settings)
         self._functions.append(function)
         return function

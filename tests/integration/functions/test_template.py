@@ -27,7 +27,7 @@ from tarry.decide.retry_policy import STANDARD_BACKOFF
 from tarry.observe.logs import Log, LogOptions
 from tarry.observe.metrics import DIMENSIONS, METRICS
 from tarry.tools.cli.app import app
-from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 from tarry.tools.template.document import load_document
 from tarry.tools.template.intrinsics import Intrinsics
 from tests.translation import ROOT, translated

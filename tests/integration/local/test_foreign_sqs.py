@@ -20,7 +20,7 @@ from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.scheduler import AsyncioScheduler
-from tarry.tools.template.model import TemplateQueue
+from tarry.tools.template import TemplateMapping, TemplateQueue
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn
 
@@ -68,7 +68,7 @@ class ForeignSite:
 
     async def open(self) -> None:
         await self.sqs.ready()
-        settings = MappingSettings(self.sqs.arns["orders"], "handle", queue_visibility_seconds=3)
+        settings = MappingSettings(TemplateMapping("", self.sqs.arns["orders"], "handle"), queue_visibility_seconds=3)
         port = self.sqs.port(settings)
         self.mapping = EventSourceMapping(self.scheduler, port, self, self.history, settings)
         self.mapping.start()

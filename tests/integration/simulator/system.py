@@ -7,12 +7,13 @@ from random import Random
 from typing import Any
 
 from tarry.tools.simulator.client import SimulatedClient, SqsPort
-from tarry.tools.simulator.functions import Function, FunctionSettings, Handler
+from tarry.tools.simulator.functions import Function, Handler
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Realism, Sqs
+from tarry.tools.template import TemplateFunction, TemplateMapping
 from tarry.world import World
 
 VISIBILITY, TIMEOUT = 180, 30
@@ -43,16 +44,10 @@ class System:
         redrive = json.dumps({"deadLetterTargetArn": self.sqs.arn(self.dead), "maxReceiveCount": max_receive_count})
         attributes = {**fifo, "VisibilityTimeout": str(VISIBILITY), "RedrivePolicy": redrive}
         self.call("CreateQueue", QueueName=queue, Attributes=attributes)
-        settings = FunctionSettings("handle-orders", timeout_seconds=TIMEOUT, concurrency=concurrency)
+        settings = TemplateFunction("", "handle-orders", "", None, None, TIMEOUT, reserved_concurrency=concurrency)
         self.function = Function(self.simulation, handler, self.world, self.history, settings)
-        mapping_settings = MappingSettings(
-            self.sqs.arn(queue),
-            "handle-orders",
-            reports_failures=True,
-            queue_visibility_seconds=VISIBILITY,
-            function_timeout_seconds=TIMEOUT,
-            **mapping,
-        )
+        mapped = TemplateMapping("", self.sqs.arn(queue), "handle-orders", reports_failures=True, **mapping)
+        mapping_settings = MappingSettings(mapped, VISIBILITY, TIMEOUT)
         scheduler = self.simulation.scheduler
         port = SqsPort(scheduler, self.sqs, mapping_settings)
         self.mapping = EventSourceMapping(scheduler, port, self.function, self.history, mapping_settings)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_the_receive_count_of_a_throttled_message_rises_without_a_run() -> None:
     with system(handler, concurrency=0) as sut:
         sut.send("first")
         sut.simulation.scheduler.run(sut.began + VISIBILITY + 20)
-        sut.function.settings = type(sut.function.settings)("handle-orders", TIMEOUT)
+        sut.function.settings = replace(sut.function.settings, reserved_concurrency=None)
         sut.run()
         assert counts == [2]
 

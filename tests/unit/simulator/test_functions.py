@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
+from tarry.tools.simulator.functions import WARM_SECONDS, Function, Handler
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.template import TemplateFunction
 from tarry.world import World, current
 
 COLD = 0.5
@@ -24,17 +25,19 @@ COLD = 0.5
 class FunctionRig:
     """A function with the results of its invocations and their times."""
 
-    def __init__(self, simulation: Simulation, handler: Handler, **settings: Any) -> None:
+    def __init__(
+        self, simulation: Simulation, handler: Handler, *, cold_start_seconds: float = COLD, **settings: Any
+    ) -> None:
         self.simulation = simulation
         self.history = History(simulation.clock.time)
         random = Random(1)
-        settings = {"name": "orders", "timeout_seconds": 10, "cold_start_seconds": COLD, **settings}
         self.function = Function(
             simulation,
             handler,
             lambda: World(clock=simulation.clock, random=random, threads=simulation.threads),
             self.history,
-            FunctionSettings(**settings),
+            TemplateFunction("", "orders", "", None, None, **{"timeout_seconds": 10, **settings}),
+            cold_start_seconds=cold_start_seconds,
         )
         self.results: list[InvocationResult] = []
         self.ended_at: list[float] = []
@@ -380,7 +383,7 @@ def test_code_with_only_the_simulation_can_crash_its_process(make_rig: MakeRig, 
 
 
 def test_a_function_above_its_concurrency_is_throttled(make_rig: MakeRig, simulation: Simulation) -> None:
-    orders = make_rig(lambda event, context: simulation.clock.sleep(5), concurrency=2)
+    orders = make_rig(lambda event, context: simulation.clock.sleep(5), reserved_concurrency=2)
     for at in (0, 0, 1, 30):
         orders.invoke(at=at)
     kinds = [result.kind for result in orders.run()]
@@ -389,7 +392,7 @@ def test_a_function_above_its_concurrency_is_throttled(make_rig: MakeRig, simula
 
 
 def test_a_function_without_concurrency_runs_nothing(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: None, concurrency=0)
+    orders = make_rig(lambda event, context: None, reserved_concurrency=0)
     orders.invoke()
     assert [result.kind for result in orders.run()] == ["throttled"]
 

@@ -15,6 +15,7 @@ from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.scheduler import START, AsyncioScheduler, Scheduler
+from tarry.tools.template import TemplateMapping
 from tests.wire import arn
 
 LATENCY = 0.001
@@ -37,6 +38,12 @@ def fails(*failed: str) -> Answering:
     )
 
 
+def settings_of(queue: str = "orders", function: str = "function", **settings: Any) -> MappingSettings:
+    """Return the settings of a mapping; those of its queue and its function are told by their names."""
+    beside = {name: settings.pop(name) for name in list(settings) if name.startswith(("queue_", "function_"))}
+    return MappingSettings(TemplateMapping("", arn(queue), function, **settings), **beside)
+
+
 class MappingRig:
     """A mapping with its queue and its function, both fakes."""
 
@@ -56,10 +63,8 @@ class MappingRig:
         self.answer = answer
         self.takes_seconds = 1.0
         self.receive_fails = self.delete_fails = 0
-        settings = {"reports_failures": True, **settings}
-        self.mapping = EventSourceMapping(
-            self.scheduler, self, self, self.history, MappingSettings(arn(queue), "handle-orders", **settings)
-        )
+        mapping = settings_of(queue, "handle-orders", **{"reports_failures": True, **settings})
+        self.mapping = EventSourceMapping(self.scheduler, self, self, self.history, mapping)
         self.mapping.start()
 
     # the queue
@@ -559,20 +564,18 @@ def test_a_mapping_runs_in_real_time_too() -> None:
 )
 def test_invalid_settings_are_refused(queue: str, settings: dict[str, Any], text: str) -> None:  # PLATFORM 13, 15
     with pytest.raises(InvalidParameterValue, match=text):
-        MappingSettings(arn(queue), "function", **settings)
+        settings_of(queue, **settings)
 
 
 @pytest.mark.parametrize(("window", "visibility"), [(0, 180), (150, 180), (151, 211)])
 def test_the_visibility_timeout_is_that_of_the_queue_unless_window_and_function_take_longer(
     window: int, visibility: int
 ) -> None:
-    settings = MappingSettings(
-        arn("orders"), "function", window_seconds=window, queue_visibility_seconds=180, function_timeout_seconds=30
-    )
+    settings = settings_of(window_seconds=window, queue_visibility_seconds=180, function_timeout_seconds=30)
     assert settings.visibility_timeout_seconds == visibility
 
 
 def test_a_queue_whose_visibility_timeout_is_below_the_functions_timeout_is_refused() -> None:  # PLATFORM 13
     text = "Queue visibility timeout: 36 seconds is less than Function timeout: 450 seconds"
     with pytest.raises(InvalidParameterValue, match=f"^Invalid request provided: {text}$"):
-        MappingSettings(arn("orders"), "function", queue_visibility_seconds=36, function_timeout_seconds=450)
+        settings_of(queue_visibility_seconds=36, function_timeout_seconds=450)

@@ -13,7 +13,8 @@ from tarry.tools.console.access import CONSOLE, console_of
 from tarry.tools.console.pages import fragment
 from tarry.tools.console.security import TOKEN_PATH
 from tarry.tools.local.show.log import stamp
-from tarry.tools.local.show.timeline import FINAL, LOST, counted, plain_name_of, text_of
+from tarry.tools.local.show.timeline import LOST, counted, name_of, text_of
+from tarry.tools.story.events import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,13 +82,13 @@ def values_of(scene: Scene) -> dict[str, Any]:
 
 
 def _message(message: MessageTimeline) -> MessageRow:
-    waits = message.due is not None and message.state not in FINAL
+    waits = message.due is not None and message.state not in ENDS
     steps = [text_of(step) for step in message.steps]
     if message.lost:
         steps.append(LOST)
     return MessageRow(
         message.id,
-        plain_name_of(message).strip().rpartition(" ")[0],
+        name_of(message).strip().rpartition(" ")[0],
         f"/message/{quote(message.id, safe='', errors='replace')}",
         message.queue,
         message.state,

@@ -14,11 +14,9 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
-from tarry.support.values import QueueArn
-from tarry.tools.local.aws.backing import EmbeddedBacking, ForeignBacking
 from tarry.tools.local.aws.client import sqs_client
-from tarry.tools.local.aws.embedded import EmbeddedSqs
-from tarry.tools.local.aws.foreign import ForeignSqs
+from tarry.tools.local.aws.embedded import EmbeddedBacking, EmbeddedSqs
+from tarry.tools.local.aws.foreign import ForeignBacking, ForeignSqs
 from tarry.tools.local.aws.invoking import Invoking, target_of
 from tarry.tools.local.background import in_background
 from tarry.tools.local.functions.code import CannotImport, FunctionCode
@@ -71,10 +69,10 @@ def _all(cloud: LocalCloud) -> dict[str, dict[str, Any]]:
     return {
         logical_id: {
             "UUID": str(uuid5(NAMESPACE_URL, logical_id)),
-            "EventSourceArn": each.settings.queue_arn,
-            "FunctionArn": ":".join(filter(None, [functions[each.settings.function].arn, each.settings.qualifier])),
+            "EventSourceArn": each.mapping.queue_arn,
+            "FunctionArn": ":".join(filter(None, [functions[each.mapping.function].arn, each.mapping.qualifier])),
             "State": "Disabled" if logical_id in cloud.paused else "Enabled",
-            "BatchSize": each.settings.batch_size,
+            "BatchSize": each.mapping.batch_size,
         }
         for logical_id, each in cloud.mappings.items()
     }
@@ -152,11 +150,7 @@ class LocalCloud:
         return await self.backing.update(template, urls)
 
     def code_of(self, function: TemplateFunction) -> FunctionCode:
-        """Return the code of a function, with all its variables.
-
-        Raises:
-            UsageError, TemplateError: a variable cannot be resolved.
-        """
+        """Return the code of a function. Raises `UsageError` or `TemplateError` if a variable cannot be resolved."""
         endpoints = Endpoints(self.url, self.backing.url, is_foreign=isinstance(self.sqs, ForeignSqs))
         return FunctionCode(function, variables_of(function, self.backing.environment(function), endpoints))
 
@@ -213,18 +207,18 @@ class LocalCloud:
 
     def _limit(self, function: str, limit: int | None) -> None:
         for mapping in self.mappings.values():
-            if mapping.settings.function == function:
+            if mapping.mapping.function == function:
                 mapping.limit_to(limit)
 
     # mappings
 
     def mapping_settings(self, mapping: TemplateMapping, plan: RunPlan) -> MappingSettings:
         """Return the settings of a mapping, with the queue of this SQS."""
-        return replace(settings_of(mapping, plan.template), queue_arn=self.sqs.arns[mapping.queue])
+        return settings_of(replace(mapping, queue_arn=self.sqs.arns[mapping.queue]), plan.template)
 
     def connect(self, logical_id: str, settings: MappingSettings) -> None:
         """Make a mapping; it receives messages if the others do."""
-        host = self.functions[settings.function]
+        host = self.functions[settings.mapping.function]
         mapping = EventSourceMapping(self.scheduler, self.sqs.port(settings), host, self.history, settings)
         mapping.limit_to(host.limit)
         self.mappings[logical_id] = mapping
@@ -237,8 +231,8 @@ class LocalCloud:
         mapping = self.mappings[logical_id]
         if enabled != (logical_id in self.paused):
             return
-        name = self.plan.template.functions[mapping.settings.function].logical_id
-        queue = QueueArn(mapping.settings.queue_arn).name
+        name = self.plan.template.functions[mapping.mapping.function].logical_id
+        queue = mapping.mapping.queue
         if enabled:
             self.paused.remove(logical_id)
             self.note(f"{name} was resumed: it gets the messages of {queue} again.", "bold")
@@ -258,15 +252,9 @@ async def running(
 
     No messages are received until you call `LocalCloud.start`.
 
-    Args:
-        plan: The queues and functions to run.
-        settings: The settings of the run.
-        on_event: Called with each event of the history.
-        note: Called with hints for the developer, before anything runs.
-
-    Raises:
-        UsageError: the port is in use, a queue or a table cannot be created, a variable cannot be resolved, or a
-            handler cannot be imported. No message has been received.
+    ``on_event`` is called with each event of the history, ``note`` with hints for the developer, before anything runs.
+    Raises `UsageError` if the port is in use, a queue or a table cannot be created, a variable cannot be resolved, or a
+    handler cannot be imported. No message has been received then.
     """
     async with AsyncExitStack() as stack:
         scheduler = AsyncioScheduler()

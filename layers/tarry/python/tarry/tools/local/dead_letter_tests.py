@@ -82,13 +82,8 @@ def test_file(
 ) -> str:
     """Return a test file with a test of the handler for each dead letter.
 
-    Args:
-        dead_letters: The dead letters.
-        template: The template with the handlers.
-        template_names: The queue names of the template by the names in the stack, where they differ.
-
-    Raises:
-        UsageError: There is no template, or it is not clear which of its functions handles a dead letter.
+    ``template_names`` are the queue names of the template by the names in the stack, where they differ. Raises
+    `UsageError` if there is no template, or it is not clear which of its functions handles a dead letter.
     """
     if template is None:
         raise UsageError("a test needs a template, to find the handler: name one (--template FILE)")

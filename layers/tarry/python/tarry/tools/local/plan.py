@@ -23,18 +23,8 @@ from tarry.tools.template.model import dead_letter_cycles, with_foreign_queues
 
 def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
     """Return the settings of a mapping. Raises `InvalidParameterValue` for settings that Lambda refuses."""
-    return MappingSettings(
-        mapping.queue_arn,
-        mapping.function,
-        batch_size=mapping.batch_size,
-        window_seconds=mapping.window_seconds,
-        reports_failures=mapping.reports_failures,
-        maximum_concurrency=mapping.maximum_concurrency,
-        qualifier=mapping.qualifier,
-        filters=mapping.filters,
-        queue_visibility_seconds=with_foreign_queues(template)[mapping.queue].visibility_timeout_seconds,
-        function_timeout_seconds=template.functions[mapping.function].timeout_seconds,
-    )
+    queue, function = with_foreign_queues(template)[mapping.queue], template.functions[mapping.function]
+    return MappingSettings(mapping, queue.visibility_timeout_seconds, function.timeout_seconds)
 
 
 def problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
@@ -80,10 +70,8 @@ def with_code(
 ) -> list[TemplateMapping]:
     """Return the mappings without those of functions that cannot run here; their queues are served.
 
-    ``counts`` are the numbers of records of the event by queue, empty without an event.
-
-    Raises:
-        UsageError: no function is left for any record of the event, or the code of all functions is missing.
+    ``counts`` are the numbers of records of the event by queue, empty without an event. Raises `UsageError` if no
+    function is left for any record of the event, or the code of all functions is missing.
     """
     problems = {mapping: code_problem_of(mapping, template, in_process=in_process) for mapping in mappings}
     found = [mapping for mapping, problem in problems.items() if not problem]
@@ -153,15 +141,8 @@ def routed(
     A record stays with the queue it names, by name or by logical id, if a function consumes it. All other records go to
     the given queue, or to the only consumed one.
 
-    Args:
-        samples: The records.
-        template: The template.
-        queue: The queue for the other records, by name or logical id.
-        event: The name of the event, for errors.
-        note: Called with a line for each queue that is replaced.
-
-    Raises:
-        UsageError: no function consumes the given queue, or it is not clear which queue is meant.
+    ``queue`` is by name or logical id, ``event`` the name of the event, for errors; ``note`` gets a line for each queue
+    that is replaced. Raises `UsageError` if no function consumes the given queue, or it is not clear which is meant.
     """
     consumed = dict.fromkeys(mapping.queue for mapping in template.mappings)
     names = {each.logical_id: each.name for each in template.queues.values() if each.name in consumed}
@@ -270,9 +251,8 @@ class RunPlan:
 def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     """Read the template and the event, and find the mappings to run.
 
-    Raises:
-        UsageError: the event and the template do not match, or a function cannot run here.
-        TemplateError: the template cannot be read.
+    Raises `UsageError` if the event and the template do not match, or a function cannot run here, `TemplateError` if
+    the template cannot be read.
     """
     samples = read_samples(settings.event) if settings.event is not None else []
     template = read_project(
@@ -325,11 +305,7 @@ def _queues_alone(template: Template) -> RunPlan:
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
-    """Return the function with this name or logical id.
-
-    Raises:
-        UsageError: the template has no such function.
-    """
+    """Return the function with this name or logical id. Raises `UsageError` if the template has no such function."""
     refuse_template(name)
     for function in template.functions.values():
         if name in (function.name, function.logical_id):

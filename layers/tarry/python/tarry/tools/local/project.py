@@ -17,11 +17,7 @@ Note = Callable[[str], None]
 
 
 def template_path(given: Path | None, note: Note) -> Path:
-    """Return the template: the given one, or the one that is found in the current directory.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the template: the given one, or that of the current directory. Raises `UsageError` if there is none."""
     if given is not None:
         return given
     path = find_template()

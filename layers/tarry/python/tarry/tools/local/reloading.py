@@ -116,8 +116,7 @@ class Reloader:
     async def _prepare(self, cloud: LocalCloud, plan: RunPlan, notes: list[str]) -> dict[str, FunctionCode]:
         """Check that the queues and functions of a plan can be run; create its resources.
 
-        Raises:
-            UsageError, TemplateError: they cannot. The queues and functions are as before.
+        Raises `UsageError` or `TemplateError` if they cannot. The queues and functions are as before.
         """
         template = plan.template
         urls = await cloud.sqs.check(with_foreign_queues(template).values())

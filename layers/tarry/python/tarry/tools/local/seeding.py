@@ -40,8 +40,7 @@ class SeedCall:
 def read_seed(path: Path) -> list[SeedCall]:
     """Read a seed file: JSON lines, each with a service, an operation and its parameters, as boto3 takes them.
 
-    Raises:
-        UsageError: the file cannot be read, or a line is not such a call; with its number and the problem.
+    Raises `UsageError` if the file cannot be read, or a line is not such a call; with its number and the problem.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -118,8 +117,7 @@ def stored_values(calls: Iterable[SeedCall]) -> dict[tuple[str, str], str]:
 def make_calls(calls: Iterable[SeedCall], endpoint_url: str, region: str, sqs: Call) -> None:
     """Make the calls, in the order of the file: those of SQS at ``sqs``, all others at the endpoint.
 
-    Raises:
-        UsageError: a service refuses a call; with its line.
+    Raises `UsageError` if a service refuses a call; with its line.
     """
     session: Any = boto3.session.Session("local", "local", "local", region)  # its stubs know each service by name
     clients: dict[str, Any] = {}

@@ -40,11 +40,7 @@ class LocalRun:
         return self.outlook.scene(self.cloud)()
 
     def story(self, message_id: str) -> Story | None:
-        """Return the story of a message by one of its ids; None if it is unknown, or was forgotten.
-
-        Raises:
-            UsageError: several messages have an id that begins so.
-        """
+        """Return the story of a message, None if it is unknown or was forgotten. Raises the errors of `find_story`."""
         return find_story(self.outlook.board.stories_of(message_id, self.cloud.scheduler.now), message_id)
 
     def body(self, message_id: str) -> str | None:
@@ -59,10 +55,7 @@ Beside = Callable[[LocalRun], AbstractAsyncContextManager[None]]
 async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note: Note) -> RunReport:
     """Send the records of the event and wait until all messages have settled, or cannot settle in time.
 
-    When cancelled, return the report of the run so far.
-
-    Raises:
-        UsageError: SQS refuses a record.
+    When cancelled, return the report of the run so far. Raises `UsageError` if SQS refuses a record.
     """
     began, began_at = time.monotonic(), cloud.scheduler.now
     seconds = GIVE_UP_SECONDS if settings.give_up_seconds is None else settings.give_up_seconds
@@ -126,21 +119,10 @@ def _is_over(cloud: LocalCloud, outlook: Outlook, until: float) -> bool:
 
 
 def run(plan: RunPlan, settings: RunSettings, view: View, note: Note, beside: Beside | None = None) -> RunReport | None:
-    """Run the plan: with an event, until its messages have settled; otherwise until interrupted.
+    """Run the plan: with an event, until its messages have settled, and return the report; else until interrupted.
 
-    Args:
-        plan: The queues and functions to run.
-        settings: The settings of the run.
-        view: Shows what happens.
-        note: Called with hints for the developer.
-        beside: What runs beside the cloud, such as its console.
-
-    Returns:
-        The report, or None without an event.
-
-    Raises:
-        UsageError: see `tarry.tools.local.cloud.running`.
-        KeyboardInterrupt: the run was interrupted before it started.
+    ``note`` is called with hints for the developer; ``beside`` runs beside the cloud, such as its console. Raises
+    `UsageError` as `tarry.tools.local.cloud.running` does, `KeyboardInterrupt` if interrupted before it started.
     """
     try:
         return asyncio.run(_session(plan, settings, view, note, beside))

@@ -38,8 +38,7 @@ class Record:
 def find_story(stories: Iterable[Story], wanted: str) -> Story | None:
     """Return the story of a message by its stable id, a delivery id, or the beginning of one; None if there is none.
 
-    Raises:
-        UsageError: several messages have an id that begins so.
+    Raises `UsageError` if several messages have an id that begins so.
     """
     found: dict[str, Story] = {}
     for story in stories:
@@ -55,9 +54,7 @@ def find_story(stories: Iterable[Story], wanted: str) -> Story | None:
 def ask(url: str, wanted: str) -> Story | None:
     """Return the story of a message from the `tarry local` that runs at a URL; None if it knows no such message.
 
-    Raises:
-        UsageError: several messages have an id that begins so.
-        OSError: no `tarry local` runs there.
+    Raises `UsageError` if several messages have an id that begins so, `OSError` if no `tarry local` runs there.
     """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     query = urllib.parse.urlencode({"id": wanted})

@@ -17,7 +17,7 @@ from tarry.tools.plan.policy import WantedPolicies, load_policies, policy_of
 from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, longest_recovery, scale_of
 from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
 from tarry.tools.plan.units import duration_of, rate_of, share_of, time_text
-from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 from tarry.tools.template.model import TemplateQueue, with_foreign_queues
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tarry.failed.text import duration, printable
 from tarry.tools.plan.simulation import LoadRun, LoadSample, Spread, costs_of
 from tarry.tools.plan.units import LogScale, range_text, rough, time_text
-from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

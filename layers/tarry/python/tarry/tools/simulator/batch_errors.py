@@ -53,14 +53,10 @@ class MessageErrors:
 
 
 def batch_error(error: Any, ids: Sequence[str]) -> MessageErrors | None:
-    """Take apart the error of an invocation.
+    """Take apart the error of an invocation; None for any other error, or if its errors cannot be told apart.
 
-    Args:
-        error: The payload with which the function failed, or a log line with its fields.
-        ids: The messages of the batch, in its order.
-
-    Returns:
-        The errors; None for any other error, or if the errors cannot be told apart.
+    ``error`` is the payload with which the function failed, or a log line with its fields; ``ids`` are in the order of
+    the batch.
     """
     if not isinstance(error, dict) or error.get("errorType") != KIND:
         return None
@@ -80,21 +76,30 @@ def partial_text(errors: Mapping[str, str]) -> str:
     return "\n".join([heading, *(f"  {message_id:.8}  {error}" for message_id, error in errors.items())])
 
 
-class FirstErrors:
-    """The errors of messages that failed alone: those of a message are shown once."""
+class SeenKeys:
+    """Keys of texts that were shown, so that each is shown once; the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._shown: dict[tuple[str, str], None] = {}
+        self._keys: dict[object, None] = {}
 
-    def text(self, answer: Mapping[str, Any]) -> str:
-        """Return the text about the new errors of an answer (the fields of ``answered``); empty if it has none."""
-        if answer.get("kind") != "returned":
-            return ""
-        new = {key: text for key, text in answer.get("errors", {}).items() if (key, text) not in self._shown}
-        self._shown.update(dict.fromkeys(new.items()))
-        while len(self._shown) > MOST_SHOWN:
-            del self._shown[next(iter(self._shown))]
-        return partial_text(new) if new else ""
+    def is_new(self, key: object) -> bool:
+        """Return whether a key comes for the first time."""
+        if key in self._keys:
+            return False
+        self._keys[key] = None
+        if len(self._keys) > MOST_SHOWN:
+            del self._keys[next(iter(self._keys))]
+        return True
+
+
+def new_errors(answer: Mapping[str, Any], shown: SeenKeys) -> str:
+    """Return the text about the new errors of messages that failed alone; empty if an answer has none.
+
+    ``answer`` are the fields of ``answered``.
+    """
+    errors = answer.get("errors", {}).items() if answer.get("kind") == "returned" else ()
+    new = dict(each for each in errors if shown.is_new(each))
+    return partial_text(new) if new else ""
 
 
 def _children(text: str) -> list[list[str]]:

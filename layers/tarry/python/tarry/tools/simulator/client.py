@@ -23,7 +23,6 @@ from botocore.session import Session
 from tarry.failed.queue_names import queue_name
 from tarry.sqs.client import TRIES
 from tarry.sqs.refusals import is_no_queue
-from tarry.support.values import QueueArn
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.sqs import Sqs, SqsError
 from tarry.tools.simulator.sqs.errors import check_request, service_model
@@ -48,7 +47,7 @@ class SqsPort:
     def __init__(self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings) -> None:
         self._scheduler = scheduler
         self._sqs = sqs
-        self._queue = QueueArn(settings.queue_arn).name
+        self._queue = settings.mapping.queue
         self._url = sqs.url(self._queue)
         self._receive: dict[str, Any] = {
             "QueueUrl": self._url,

@@ -48,16 +48,13 @@ class Code:
         self._modules: dict[str, ModuleType] = {}
         self._shown: set[str] = set()
         """The tracebacks that were written, and the errors of messages of a batch."""
-        self._environment = {**_lambda_environment(function, self.directory), **variables}
+        own = {**lambda_environment(function, self.directory), "AWS_LAMBDA_LOG_STREAM_NAME": "local"}
+        self._environment = {**own, **variables}
         self._level: int | str | None = function.log_level
         """The level of the root logger while the function runs; None for that of the process."""
 
     def load(self) -> ModuleType:
-        """Return the handler's module; import it at the first call.
-
-        Raises:
-            CodeError: The module is missing or cannot be imported.
-        """
+        """Return the handler's module, imported at the first call. Raises `CodeError` if that cannot be done."""
         if self._module is None:
             self._module = self._import(self._function)
         return self._module
@@ -206,7 +203,8 @@ def _module_roots(path: Sequence[Path], module: str) -> list[str]:
     return sorted(found - sys.stdlib_module_names - {"tarry"})
 
 
-def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str]:
+def lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str]:
+    """Return the environment variables that Lambda sets, except those of one environment; ``code`` is a directory."""
     region = region_of(function.arn)
     return {
         "AWS_REGION": region,
@@ -215,7 +213,6 @@ def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str
         "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
-        "AWS_LAMBDA_LOG_STREAM_NAME": "local",
         "LAMBDA_TASK_ROOT": str(code),
         "_HANDLER": function.handler or "",
         "POWERTOOLS_METRICS_DISABLED": "true",  # there is no CloudWatch that reads them

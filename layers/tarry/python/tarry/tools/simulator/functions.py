@@ -1,5 +1,7 @@
 """The model of a Lambda function: execution environments, cold starts, timeouts, crashes, and throttling."""
 
+from __future__ import annotations
+
 import marshal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import (
     InvocationResult,
     error_payload,
@@ -20,12 +21,14 @@ from tarry.tools.simulator.invocations import (
     timed_out,
 )
 from tarry.tools.simulator.process import Killed, Process, VirtualEvent
-from tarry.tools.simulator.recursion import Lineage, RecursiveLoop
-from tarry.tools.simulator.simulation import Simulation
 from tarry.world import World, use
 
 if TYPE_CHECKING:
+    from tarry.tools.simulator.history import History
+    from tarry.tools.simulator.recursion import Lineage
     from tarry.tools.simulator.scheduler import Timer
+    from tarry.tools.simulator.simulation import Simulation
+    from tarry.tools.template import TemplateFunction
 
 
 @dataclass
@@ -65,44 +68,20 @@ RECURSION_STOPPED = InvocationResult(
     "own queue",
 )
 
-_current: "ContextVar[Call | None]" = ContextVar("tarry.tools.simulator.call", default=None)
+_current: ContextVar[Call | None] = ContextVar("tarry.tools.simulator.call", default=None)
 
 
-def current_call() -> "Call | None":
+def current_call() -> Call | None:
     """Return the invocation whose code calls this; None outside of invocations."""
     return _current.get()
-
-
-@dataclass(frozen=True)
-class FunctionSettings:
-    """The settings of a function, as in a template."""
-
-    name: str = "function"
-    timeout_seconds: float = 3.0
-    memory_mb: int = 128
-    concurrency: int = UNRESERVED_CONCURRENCY
-    """``ReservedConcurrentExecutions``: how many invocations may run at once before Lambda throttles."""
-    cold_start_seconds: float = 0.3
-    arn: str = ""
-    recursive_loop: RecursiveLoop = "Terminate"
-    """``RecursiveLoop``: whether Lambda stops the function if it keeps sending messages to its own queue."""
-
-    @property
-    def invoked_arn(self) -> str:
-        return self.arn or f"arn:aws:lambda:us-east-1:123456789012:function:{self.name}"
 
 
 class Function:
     """A function. It implements `tarry.tools.simulator.invocations.FunctionHost`.
 
-    Args:
-        simulation: The simulation in which the function runs.
-        handler: The handler.
-        world: Makes the `World` of each new environment, with the clock and the threads of the simulation.
-        history: Where invocations are recorded.
-        settings: The function's settings.
-        around: Makes a context manager that is entered while a thread of the function runs.
-        lineage: Detects recursive loops; None for no detection.
+    ``world`` makes the `World` of each new environment, with the clock and the threads of the simulation. ``around``
+    makes a context manager that is entered while a thread of the function runs. ``lineage`` detects recursive loops;
+    None for no detection.
     """
 
     def __init__(
@@ -111,16 +90,18 @@ class Function:
         handler: Handler,
         world: Callable[[], World],
         history: History,
-        settings: FunctionSettings | None = None,
+        settings: TemplateFunction,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
         *,
         lineage: Lineage | None = None,
+        cold_start_seconds: float = 0.3,
     ) -> None:
         self.simulation = simulation
         self.handler = handler
         self.world = world
         self.history = history
-        self.settings = settings or FunctionSettings()
+        self.settings = settings
+        self.cold_start_seconds = cold_start_seconds
         self.around = around
         self._lineage = lineage
         self.running: list[Call] = []
@@ -131,7 +112,8 @@ class Function:
 
     def invoke(self, event: dict[str, Any], done: Done, qualifier: str = "") -> None:
         """Start an invocation. The handler gets a copy of the event, which consists of JSON's types."""
-        if len(self.running) >= self.settings.concurrency:
+        reserved = self.settings.reserved_concurrency
+        if len(self.running) >= (UNRESERVED_CONCURRENCY if reserved is None else reserved):
             self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
@@ -152,7 +134,7 @@ class Function:
         self._idle.clear()
         self.running.clear()
 
-    def _free_environment(self) -> "Environment":
+    def _free_environment(self) -> Environment:
         """Return the idle environment that was used last, or a new one."""
         now = self.simulation.scheduler.now
         while self._idle and now - self._idle[0].used_at > WARM_SECONDS:
@@ -162,7 +144,7 @@ class Function:
         self._created += 1
         return Environment(self, self._created)
 
-    def ended(self, call: "Call", result: InvocationResult) -> None:
+    def ended(self, call: Call, result: InvocationResult) -> None:
         """Free the environment of an invocation that has ended, and report the result."""
         self.running.remove(call)
         if self._lineage is not None:
@@ -177,7 +159,7 @@ class Call:
 
     def __init__(
         self,
-        environment: "Environment",
+        environment: Environment,
         request_id: str,
         event: bytes,
         message_ids: list[str],
@@ -228,7 +210,7 @@ class Environment:
         settings = self.function.settings
         self._call = call
         is_cold = self._process is None
-        start = settings.cold_start_seconds if is_cold else 0.0
+        start = self.function.cold_start_seconds if is_cold else 0.0
         free_start = 0.0 if self._has_died else start
         call.deadline = self._scheduler.now + free_start + settings.timeout_seconds
         call.timer = self._scheduler.at(call.deadline, partial(self._time_out, call))
@@ -316,9 +298,10 @@ class Environment:
 
     def _handle(self, call: Call, process: Process) -> InvocationResult:
         settings, request_id = self.function.settings, call.request_id
+        arn = settings.arn or f"arn:aws:lambda:us-east-1:123456789012:function:{settings.name}"
         context = LambdaContext(
             function_name=settings.name,
-            invoked_function_arn=qualified_arn(settings.invoked_arn, call.qualifier),
+            invoked_function_arn=qualified_arn(arn, call.qualifier),
             memory_limit_in_mb=str(settings.memory_mb),
             aws_request_id=request_id,
             time_left=lambda: call.deadline - self._scheduler.now,

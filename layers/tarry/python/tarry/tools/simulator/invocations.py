@@ -69,9 +69,7 @@ def failed_ids(response: Any, batch: Collection[str]) -> frozenset[str]:
 
     An empty response or null is a complete success. An invalid response, or one with an id that is not in the batch, is
     a complete failure; so is a response that is not an object, about which the documentation of AWS says nothing.
-
-    Raises:
-        WholeBatchFailed: The mapping must delete no message.
+    Raises `WholeBatchFailed` if the mapping must delete no message.
     """
     if response is None:
         return frozenset()
@@ -111,10 +109,14 @@ def ids_named(response: Any, batch: Collection[str]) -> frozenset[str]:
 
 def message_ids(event: Any) -> list[str]:
     """Return the delivery ids of the messages in an SQS event; empty for any other event."""
+    return [record["messageId"] for record in messages_in(event)]
+
+
+def messages_in(event: Any) -> list[dict[str, Any]]:
+    """Return the records of the messages in an SQS event; none of any other event."""
     records = event.get("Records") if isinstance(event, dict) else None
-    if not isinstance(records, list):
-        return []
-    return [record["messageId"] for record in records if isinstance(record, dict) and "messageId" in record]
+    found = records if isinstance(records, list) else []
+    return [record for record in found if isinstance(record, dict) and "messageId" in record]
 
 
 SIGNALS = {
@@ -136,8 +138,7 @@ class CannotMarshal(Exception):
 def through_json(result: Any) -> Any:
     """Convert a handler's return value to JSON and back; text that is not valid JSON (with NaN) stays a str.
 
-    Raises:
-        CannotMarshal: The value contains an object without a JSON form.
+    Raises `CannotMarshal` if the value contains an object without a JSON form.
     """
     try:
         text = result.decode() if isinstance(result, bytes) else _write(result)

@@ -74,12 +74,8 @@ class _Asynchronous:
 class Invoker:
     """Invokes functions. It is used on the thread of the scheduler only.
 
-    Args:
-        scheduler: The scheduler of the retries.
-        find: Returns a function by its name. Raises `UnknownFunction`.
-        sqs: Answers a request to SQS: operation and parameters.
-        new_id: Makes a request id.
-        note: Called with a text for each attempt that is repeated, and for each record that a destination does not get.
+    ``find`` returns a function by its name, or raises `UnknownFunction`; ``sqs`` answers a request to SQS. ``note`` is
+    called with a text for each attempt that is repeated, and for each record that a destination does not get.
     """
 
     def __init__(
@@ -106,11 +102,8 @@ class Invoker:
     def invoke(self, function: str, kind: str, payload: bytes, done: Callable[[InvokeAnswer], None]) -> None:
         """Invoke a function; ``done`` is called with the answer, at once or when the function has returned.
 
-        Args:
-            function: Its name or ARN, with or without a qualifier.
-            kind: ``RequestResponse``, ``Event`` (asynchronously) or ``DryRun``.
-            payload: The event as JSON; empty for null.
-            done: Called once.
+        ``function`` is its name or ARN, with or without a qualifier; ``kind`` is ``RequestResponse``, ``Event``
+        (asynchronously) or ``DryRun``; ``payload`` is the event as JSON, empty for null.
         """
         try:
             event = json.loads(payload or b"null")

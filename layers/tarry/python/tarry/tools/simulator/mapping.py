@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from tarry.failed.queue_names import region_of
 from tarry.failed.received import event_record
-from tarry.support.values import QueueArn
 from tarry.tools.simulator.batch_errors import batch_error
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids, ids_named
@@ -105,14 +104,15 @@ class EventSourceMapping:
         settings: MappingSettings,
     ) -> None:
         self.settings = settings
+        self.mapping = mapping = settings.mapping
         self._scheduler = scheduler
         self._queue = queue
         self._function = function
         self._history = history
-        self._filters = Filters(settings.filters)
-        self._region = region_of(settings.queue_arn)
-        self._name = QueueArn(settings.queue_arn).name
-        self._scaling = Scaling(settings.maximum_concurrency, is_fifo=settings.is_fifo)
+        self._filters = Filters(mapping.filters)
+        self._region = region_of(mapping.queue_arn)
+        self._name = mapping.queue
+        self._scaling = Scaling(mapping.maximum_concurrency, is_fifo=settings.is_fifo)
         self._stopped = True
         self._limit: int | None = None
         self._receiving = False
@@ -148,7 +148,7 @@ class EventSourceMapping:
         elif not self._stopped and self._has_room():
             self._receiving, self._poll_again = True, False
             gathered = len(self._gathering.records) if self._gathering else 0
-            max_messages = min(MAX_PER_REQUEST, self.settings.batch_size - gathered)
+            max_messages = min(MAX_PER_REQUEST, self.mapping.batch_size - gathered)
             self._queue.receive(max_messages, partial(self._received, self._scheduler.now))
 
     def _has_room(self) -> bool:
@@ -198,10 +198,9 @@ class EventSourceMapping:
         return matching
 
     def _record_of(self, message: Message) -> dict[str, Any]:
-        return event_record(message, self.settings.queue_arn, self._region)
+        return event_record(message, self.mapping.queue_arn, self._region)
 
     def _gather(self, messages: list[Message], asked_at: float) -> None:
-        settings = self.settings
         for message in messages:
             record = self._record_of(message)
             if self._gathering is None:
@@ -212,10 +211,10 @@ class EventSourceMapping:
                 self._gathering.add(record)
         if self._gathering is None:
             return
-        if not settings.window_seconds or len(self._gathering.records) >= settings.batch_size:
+        if not self.mapping.window_seconds or len(self._gathering.records) >= self.mapping.batch_size:
             self._complete_batch()
         elif self._window is None:
-            self._window = self._scheduler.at(asked_at + settings.window_seconds, self._complete_batch)
+            self._window = self._scheduler.at(asked_at + self.mapping.window_seconds, self._complete_batch)
 
     def _complete_batch(self) -> None:
         """Pass the gathered batch on, since it is full or its window has ended."""
@@ -256,7 +255,7 @@ class EventSourceMapping:
         return any(batch.groups & earlier.groups for earlier in [*self._running, *self._ready])
 
     def _invoke(self, batch: GatheredBatch) -> None:
-        self._function.invoke({"Records": batch.records}, partial(self._ended, batch), self.settings.qualifier)
+        self._function.invoke({"Records": batch.records}, partial(self._ended, batch), self.mapping.qualifier)
 
     def _ended(self, batch: GatheredBatch, result: InvocationResult) -> None:
         if result.kind == "throttled":
@@ -270,7 +269,7 @@ class EventSourceMapping:
         }
         self._history.record(
             "answered",
-            function=self.settings.function,
+            function=self.mapping.function,
             queue=self._name,
             request_id=result.request_id,
             kind=result.kind,
@@ -291,7 +290,7 @@ class EventSourceMapping:
         """Return the ids of the failed messages, and the reason if the whole batch failed."""
         if result.kind != "returned":
             return frozenset(ids), result.text
-        if not self.settings.reports_failures:
+        if not self.mapping.reports_failures:
             return frozenset(), ""
         try:
             return failed_ids(result.value, ids), ""
@@ -300,13 +299,13 @@ class EventSourceMapping:
 
     def _ignored(self, ids: list[str], result: InvocationResult) -> frozenset[str]:
         """Return the ids of messages that are reported as failed, but deleted for want of `ReportBatchItemFailures`."""
-        if result.kind != "returned" or self.settings.reports_failures:
+        if result.kind != "returned" or self.mapping.reports_failures:
             return frozenset()
         return ids_named(result.value, ids)
 
     def _throttled(self, batch: GatheredBatch) -> None:
         """Retry the invocation with growing pauses; drop the batch when its messages become visible again."""
-        self._history.record("throttled", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
+        self._history.record("throttled", function=self.mapping.function, queue=self._name, delivery_ids=batch.ids)
         pause = min(MAX_THROTTLE_PAUSE_SECONDS, THROTTLE_PAUSE_SECONDS * 2**batch.throttles)
         batch.throttles += 1
         retry_at = self._scheduler.now + pause
@@ -323,7 +322,7 @@ class EventSourceMapping:
 
     def _record_dropped(self, batch: GatheredBatch) -> None:
         """Record that the messages of a batch became visible again without an invocation."""
-        self._history.record("dropped", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
+        self._history.record("dropped", function=self.mapping.function, queue=self._name, delivery_ids=batch.ids)
 
     # deleting
 

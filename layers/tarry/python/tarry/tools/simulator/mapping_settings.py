@@ -1,9 +1,10 @@
 """The settings of an event source mapping, with the limits that Lambda enforces."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.patterns import (
@@ -16,6 +17,11 @@ from tarry.tools.simulator.patterns import (
     parse,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tarry.tools.template import TemplateMapping
+
 BODY = "body"
 MAX_FILTERS, DEFAULT_FILTERS = 10, 5
 MAX_PATTERN_CHARACTERS = 4_096
@@ -26,13 +32,9 @@ RECORD_KEYS = frozenset(
 
 
 class Filters:
-    """The filters of one mapping. Without any, everything matches.
+    """The filters of one mapping: patterns as dicts or as JSON texts. Without any, everything matches.
 
-    Args:
-        patterns: Patterns such as ``{"body": {"type": ["order"]}}``, as dicts or as JSON texts.
-
-    Raises:
-        InvalidParameterValue: Lambda would refuse a pattern, or their number.
+    Raises `InvalidParameterValue` if Lambda would refuse a pattern, or their number.
     """
 
     def __init__(self, patterns: Iterable[str | Mapping[str, Any]] = ()) -> None:
@@ -172,41 +174,32 @@ MIN_CONCURRENCY, MAX_CONCURRENCY = 2, 1_000
 
 @dataclass(frozen=True)
 class MappingSettings:
-    """The settings of an event source mapping, as in a template.
+    """An event source mapping with the settings of its queue and its function that matter to it.
 
-    Raises:
-        InvalidParameterValue: Lambda would refuse the mapping.
+    Raises `InvalidParameterValue` if Lambda would refuse the mapping.
     """
 
-    queue_arn: str
-    function: str
-    batch_size: int = 10
-    window_seconds: float = 0
-    reports_failures: bool = False
-    """``ReportBatchItemFailures``; without it any response means that the whole batch succeeded."""
-    maximum_concurrency: int | None = None
-    qualifier: str = ""
-    """The alias or version of the function."""
-    filters: Sequence[str | Mapping[str, Any]] = ()
+    mapping: TemplateMapping
     queue_visibility_seconds: float = 30
     """The queue's ``VisibilityTimeout``."""
     function_timeout_seconds: float = 3
 
     def __post_init__(self) -> None:
+        batch_size, window = self.mapping.batch_size, self.mapping.window_seconds
         max_batch_size = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
-        if not 1 <= self.batch_size <= max_batch_size:
-            raise InvalidParameterValue(f"batch size must be between 1 and {max_batch_size}, got {self.batch_size}")
-        if not 0 <= self.window_seconds <= MAX_WINDOW_SECONDS:
+        if not 1 <= batch_size <= max_batch_size:
+            raise InvalidParameterValue(f"batch size must be between 1 and {max_batch_size}, got {batch_size}")
+        if not 0 <= window <= MAX_WINDOW_SECONDS:
             raise InvalidParameterValue(
-                f"maximum batching window must be between 0 and {MAX_WINDOW_SECONDS} seconds, got {self.window_seconds}"
+                f"maximum batching window must be between 0 and {MAX_WINDOW_SECONDS} seconds, got {window}"
             )
-        if self.is_fifo and self.window_seconds:
+        if self.is_fifo and window:
             raise InvalidParameterValue("a batching window is not supported for FIFO queues")
-        if self.batch_size > MAX_UNWINDOWED_BATCH and not self.window_seconds:
+        if batch_size > MAX_UNWINDOWED_BATCH and not window:
             raise InvalidParameterValue(
                 "Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10"
             )
-        concurrency = self.maximum_concurrency
+        concurrency = self.mapping.maximum_concurrency
         if concurrency is not None and not MIN_CONCURRENCY <= concurrency <= MAX_CONCURRENCY:
             raise InvalidParameterValue(
                 f"maximum concurrency must be between {MIN_CONCURRENCY} and {MAX_CONCURRENCY}, got {concurrency}"
@@ -216,21 +209,16 @@ class MappingSettings:
                 f"Invalid request provided: Queue visibility timeout: {self.queue_visibility_seconds:g} seconds is "
                 f"less than Function timeout: {self.function_timeout_seconds:g} seconds"
             )
-        Filters(self.filters)
-
-    @property
-    def warnings(self) -> list[str]:
-        """The points that AWS may treat differently, each as the end of a sentence about the mapping."""
-        return Filters(self.filters).warnings
+        Filters(self.mapping.filters)
 
     @property
     def visibility_timeout_seconds(self) -> float:
         """The visibility timeout of received messages: that of the queue, unless window and function take longer."""
-        longest = self.window_seconds + self.function_timeout_seconds
-        if self.window_seconds and longest > self.queue_visibility_seconds:
+        longest = self.mapping.window_seconds + self.function_timeout_seconds
+        if self.mapping.window_seconds and longest > self.queue_visibility_seconds:
             return longest + 30
         return self.queue_visibility_seconds
 
     @property
     def is_fifo(self) -> bool:
-        return self.queue_arn.endswith(".fifo")
+        return self.mapping.queue_arn.endswith(".fifo")

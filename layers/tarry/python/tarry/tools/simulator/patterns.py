@@ -304,11 +304,7 @@ def _joined(one: Membership, other: Membership) -> Membership | None:
 
 
 def compile_pattern(pattern: Any) -> CompiledPattern:
-    """Compile a parsed pattern.
-
-    Raises:
-        PatternError: EventBridge would refuse it.
-    """
+    """Compile a parsed pattern. Raises `PatternError` if EventBridge would refuse it."""
     if not isinstance(pattern, dict):
         raise PatternError(f"{shown(pattern)} is not a JSON object")
     unlisted: set[str] = set()

@@ -135,10 +135,8 @@ class VirtualEvent:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the event is set, at most ``timeout`` virtual seconds; return whether it is set.
 
-        Outside of actors this runs the scheduler.
-
-        Raises:
-            WaitsForEver: Called outside of actors and without a timeout, and no action is left that could set it.
+        Outside of actors this runs the scheduler. Raises `WaitsForEver` if called outside of actors and without a
+        timeout, and no action is left that could set it.
         """
         actor, scheduler = self._actors.current(), self._actors.scheduler
         until = None if timeout is None else scheduler.now + max(0.0, timeout)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.support.values import queue_arn
+from tarry.tools.simulator.invocations import messages_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,8 +103,4 @@ def _queue_of(event: Any) -> str:
 
 def bodies_of(event: Any) -> dict[str, str]:
     """Return the bodies of the messages in an SQS event, by delivery id; empty for any other event."""
-    records = event.get("Records") if isinstance(event, dict) else None
-    if not isinstance(records, list):
-        return {}
-    found = (each for each in records if isinstance(each, dict) and "messageId" in each)
-    return {each["messageId"]: each.get("body", "") for each in found}
+    return {each["messageId"]: each.get("body", "") for each in messages_in(event)}

@@ -209,11 +209,7 @@ def _event_as_json(event: StoryEvent) -> dict[str, Any]:
 
 
 def story_from(found: Mapping[str, Any]) -> Story:
-    """Return the story of its JSON form.
-
-    Raises:
-        UsageError: it is not a story.
-    """
+    """Return the story of its JSON form. Raises `UsageError` if it is not a story."""
     try:
         events = tuple(map(_event_from, found["events"]))
         if not events:

@@ -159,11 +159,7 @@ def ids_in(entries: Iterable[LogEntry], wanted: str) -> list[str]:
 
 
 def only_one(ids: Sequence[str], wanted: str) -> str | None:
-    """Return the only id; None if there is none.
-
-    Raises:
-        UsageError: there are several.
-    """
+    """Return the only id; None if there is none. Raises `UsageError` if there are several."""
     if len(ids) > 1:
         more = f" and {len(ids) - MOST_IDS_SHOWN} more" if len(ids) > MOST_IDS_SHOWN else ""
         shown = ", ".join(ids[:MOST_IDS_SHOWN])

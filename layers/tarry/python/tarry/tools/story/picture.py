@@ -9,20 +9,31 @@ from typing import TYPE_CHECKING
 from tarry.failed.text import brief, coarse, one_line
 from tarry.message.outcomes import State
 from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
-from tarry.tools.story.svg import LEGEND, NORMAL, SMALL, TimeScale, fit, group, text_at, width_of
+from tarry.tools.story.svg import (
+    MARGIN,
+    NORMAL,
+    SMALL,
+    THINNEST_SPAN,
+    WIDTH,
+    TimeScale,
+    fit,
+    group,
+    legend,
+    span_at,
+    text_at,
+    width_of,
+)
 from tarry.tools.story.svg import picture as whole
 from tarry.tools.story.text import since_text, state_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WIDTH, MARGIN = 960, 24
 LEFT, RIGHT = 200, 912
 """The ends of the time axis."""
 TOP, ROW, LINE = 98, 44, 20
 """The place of the first row; the heights of a row, and of a line of the list."""
 BAR, RADIUS = 14, 9
-THINNEST_SPAN = 1.5
 MOST_EVENTS = 40
 """The most events in the list; the rows have all."""
 SINCE, STATE, WORDS = 92, 180, 296
@@ -91,14 +102,10 @@ class _Picture:
             if end - begin < THINNEST_SPAN:
                 continue
             y = self._y(event.place)
-            shape = (
-                f'<rect class="span {event.state}" x="{begin}" y="{y - BAR / 2:g}" width="{round(end - begin, 1)}"'
-                f' height="{BAR}"/>'
-            )
             texts = []
             if event.delay and width_of(label := coarse(event.delay), SMALL) <= end - begin - 4 * RADIUS:
                 texts = [text_at(round((begin + end) / 2, 1), y + 4, label, "small middle")]
-            yield group(self._words(event), shape, *texts)
+            yield group(self._words(event), span_at(event.state, begin, end, y, BAR), *texts)
 
     def _moves(self) -> Iterator[str]:
         """Draw a line from queue to queue."""
@@ -158,19 +165,8 @@ class _Picture:
         yield group(self._words(event), *texts)
 
     def _legend(self, y: int) -> Iterator[str]:
-        states = {event.state for event in self._steps()}
-        x = float(MARGIN)
-        entries = [
-            (f'<rect class="span {state}" x="{{0}}" y="{y - 6}" width="20" height="12"/>', 20, text)
-            for state, text in LEGEND.items()
-            if state in states
-        ]
-        if any(event.attempt for event in self._steps()):
-            entries.insert(0, (f'<circle class="attempt" cx="{{1}}" cy="{y}" r="7"/>', 14, "attempt"))
-        for shape, width, text in entries:
-            yield shape.format(round(x, 1), round(x + width / 2, 1))
-            yield text_at(round(x + width + 6, 1), y + 4, text, "quiet")
-            x += width + 6 + width_of(text, 12) + 16
+        steps = self._steps()
+        yield from legend({event.state for event in steps}, y, attempts=any(event.attempt for event in steps))
         day = datetime.fromtimestamp(self._story.began, UTC).date()
         yield text_at(WIDTH - MARGIN, y + 4, f"times in UTC, from {day}", "quiet end")
 

@@ -13,7 +13,7 @@ from tarry.failed.text import coarse, printable
 from tarry.message.outcomes import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
 """The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""
@@ -34,6 +34,10 @@ DARK = {
 }  # fmt: skip
 FONT = 'ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif'
 SMALL, NORMAL = 11, 13
+WIDTH, MARGIN = 960, 24
+THINNEST_SPAN = 1.5
+Entry = tuple[str, int, str]
+"""An entry of a legend: a shape with places for its begin and its middle, its width, and its text."""
 SHAPES = f"""
   text {{ font: {NORMAL}px {FONT} }}
   .title {{ font-size: 16px; font-weight: 600 }}
@@ -56,6 +60,29 @@ LEGEND = {
     State.DEAD_LETTERED: "in the dead-letter queue",
 }
 """The states whose colour is explained. The colours of the others are beside their names, at the end of each row."""
+
+
+def legend(states: Collection[State | None], y: int, *, attempts: bool, more: Iterable[Entry] = ()) -> Iterator[str]:
+    """Explain the marks and colours that occur, from the left margin on."""
+    entries = [
+        (f'<rect class="span {state}" x="{{0}}" y="{y - 6}" width="20" height="12"/>', 20, text)
+        for state, text in LEGEND.items()
+        if state in states
+    ]
+    if attempts:
+        entries.insert(0, (f'<circle class="attempt" cx="{{1}}" cy="{y}" r="7"/>', 14, "attempt"))
+    x = float(MARGIN)
+    for shape, width, text in (*entries, *more):
+        yield shape.format(round(x, 1), round(x + width / 2, 1))
+        yield text_at(round(x + width + 6, 1), y + 4, text, "quiet")
+        x += width + 6 + width_of(text, 12) + 16
+
+
+def span_at(state: State | None, begin: float, end: float, y: int, bar: int) -> str:
+    """Return a span of time in a state."""
+    return (
+        f'<rect class="span {state}" x="{begin}" y="{y - bar / 2:g}" width="{round(end - begin, 1)}" height="{bar}"/>'
+    )
 
 
 def style() -> str:

@@ -223,7 +223,7 @@ class TemplateMapping:
     maximum_concurrency: int | None = None
     qualifier: str = ""
     """The alias or version of the function; empty if the mapping names none."""
-    filters: tuple[str, ...] = ()
+    filters: tuple[str | Mapping[str, Any], ...] = ()
     """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
 
     @property

@@ -15,6 +15,7 @@ from tarry.tools.simulator.client import SqsPort
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
 from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.testing.faults import DELIVERY_FAULTS, REQUEST_FAULTS
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class FaultyTransport:
         queue = queue_name(str(parameters.get("QueueUrl", ""))) or None
         call = current_call()
         request_id = None if call is None else call.request_id
-        fault = self._faults.of_request(operation, queue, request_id)
+        fault = self._faults.next(REQUEST_FAULTS, queue, operation, request_id)
         match fault.kind if fault is not None else "":
             case "crash_before" if call is not None:
                 self._travel()
@@ -241,13 +242,13 @@ class FaultyPort(SqsPort):
         if operation == "ReceiveMessage":
             for message in answer.get("Messages", ()):
                 self._deliver_again_if_struck(message["ReceiptHandle"])
-        elif self._faults.of_mapping("lost_delete", self._queue) is not None:
+        elif self._faults.next(("lost_delete",), self._queue) is not None:
             raise LOST
         return answer
 
     def _deliver_again_if_struck(self, handle: str) -> None:
         """Deliver a message of a standard queue again, during its first delivery or after it, if a fault strikes."""
-        fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
+        fault = None if self._queue.endswith(".fifo") else self._faults.next(DELIVERY_FAULTS, self._queue)
         if fault is not None:
             self._sqs.deliver_duplicate(self._queue, handle, fault.seconds)
 
@@ -262,9 +263,9 @@ class FaultyHost:
         self._faults = faults
 
     def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
-        if self._faults.of_mapping("throttled", self._queue) is not None:
+        if self._faults.next(("throttled",), self._queue) is not None:
             self._scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
-        elif (delay := self._faults.of_mapping("held", self._queue)) is not None:
+        elif (delay := self._faults.next(("held",), self._queue)) is not None:
             self._scheduler.after(delay.seconds, partial(self._function.invoke, event, done, qualifier))
         else:
             self._function.invoke(event, done, qualifier)

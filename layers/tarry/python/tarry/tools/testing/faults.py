@@ -136,7 +136,7 @@ class Faults:
     _numbers: dict[Fault, int] = field(default_factory=dict)
     _taken: Counter[Fault] = field(default_factory=Counter)
     parts: Parts = field(default_factory=AllParts)
-    """The occurrences of faults, which may be left out to shrink a case."""
+    """The occurrences of faults, and the messages of the test, which may be left out to shrink a case."""
 
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
         """Add a `Fault`, made or described: ``times=1, chance=1.0, seconds=0, maybe=False``.
@@ -169,10 +169,6 @@ class Faults:
         """Remove all faults."""
         self._left.clear()
 
-    def of_request(self, operation: str, queue: str | None, request_id: str | None) -> Fault | None:
-        """Return the fault that strikes a request, if any."""
-        return self._next(REQUEST_FAULTS, operation, queue, request_id)
-
     def of_invocation(self, queue: str | None, request_id: str | None) -> Fault | None:
         """Return the fault that strikes an invocation, if any.
 
@@ -195,17 +191,10 @@ class Faults:
         if left is not None:
             self._left[fault] = left + 1
 
-    def of_delivery(self, queue: str) -> Fault | None:
-        """Return the fault that strikes a delivery, if any."""
-        return self._next(DELIVERY_FAULTS, None, queue, None)
-
-    def of_mapping(self, kind: MappingFault, queue: str) -> Fault | None:
-        """Return the fault that strikes a delete or an invocation of a mapping, if any."""
-        return self._next((kind,), None, queue, None)
-
-    def _next(
-        self, kinds: tuple[str, ...], operation: str | None, queue: str | None, request_id: str | None
+    def next(
+        self, kinds: tuple[str, ...], queue: str | None, operation: str | None = None, request_id: str | None = None
     ) -> Fault | None:
+        """Return the fault of these kinds that strikes a request, a delivery, a delete or an invocation, if any."""
         fault = self._take(kinds, operation, queue) if self._left else None
         if fault is not None:
             self.struck(fault, operation, queue, request_id)

@@ -1,38 +1,51 @@
-"""The functions of a sandbox, the mappings that feed them, and the worlds in which they run."""
+"""The functions of a sandbox, its own and those of templates, the mappings that feed them, and their worlds."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import world
 from tarry.consumer import Consumer
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.client import SimulatedClient
-from tarry.tools.simulator.functions import Function, FunctionSettings, current_call
+from tarry.tools.simulator.code import Code
+from tarry.tools.simulator.errors import InvalidParameterValue
+from tarry.tools.simulator.functions import Function, current_call
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.mapping_settings import Filters, MappingSettings
+from tarry.tools.template.model import make_queues, with_foreign_queues
+from tarry.tools.template.variables import variables_of
 from tarry.tools.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
+from tarry.tools.testing.misuse import listed
 from tarry.tools.testing.observed import observed, recorded
-from tarry.world import World
+from tarry.tools.testing.resources import Resources, moto_in_process
+from tarry.world import WallClock, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager, ExitStack
+    from types import ModuleType
 
     from tarry.tools.simulator.functions import Call, Handler
     from tarry.tools.simulator.history import History
+    from tarry.tools.simulator.invocations import FunctionHost
     from tarry.tools.simulator.recursion import Lineage
     from tarry.tools.simulator.simulation import Simulation
     from tarry.tools.simulator.sqs import Sqs
+    from tarry.tools.template import Template, TemplateFunction, TemplateMapping
     from tarry.tools.testing.faults import Fault, Faults
+
+    Environment = Mapping[str, str | Mapping[str, str]]
+    """Variables of all functions, or of one by its name or logical id."""
 
 _PACKAGE = "aws_lambda_powertools.utilities"
 MODULES = (
@@ -67,16 +80,6 @@ def give_powertools_the_time() -> None:
         module: Any = sys.modules.get(name)
         if module is not None and getattr(module, "dt", None) is dt:
             module.dt = _DATETIME
-
-
-class MappingOptions(TypedDict):
-    """The settings of an event source mapping, from a test or a template: see `MappingSettings`."""
-
-    batch_size: int
-    window_seconds: float
-    maximum_concurrency: int | None
-    reports_failures: bool
-    filters: Sequence[str | Mapping[str, Any]]
 
 
 class Feed(NamedTuple):
@@ -126,18 +129,16 @@ class Hosting:
     def connect(
         self,
         handler: Handler,
-        queue: str,
-        settings: FunctionSettings,
+        mapping: TemplateMapping,
+        settings: TemplateFunction,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
-        qualifier: str = "",
-        **mapping: Unpack[MappingOptions],
     ) -> None:
         """Let a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
 
-        ``around`` as for `Function`; ``qualifier`` is the alias or version that the queue feeds. Raises `ValueError` if
-        the queue feeds it already, or if it has another timeout; `InvalidParameterValue` (a `ValueError`) for what
-        Lambda refuses.
+        ``around`` as for `Function`. Raises `ValueError` if the queue feeds it already, or if it has another timeout;
+        `InvalidParameterValue` (a `ValueError`) for what Lambda refuses.
         """
+        queue = mapping.queue
         function = self._function(handler, settings, around)
         name, timeout = function.settings.name, function.settings.timeout_seconds
         if timeout != settings.timeout_seconds:
@@ -147,21 +148,15 @@ class Hosting:
             )
         if any((feed.queue, feed.function) == (queue, function) for feed in self._feeds):
             raise ValueError(f"the queue {queue!r} feeds the function {name!r} already")
-        mapped = MappingSettings(
-            self._sqs.arn(queue),
-            name,
-            queue_visibility_seconds=self._visibility_timeout(queue),
-            function_timeout_seconds=timeout,
-            qualifier=qualifier,
-            **mapping,
-        )
+        mapping = replace(mapping, queue_arn=self._sqs.arn(queue), function=name)
+        mapped = MappingSettings(mapping, self._visibility_timeout(queue), timeout)
         self._history.record(
             "connected",
             queue=queue,
             function=name,
-            reports_failures=mapped.reports_failures,
+            reports_failures=mapping.reports_failures,
             is_tarry=isinstance(handler, Consumer),
-            warnings=mapped.warnings,
+            warnings=Filters(mapping.filters).warnings,
         )
         port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults, self._history)
         host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)
@@ -171,7 +166,7 @@ class Hosting:
     def function_of(
         self,
         handler: Handler,
-        settings: FunctionSettings,
+        settings: TemplateFunction,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> Function:
         """Return the function of a handler, which no queue needs to feed."""
@@ -186,7 +181,7 @@ class Hosting:
             feed.function.close()
 
     def _function(
-        self, handler: Handler, settings: FunctionSettings, around: Callable[[], AbstractContextManager[object]]
+        self, handler: Handler, settings: TemplateFunction, around: Callable[[], AbstractContextManager[object]]
     ) -> Function:
         """The function of the handler, made on first use: two handlers with the same name are two functions."""
         for feed in self._feeds:
@@ -253,3 +248,88 @@ def queue_of(event: Any) -> str | None:
         return queue_arn(event["Records"][0]["eventSourceARN"]).name or None
     except (LookupError, TypeError, AttributeError):
         return None
+
+
+MADE_UP_KEYS = {
+    "AWS_ACCESS_KEY_ID": "sandbox",
+    "AWS_SECRET_ACCESS_KEY": "sandbox",
+    "AWS_SESSION_TOKEN": "sandbox",
+}
+"""The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
+
+
+class TemplateParts:
+    """The functions that a sandbox has from templates, and moto, until ``stack`` is closed, for other resources."""
+
+    def __init__(self, sqs: Sqs, hosting: Hosting, stack: ExitStack) -> None:
+        self._sqs = sqs
+        self._hosting = hosting
+        self._stack = stack
+        self._uses_moto = False
+        self._code: dict[str, Code] = {}
+        """By name and by logical id."""
+
+    def use_moto(self, region: str, client: Callable[[], Any], now: Callable[[], float]) -> None:
+        """Mock AWS, unless it is mocked. Raises `TemplateError` if moto is not installed."""
+        if not self._uses_moto:
+            self._stack.enter_context(moto_in_process(region, client, self._sqs.call, now))
+            self._uses_moto = True
+
+    def add(self, template: Template, environment: Environment, *, resources: bool) -> dict[str, str]:
+        """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
+
+        With ``resources``, make the tables, buckets, topics and keys too, in moto. Return the names of the queues by
+        logical id. Raises `UsageError` if a resource cannot be made.
+        """
+        urls = make_queues(SimulatedClient(self._sqs, WallClock(), at_once), with_foreign_queues(template).values())
+        resolve: Callable[..., dict[str, str]] = partial(variables_of, template=template, urls=urls)
+        if resources:
+            made = Resources(template, urls)
+            self._stack.callback(made.delete)
+            resolve = made.environment
+        code: dict[str, Code] = {}
+        for mapping in template.mappings:
+            function = template.functions.get(mapping.function)
+            if function is None or function.code is None:
+                continue  # its code is elsewhere: the messages in its queue stay there
+            if function.name not in code:
+                variables = resolve(function, given=_given(function, environment))
+                code[function.name] = code[function.logical_id] = code_of(function, variables)
+            found = code[function.name]
+            try:
+                self._hosting.connect(found.handler, mapping, function, found.running)
+            except InvalidParameterValue as error:
+                raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
+        self._code |= code
+        return {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
+
+    def module(self, function: str) -> ModuleType:
+        """Return the module of a function: see `Sandbox.module`."""
+        if function not in self._code:
+            raise ValueError(f"no function {function!r} came from a template; there are {listed(self._code)}")
+        return self._code[function].load()
+
+    def host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function for code that invokes it: that of its queue, or a new one."""
+        if function.name not in self._code:
+            self._code[function.name] = code_of(function, variables)
+        code = self._code[function.name]
+        return self._hosting.function_of(code.handler, function, code.running)
+
+
+def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """`tarry.tools.simulator.client.Transport` that takes no time."""
+    return apply()
+
+
+def _given(function: TemplateFunction, environment: Environment) -> dict[str, str]:
+    given = {name: value for name, value in environment.items() if isinstance(value, str)}
+    for name in (function.name, function.logical_id):
+        if isinstance(own := environment.get(name), Mapping):
+            given.update(own)
+    return given
+
+
+def code_of(function: TemplateFunction, variables: Mapping[str, str]) -> Code:
+    """Return the code of a function with its environment variables."""
+    return Code(function, {**MADE_UP_KEYS, **variables})

@@ -21,8 +21,9 @@ from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, delay_of,
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import apply_result, is_awaitable
 from tarry.support.causes import cause_of, is_a, text_of, type_name
+from tarry.tools.simulator.invocations import messages_in
 from tarry.tools.simulator.process import Killed
-from tarry.tools.testing.handler_runs import RunMessage, RunTerms, RunVerdict
+from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
 from tarry.world import current
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
 
 
 def _receives(event: Any) -> list[tuple[str, int]]:
-    records = event.get("Records", []) if isinstance(event, dict) else []
-    found = [each for each in records if isinstance(each, dict) and "messageId" in each]
+    found = messages_in(event)
     return [(intern(each["messageId"]), int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
 
 

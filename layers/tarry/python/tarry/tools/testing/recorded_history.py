@@ -11,8 +11,7 @@ from tarry.failed.queue_names import redrive_of
 from tarry.record.attribute import is_dead_letter
 from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
 from tarry.tools.story.lines import is_transition
-from tarry.tools.testing.deliveries import DONE, MessageCopy, ObservedInvocation
-from tarry.tools.testing.handler_runs import HandlerRun
+from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedInvocation
 from tarry.tools.testing.timeline import CopySteps, Timeline, attempt_of
 
 if TYPE_CHECKING:
@@ -383,10 +382,9 @@ class RecordedHistory(HistoryFacts):
 
     def look_up_failed(self, delivery: ObservedDelivery) -> bool:
         """Return whether a look-up of a queue failed in a delivery's invocation, or before it and is still cached."""
-        assert delivery.invocation is not None
-        began, failed = delivery.invocation.invoked.at, self._failed_look_ups
+        began, failed = delivery.handled_in.invoked.at, self._failed_look_ups
         since = bisect_left(failed, began - FAILURE_KEPT_SECONDS - 60)
-        return delivery.invocation.struck("GetQueueAttributes") or since < bisect_right(failed, began)
+        return delivery.handled_in.struck("GetQueueAttributes") or since < bisect_right(failed, began)
 
     @cached_property
     def _failed_look_ups(self) -> list[float]:

@@ -219,10 +219,7 @@ def moto_in_process(region: str, sqs: Callable[[], Any], call: Call, now: Callab
     """Mock AWS in this process, within the context and any outer `mock_aws`.
 
     ``sqs`` makes the SQS clients of boto3, ``call`` answers the requests to SQS of other services. ``now`` is their
-    time.
-
-    Raises:
-        TemplateError: moto is not installed.
+    time. Raises `TemplateError` if moto is not installed.
     """
     try:
         from moto import mock_aws
@@ -247,9 +244,7 @@ class Resources:
     """The tables, buckets, topics and keys of a template. ``urls`` are the queue URLs by name.
 
     ``before`` are the resources of the template before it was changed: those that it still has are not created again.
-
-    Raises:
-        UsageError: a resource cannot be created, or refers to one of another type.
+    Raises `UsageError` if a resource cannot be created, or refers to one of another type.
     """
 
     def __init__(self, template: Template, urls: Mapping[str, str], before: Resources | None = None) -> None:
@@ -270,9 +265,8 @@ class Resources:
     def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables of a function; ``given`` overrides the template.
 
-        Raises:
-            UsageError: a value refers to a resource that tarry does not create.
-            TemplateError: a value cannot be resolved.
+        Raises `UsageError` if a value refers to a resource that tarry does not create, `TemplateError` if a value
+        cannot be resolved.
         """
         found = {
             name: str(self._fill(value, f"{function.logical_id}.Environment.Variables.{name}"))

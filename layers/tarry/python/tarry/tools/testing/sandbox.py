@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import gc
+import json
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
+from tarry.failed.queue_names import queue_name
 from tarry.failed.usage import UsageError
 from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
-from tarry.sqs.outgoing import Entry
+from tarry.sqs.outgoing import Entry, pack
 from tarry.tools.simulator.code import environment as with_variables
-from tarry.tools.simulator.functions import FunctionSettings
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.tools.simulator.recursion import Lineage, RecursiveLoop
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import Simulation
-from tarry.tools.simulator.sqs import Realism, Sqs
-from tarry.tools.testing.faults import Faults
-from tarry.tools.testing.hosting import Hosting
+from tarry.tools.simulator.sqs import Realism, Sqs, SqsError
+from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping, read_template
+from tarry.tools.testing.faults import MESSAGES, Faults
+from tarry.tools.testing.hosting import Hosting, TemplateParts
 from tarry.tools.testing.log_recorder import recording_simulation, without_killed_processes
-from tarry.tools.testing.misuse import check_handler
-from tarry.tools.testing.runs import Queues, Runs
+from tarry.tools.testing.messages import QueuedMessage
+from tarry.tools.testing.misuse import check_handler, listed
+from tarry.tools.testing.runs import Runs
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -33,10 +36,8 @@ if TYPE_CHECKING:
 
     from tarry.support.delays import Delay
     from tarry.tools.simulator.invocations import FunctionHost
-    from tarry.tools.template import Template, TemplateFunction
-    from tarry.tools.testing.assembly import Environment, TemplateParts
     from tarry.tools.testing.faults import Parts
-    from tarry.tools.testing.messages import QueuedMessage
+    from tarry.tools.testing.hosting import Environment
     from tarry.tools.testing.report import Report
 
 OBJECTS_PER_COLLECTION = 2_000_000
@@ -112,8 +113,11 @@ class Sandbox:
         """The world of the test's own code."""
         scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
-        self._queues = Queues(self.sqs)
+        self._names: dict[str, str] = {}
+        """The names of queues of templates, by logical id."""
+        self._sends = 0
         self._until_closed = ExitStack()
+        self._parts = TemplateParts(self.sqs, self._hosting, self._until_closed)
 
     @classmethod
     def from_template(
@@ -184,7 +188,16 @@ class Sandbox:
             "DelaySeconds": delay,
             "MaximumMessageSize": maximum_message_size,
         }
-        return self._queues.make(name, attributes, dead_letter, max_receive_count)
+        texts = {attribute: str(value) for attribute, value in attributes.items()}
+        if name.endswith(".fifo"):
+            texts["FifoQueue"] = "true"
+        if dead_letter is not None:
+            policy = {"deadLetterTargetArn": self.sqs.arn(dead_letter), "maxReceiveCount": max_receive_count}
+            texts["RedrivePolicy"] = json.dumps(policy)
+        try:
+            return str(self.sqs.call("CreateQueue", {"QueueName": name, "Attributes": texts})["QueueUrl"])
+        except SqsError as error:
+            raise ValueError(f"SQS refuses the queue {name!r}: {error.message}") from error
 
     def connect(  # noqa: PLR0913 each is a setting of the mapping or the function
         self,
@@ -212,18 +225,14 @@ class Sandbox:
         """
         check_handler(handler)
         variables = {RECURSIVE_LOOP_VARIABLE: recursive_loop}  # as a template sets it beside the property
+        name, queue_arn = getattr(handler, "__name__", "function"), self.sqs.arn(self._named(queue))
         self._hosting.connect(
             handler,
-            self._queues.named(queue),
-            FunctionSettings(
-                getattr(handler, "__name__", "function"), timeout_seconds=timeout, recursive_loop=recursive_loop
+            TemplateMapping(
+                "", queue_arn, name, batch_size, window, reports_failures, max_concurrency, filters=tuple(filters)
             ),
+            TemplateFunction(name, name, "", None, None, timeout, recursive_loop=recursive_loop),  # type: ignore[arg-type] # fractions of a second too
             (lambda: with_variables(variables)) if recursive_loop == "Allow" else nullcontext,
-            batch_size=batch_size,
-            window_seconds=window,
-            maximum_concurrency=max_concurrency,
-            reports_failures=reports_failures,
-            filters=filters,
         )
 
     def add_template(
@@ -250,15 +259,12 @@ class Sandbox:
         Raises `TemplateError` for a template that cannot be read, for a resource that cannot be made, and for
         ``resources=True`` without moto.
         """
-        from tarry.tools.template import TemplateError, read_template
-        from tarry.tools.template.model import Template
-
         if not isinstance(template, Template):
             template = read_template(template, parameters, self.sqs.region)
         if resources:
             self._parts.use_moto(template.region, self.client, lambda: self.now)
         try:
-            self._queues.add_names(self._parts.add(template, environment or {}, resources=resources))
+            self._names |= self._parts.add(template, environment or {}, resources=resources)
         except UsageError as error:
             raise TemplateError(str(error)) from error
 
@@ -289,7 +295,18 @@ class Sandbox:
 
         Raises the errors of that method, and `ValueError` for an unknown queue.
         """
-        return self._queues.send(queue, Entry(body, delay, attributes, group_id, deduplication_id), self.world)
+        name = self._named(queue)
+        entry = Entry(body, delay, attributes, group_id, deduplication_id)
+        outgoing = pack(entry, self.world, fifo=name.endswith(".fifo"))
+        self._sends += 1
+        if not self.faults.parts.keep(MESSAGES, self._sends):
+            return outgoing.stable_id or self.world.new_id()
+        try:
+            # `pack` has checked what `call` would check.
+            answer = self.sqs.answer("SendMessage", {"QueueUrl": self.sqs.url(name), **outgoing.parameters})
+        except SqsError as error:
+            raise ValueError(f"SQS refuses the message to {name!r}: {error.message}") from error
+        return outgoing.stable_id or str(answer["MessageId"])
 
     def redrive(self, dead_letters: str, *, to: str | None = None) -> None:
         """Move all visible messages of a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.
@@ -298,7 +315,14 @@ class Sandbox:
 
         Raises `ValueError` for an unknown queue, and if the target is not clear.
         """
-        self._queues.redrive(dead_letters, to)
+        name = self._named(dead_letters)
+        sources = self.sqs.call("ListDeadLetterSourceQueues", {"QueueUrl": self.sqs.url(name)})["queueUrls"]
+        if to is None and len(sources) != 1:
+            found = ", ".join(queue_name(url) for url in sources) or "none"
+            raise ValueError(f"say where to (to=...): the source queues of {name!r} are {found}")
+        target = queue_name(sources[0]) if to is None else self._named(to)
+        arns = {"SourceArn": self.sqs.arn(name), "DestinationArn": self.sqs.arn(target)}
+        self.sqs.call("StartMessageMoveTask", arns)
 
     def run(self, until: Callable[[], bool] | None = None, *, for_: float | None = None, check: bool = True) -> Report:
         """Run until nothing is left to do, until a condition holds, or for ``for_`` virtual seconds.
@@ -346,7 +370,8 @@ class Sandbox:
 
         Raises `ValueError` for an unknown queue.
         """
-        return self._queues.messages(queue, self.now)
+        name = self._named(queue)
+        return [QueuedMessage(stored, name, self.now) for stored in self.sqs.peek(name)]
 
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
@@ -359,14 +384,14 @@ class Sandbox:
 
     def _leave_out(self, parts: Parts) -> None:
         """Run with some of the messages and faults only, to shrink a case."""
-        self._queues.parts = self.faults.parts = parts
+        self.faults.parts = parts
 
-    @cached_property
-    def _parts(self) -> TemplateParts:
-        """The parts from templates. Only a sandbox with a template loads their reader."""
-        from tarry.tools.testing.assembly import TemplateParts
-
-        return TemplateParts(self.sqs, self._hosting, self._until_closed)
+    def _named(self, queue: str) -> str:
+        """Return the name of a queue, which may be a logical id. Raises `ValueError` for an unknown one."""
+        name = self._names.get(queue, queue)
+        if not self.sqs.has_queue(name):
+            raise ValueError(f"the sandbox has no queue {queue!r}; it has {listed(self.sqs.queues())}")
+        return name
 
     def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
         """Return a function of a template, for code that invokes it: that of its queue, or a new one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.failed.text import coarse, minutes
 from tarry.tools.console.overview.readings import HOUR_SECONDS, QueueHistory, Series, recent
-from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -116,8 +116,7 @@ def exports(sqs: str, others: str | None, region: str, width: int | None = SHELL
 def exports_at(endpoint_url: str) -> str:
     """Return the command for a shell after which AWS SDKs use the `tarry local` that runs at a URL.
 
-    Raises:
-        UsageError: none runs there.
+    Raises `UsageError` if none runs there.
     """
     about = description(endpoint_url)
     if "queues" not in about:
@@ -143,10 +142,7 @@ def endpoint_of(
 ) -> str:
     """Return the endpoint URL: ``given``, or that of the AWS variables, or `tarry local`.
 
-    ``running`` returns the `tarry local` to use; None for the default port.
-
-    Raises:
-        UsageError: it is not a URL.
+    ``running`` returns the `tarry local` to use; None for the default port. Raises `UsageError` if it is not a URL.
     """
     url = given or environment.get("AWS_ENDPOINT_URL_SQS") or environment.get("AWS_ENDPOINT_URL")
     if not url:

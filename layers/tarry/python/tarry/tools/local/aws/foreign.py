@@ -23,17 +23,18 @@ from botocore.exceptions import (
 from tarry.failed.queue_names import counts_of, queue_name
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
-from tarry.support.values import QueueArn
 from tarry.tools.simulator.sqs.message_store import Depth
 from tarry.tools.template.model import make_queues
+from tarry.tools.template.variables import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from tarry.tools.local.functions.variables import Overrides
     from tarry.tools.simulator.history import History
     from tarry.tools.simulator.mapping_settings import MappingSettings
     from tarry.tools.simulator.scheduler import AsyncioScheduler
-    from tarry.tools.template.model import TemplateQueue
+    from tarry.tools.template import Template, TemplateFunction, TemplateQueue
 
 POLL_SECONDS = 2
 """The wait of a poll. A poll cannot be cancelled, so stopping may take as long."""
@@ -88,8 +89,7 @@ class ForeignSqs:
     async def ready(self) -> None:
         """Wait until SQS can be reached and has all queues, however long that takes.
 
-        Raises:
-            UsageError: SQS refuses to create a queue.
+        Raises `UsageError` if SQS refuses to create a queue.
         """
         while True:
             try:
@@ -100,11 +100,7 @@ class ForeignSqs:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def check(self, queues: Iterable[TemplateQueue]) -> dict[str, str]:
-        """Create the queues that are missing; return the URLs of these queues.
-
-        Raises:
-            UsageError: SQS refuses to create a queue, or does not answer.
-        """
+        """Create the missing queues; return the URLs. Raises `UsageError` if SQS refuses one, or does not answer."""
         before = self._queues
         self._queues = before | {queue.name: queue for queue in queues if queue.name not in before}
         try:
@@ -127,11 +123,7 @@ class ForeignSqs:
         return ForeignPort(self, settings)
 
     async def send(self, request: Mapping[str, Any]) -> str:
-        """Send a message; return its id.
-
-        Raises:
-            UsageError: SQS refuses the message.
-        """
+        """Send a message; return its id. Raises `UsageError` if SQS refuses the message."""
         try:
             answer = await self.call("send_message", **request)
         except (BotoCoreError, ClientError) as error:
@@ -259,7 +251,7 @@ class ForeignPort:
 
     def __init__(self, sqs: ForeignSqs, settings: MappingSettings) -> None:
         self._sqs = sqs
-        self._queue = QueueArn(settings.queue_arn).name
+        self._queue = settings.mapping.queue
         self._visibility_seconds = int(settings.visibility_timeout_seconds)
         self._receipts: dict[str, _Receipt] = {}
         self._on_change: Callable[[], None] = lambda: None
@@ -368,3 +360,24 @@ class ForeignPort:
             history.record(what, queue=self._queue, **fields)
         finally:
             history.by = None
+
+
+class ForeignBacking:
+    """The services at the endpoint of another SQS, where the resources are expected to exist."""
+
+    url: str | None = None
+    """The endpoint URL of the other services; None if it is that of SQS."""
+
+    def __init__(self, given: Overrides) -> None:
+        self._given = given
+        self._template: Template
+        self._urls: Mapping[str, str] = {}
+
+    async def update(self, template: Template, urls: Mapping[str, str]) -> list[str]:
+        """Use the names of another template."""
+        self._template, self._urls = template, urls
+        return []
+
+    def environment(self, function: TemplateFunction) -> dict[str, str]:
+        """Return the environment variables of a function. Raises `TemplateError` if one cannot be resolved."""
+        return variables_of(function, self._template, self._urls, self._given.of(function))

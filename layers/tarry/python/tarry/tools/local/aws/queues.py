@@ -77,11 +77,7 @@ def _oldest(endpoint_url: str) -> dict[str, float]:
 
 
 def queue_urls(endpoint_url: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the URLs of the queues that exist at an endpoint.
-
-    Raises:
-        UsageError: no SQS answers there.
-    """
+    """Return the URLs of the queues that exist at an endpoint. Raises `UsageError` if no SQS answers there."""
     client, urls = sqs_client(endpoint_url), {}
     for name in names:
         try:
@@ -96,10 +92,8 @@ def queue_urls(endpoint_url: str, names: Iterable[str]) -> dict[str, str]:
 def body_of(given: str) -> str:
     """Return the body for an argument: the text itself, or the content of a file (``@file``).
 
-    The content is unchanged, including a newline at the end.
-
-    Raises:
-        UsageError: the file cannot be read, or is not text.
+    The content is unchanged, including a newline at the end. Raises `UsageError` if the file cannot be read, or is not
+    text.
     """
     if not given.startswith("@"):
         return given

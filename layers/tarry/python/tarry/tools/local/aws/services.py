@@ -151,11 +151,7 @@ class Services:
         self._thread.start()
 
     def start(self, needed_for: str = "AWS services other than SQS") -> None:
-        """Import moto now, and reset its state, which is global to the process.
-
-        Raises:
-            UsageError: moto is not installed.
-        """
+        """Import moto now, and reset its global state. Raises `UsageError` if moto is not installed."""
         with self._lock:
             if self._application is None:
                 self._application = self._moto(needed_for)

@@ -27,11 +27,7 @@ NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"
 
 
 def read_event(name: str) -> Any:
-    """Read an event from a file, or from stdin for ``-``.
-
-    Raises:
-        UsageError: the file cannot be read, or is not JSON.
-    """
+    """Read an event from a file, or from stdin for ``-``. Raises `UsageError` if it cannot be read, or is not JSON."""
     try:
         data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
     except OSError as error:
@@ -44,11 +40,8 @@ def variables(
 ) -> dict[str, str]:
     """Return the environment variables of a function, with the queues, tables and buckets at the endpoint URL.
 
-    Without one they do not exist, and no request of the function is answered.
-
-    Raises:
-        TemplateError: a variable refers to a resource without a known name.
-        UsageError: no SQS answers at the endpoint URL.
+    Without one they do not exist, and no request of the function is answered. Raises `TemplateError` if a variable
+    refers to a resource without a known name, `UsageError` if no SQS answers at the endpoint URL.
     """
     queues = with_foreign_queues(template)
     endpoints = Endpoints(sqs=NO_AWS) if endpoint_url is None else _endpoints_at(endpoint_url)
@@ -77,8 +70,7 @@ async def call(
 ) -> InvocationResult:
     """Invoke a function once, in a new process; ``on_event`` is called with the events, which include its log.
 
-    Raises:
-        UsageError: the handler cannot be imported.
+    Raises `UsageError` if the handler cannot be imported.
     """
     history = History(time.time, keep=False)
     history.listen(on_event)

@@ -106,10 +106,8 @@ class ProcessEnvironment:
     async def warm(self) -> None:
         """Start the process, within the limit of Lambda.
 
-        Raises:
-            InitError: the handler could not be loaded.
-            Exited: the process ended.
-            TimeoutError: it took too long.
+        Raises `InitError` if the handler could not be loaded, `Exited` if the process ended, `TimeoutError` if it took
+        too long.
         """
         try:
             async with asyncio.timeout(MAX_INIT_SECONDS):

@@ -27,10 +27,8 @@ from tarry.tools.template.code import is_node, not_run_here
 class CodeLoader:
     """A maker of environments. It is made on the running loop and used from there.
 
-    Args:
-        launcher: The launcher of the processes.
-        client: The runtime client; None for the best available.
-        on_line: Called with the request id of the current invocation, if any, and a line of the log.
+    ``client`` is the runtime client; None for the best available. ``on_line`` is called with the request id of the
+    current invocation, if any, and a line of the log.
     """
 
     def __init__(self, launcher: Launcher, client: Client | None, on_line: Callable[[str | None, str], None]) -> None:
@@ -57,11 +55,7 @@ class CodeLoader:
         self._starts.worked()
 
     async def load(self, code: FunctionCode, environment: ProcessEnvironment | None = None) -> ProcessEnvironment:
-        """Return an environment that has loaded the code, a new one unless it is given.
-
-        Raises:
-            UsageError: the handler cannot be imported; with its traceback.
-        """
+        """Return an environment that has loaded the code. Raises `UsageError` with the traceback if that fails."""
         _check(code)
         environment = environment or self.environment(code)
         self._loading += 1
@@ -113,77 +107,6 @@ def _check(code: FunctionCode) -> None:
         raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
 
 
-class EnvironmentPool:
-    """The existing environments of a function. The caller starts and ends them.
-
-    The last used environment is used first, so that those which are not needed grow old.
-    """
-
-    def __init__(self) -> None:
-        self._idle: list[tuple[float, ProcessEnvironment]] = []
-        """With the time of the last use, the oldest first."""
-        self._busy: set[ProcessEnvironment] = set()
-        self._retired: set[ProcessEnvironment] = set()
-        """The busy ones that end after their invocation."""
-
-    @property
-    def all(self) -> list[ProcessEnvironment]:
-        """The existing environments, busy or idle."""
-        return [*self._busy, *(environment for _, environment in self._idle)]
-
-    @property
-    def busy(self) -> int:
-        """The number of busy environments."""
-        return len(self._busy)
-
-    def take(self, *, is_loaded: bool) -> ProcessEnvironment | None:
-        """Return the last used idle environment, which is busy from now on; ``is_loaded``: only if it has a process."""
-        for place in reversed(range(len(self._idle))):
-            if not (is_loaded and self._idle[place][1].is_cold):
-                environment = self._idle.pop(place)[1]
-                self._busy.add(environment)
-                return environment
-        return None
-
-    def add_busy(self, environment: ProcessEnvironment) -> None:
-        """Add an environment that is about to run an invocation."""
-        self._busy.add(environment)
-
-    def add_idle(self, environment: ProcessEnvironment, now: float) -> None:
-        """Add an environment that waits for an invocation, new or after one."""
-        self._busy.discard(environment)
-        self._idle.append((now, environment))
-
-    def remove(self, environment: ProcessEnvironment) -> None:
-        """Remove an environment that is busy."""
-        self._busy.discard(environment)
-        self._retired.discard(environment)
-
-    def is_retired(self, environment: ProcessEnvironment) -> bool:
-        """Return whether a busy environment is to be ended after its invocation."""
-        return environment in self._retired
-
-    def retire(self) -> list[ProcessEnvironment]:
-        """Remove and return the idle environments; the busy ones are retired."""
-        self._retired |= self._busy
-        idle, self._idle = self._idle, []
-        return [environment for _, environment in idle]
-
-    def expired(self, now: float) -> list[ProcessEnvironment]:
-        """Remove and return the environments that have been idle for long."""
-        found = []
-        while self._idle and self._idle[0][0] <= now - WARM_SECONDS + 1:
-            found.append(self._idle.pop(0)[1])
-        return found
-
-    def clear(self) -> list[ProcessEnvironment]:
-        """Remove and return all environments."""
-        found = self.all
-        self._busy.clear()
-        self._idle.clear()
-        return found
-
-
 Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
@@ -203,16 +126,10 @@ class ProcessFunction:
       ``init_seconds`` (None without a cold start), ``batch`` (the number of messages), ``memory_mb`` (the peak memory
       of the process, None if unknown).
 
-    Args:
-        function: The function of the template. `warm` raises an error if it has no local code or handler.
-        variables: All environment variables of its processes: see `tarry.tools.local.functions.variables`.
-        history: The history for the events.
-        launcher: The launcher of its processes.
-        client: The runtime client; None for the best available.
-        on_broken: For a function whose code may change while it runs: called with the error when a new process cannot
-            load the code. Its invocation is then throttled instead of failed, and no other process is started until
-            `reload` succeeds. None: such an invocation fails, as on Lambda.
-        lineage: Detects recursive loops; None for no detection.
+    ``variables`` are all environment variables of its processes. ``on_broken``, for a function whose code may change
+    while it runs, is called with the error when a new process cannot load the code: its invocation is then throttled
+    instead of failed, and no other process is started until `reload` succeeds. Without it, such an invocation fails, as
+    on Lambda. ``lineage`` detects recursive loops; None for no detection.
     """
 
     def __init__(
@@ -236,7 +153,11 @@ class ProcessFunction:
         """The number of reloads that succeeded."""
         self.on_limit: Callable[[int | None], None] = lambda limit: None
         """Called with the `limit` whenever it may have changed."""
-        self._pool = EnvironmentPool()
+        self._idle: list[tuple[float, ProcessEnvironment]] = []
+        """The environments that wait for an invocation, with the time of their last use, the oldest first."""
+        self._busy: set[ProcessEnvironment] = set()
+        self._retired: set[ProcessEnvironment] = set()
+        """The busy ones that end after their invocation."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -259,24 +180,18 @@ class ProcessFunction:
     @property
     def environments(self) -> list[ProcessEnvironment]:
         """The existing environments, busy or idle."""
-        return self._pool.all
+        return [*self._busy, *(environment for _, environment in self._idle)]
 
     async def warm(self) -> None:
-        """Start an environment before the first invocation.
-
-        Raises:
-            UsageError: the handler cannot be imported; with its traceback.
-        """
-        self._pool.add_idle(await self._loader.load(self._wanted), self._loop.time())
+        """Start an environment before the first invocation. Raises the errors of `CodeLoader.load`."""
+        self._idle.append((self._loop.time(), await self._loader.load(self._wanted)))
 
     async def reload(self, code: FunctionCode | None = None) -> None:
         """Load the code again, or other code; it runs from the next invocation on.
 
         Current invocations end with the old code. If the new code cannot be loaded, the processes with the old code
-        stay in use, and no other process is started until a reload succeeds.
-
-        Raises:
-            UsageError: the handler cannot be imported; with its traceback.
+        stay in use, and no other process is started until a reload succeeds. Raises `UsageError` if the handler cannot
+        be imported; with its traceback.
         """
         self._wanted = code or self._wanted
         try:
@@ -288,7 +203,7 @@ class ProcessFunction:
         self._loads += 1
         self._loader.worked()
         self.retire()
-        self._pool.add_idle(environment, self._loop.time())
+        self._idle.append((self._loop.time(), environment))
         self._set_broken(is_broken=False)
 
     @property
@@ -298,7 +213,9 @@ class ProcessFunction:
 
     def retire(self) -> None:
         """End all environments, the busy ones after their current invocation."""
-        for environment in self._pool.retire():
+        self._retired |= self._busy
+        idle, self._idle = self._idle, []
+        for _, environment in idle:
             self._spawn(environment.close())
 
     def invoke(self, event: Any, done: Done, qualifier: str = "") -> None:
@@ -307,7 +224,7 @@ class ProcessFunction:
         if self._lineage is not None and self._lineage.stops(name, event, recursive_loop):
             self._loop.call_soon(done, RECURSION_STOPPED)
             return
-        environment = self._free_environment() if self._pool.busy < self.concurrency else None
+        environment = self._free_environment() if len(self._busy) < self.concurrency else None
         if environment is None:
             self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
@@ -319,15 +236,26 @@ class ProcessFunction:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(environment.close() for environment in self._pool.clear()))
+        environments = self.environments
+        self._busy.clear()
+        self._idle.clear()
+        await asyncio.gather(*(environment.close() for environment in environments))
 
     def _free_environment(self) -> ProcessEnvironment | None:
-        """Return the last used environment, or a new one, for an invocation; None if the code cannot be loaded."""
-        environment = self._pool.take(is_loaded=self._is_broken)
-        if environment is None and not self._is_broken:
-            environment = self._loader.environment(self._code)
-            self._pool.add_busy(environment)
+        """Return the last used environment, or a new one, for an invocation; None if the code cannot be loaded.
+
+        The last used one is used first, so that those which are not needed grow old.
+        """
+        place = next((at for at in reversed(range(len(self._idle))) if self._can_run(self._idle[at][1])), None)
+        if place is None and self._is_broken:
+            return None
+        environment = self._loader.environment(self._code) if place is None else self._idle.pop(place)[1]
+        self._busy.add(environment)
         return environment
+
+    def _can_run(self, environment: ProcessEnvironment) -> bool:
+        """Whether an environment has its process, or may start one."""
+        return not (self._is_broken and environment.is_cold)
 
     async def _run(self, environment: ProcessEnvironment, event: Any, done: Done, qualifier: str) -> None:
         is_cold, init_seconds, loads = environment.is_cold, None, self._loads
@@ -337,7 +265,8 @@ class ProcessFunction:
                 await self._loader.load(self._code, environment)
                 init_seconds = self._loop.time() - began
             except UsageError as error:
-                self._pool.remove(environment)
+                self._busy.discard(environment)
+                self._retired.discard(environment)
                 if loads == self._loads and not self._is_broken:
                     self._set_broken(is_broken=True)
                     self._on_broken(error)
@@ -358,11 +287,12 @@ class ProcessFunction:
         answer, report = await environment.run(call, init_seconds)
         if self._lineage is not None:
             self._lineage.end(call.request_id)
-        if self._pool.is_retired(environment):
-            self._pool.remove(environment)
+        self._busy.discard(environment)
+        if environment in self._retired:
+            self._retired.discard(environment)
             self._spawn(environment.close())
         else:
-            self._pool.add_idle(environment, self._loop.time())
+            self._idle.append((self._loop.time(), environment))
             self._loop.call_later(WARM_SECONDS, self._sweep)
         self._record(answer, report, len(delivery_ids))
         if self._is_broken:
@@ -398,8 +328,8 @@ class ProcessFunction:
         """End environments that have been idle for long, unless the code that they run cannot be loaded again."""
         if self._is_broken:
             return
-        for environment in self._pool.expired(self._loop.time()):
-            self._spawn(environment.close())
+        while self._idle and self._idle[0][0] <= self._loop.time() - WARM_SECONDS + 1:
+            self._spawn(self._idle.pop(0)[1].close())
 
     def _spawn(self, coroutine: Any) -> None:
         task = self._loop.create_task(coroutine)

@@ -258,9 +258,7 @@ class RuntimeProcess:
     async def start(self) -> None:
         """Start the process and wait until it asks for an invocation. End it when cancelled.
 
-        Raises:
-            InitError: the handler could not be loaded.
-            Exited: the process ended before that.
+        Raises `InitError` if the handler could not be loaded, `Exited` if the process ended before that.
         """
         reading, writing = os.pipe()
         self._lines = OutputReader(reading, self._on_line)

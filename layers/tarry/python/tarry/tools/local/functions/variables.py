@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import tarry
-from tarry.failed.queue_names import region_of
 from tarry.failed.usage import UsageError
 from tarry.tools.common.places import is_aws
 from tarry.tools.local.aws.client import HOST
+from tarry.tools.simulator.code import lambda_environment
 from tarry.tools.template import TemplateFunction
 from tarry.tools.template.code import import_path, is_node
 
@@ -44,10 +44,8 @@ def read_overrides(given: Iterable[str]) -> Overrides:
     """Read the values of ``--env``, each ``NAME=VALUE`` or a file; later values have precedence.
 
     A file has lines ``NAME=VALUE``, or is JSON: ``{"NAME": "value"}``, or in the format of ``--env-vars`` of SAM CLI:
-    ``{"Parameters": {"NAME": "for all"}, "OrdersFunction": {"NAME": "for one"}}``.
-
-    Raises:
-        UsageError: a file cannot be read, or has another format.
+    ``{"Parameters": {"NAME": "for all"}, "OrdersFunction": {"NAME": "for one"}}``. Raises `UsageError` if a file cannot
+    be read, or has another format.
     """
     of_all: dict[str, str] = {}
     of_some: dict[str, dict[str, str]] = {}
@@ -127,11 +125,8 @@ def variables_of(
 ) -> dict[str, str]:
     """Return all variables of a process, except those specific to one environment.
 
-    Args:
-        function: The function.
-        own: The variables of the template and of the developer, which have precedence.
-        endpoints: The AWS endpoints.
-        outside: The environment of this process.
+    ``own`` are those of the template and of the developer, which have precedence; ``outside`` is the environment of
+    this process.
     """
     return {**_of_the_machine(outside), **_of_lambda(function, outside), **_of_aws(endpoints, outside), **own}
 
@@ -142,28 +137,17 @@ def _of_the_machine(outside: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[str, str]:
-    region = region_of(function.arn)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return {
         **_import_path(function, outside),
-        **({"AWS_LAMBDA_LOG_LEVEL": function.log_level} if function.log_level else {}),
-        "AWS_REGION": region,
-        "AWS_DEFAULT_REGION": region,
+        **lambda_environment(function, (function.code or Path()).resolve()),
         "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime if is_node(function.runtime) else python}",
-        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
-        "AWS_LAMBDA_FUNCTION_NAME": function.name,
-        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
         "AWS_LAMBDA_LOG_FORMAT": "JSON",  # overrides the template: the fields are read
-        "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
         "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
-        "LAMBDA_TASK_ROOT": str((function.code or Path()).resolve()),
         "LANG": "en_US.UTF-8",
-        "POWERTOOLS_METRICS_DISABLED": "true",  # there is no CloudWatch that reads them
-        "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon
         "TARRY_LOAD_BOTO3": "later",  # a machine has a whole core at any time
         "TZ": ":UTC",
-        "_HANDLER": function.handler or "",
     }
 
 

@@ -16,13 +16,13 @@ from rich.text import Text
 
 from tarry.failed.text import brief, coarse, one_line, printable
 from tarry.message.outcomes import State
-from tarry.tools.local.show.log import CHATTY, MOST_REPEATS, FirstTracebacks, FirstWarnings, ShownStep, folded
+from tarry.tools.local.show.log import CHATTY, MOST_REPEATS, ShownStep, folded, new_traceback
 from tarry.tools.local.show.timeline import STYLES, MessageTimeline, because, counted, name_of, state_counts, state_of
 from tarry.tools.simulator.actors import in_debugger
-from tarry.tools.simulator.batch_errors import FirstErrors
+from tarry.tools.simulator.batch_errors import SeenKeys, new_errors
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.story.lines import is_transition
-from tarry.tools.testing.log_recorder import IgnoredFailures
+from tarry.tools.testing.log_recorder import ignored_failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,8 +53,7 @@ class Transcript(io.TextIOBase):
         self._begun = ""
         self._is_recording = False
         self._terminal = sys.stdout
-        self._ignored = IgnoredFailures()
-        self._errors = FirstErrors()
+        self._shown = SeenKeys()
 
     def writable(self) -> bool:
         return True
@@ -74,10 +73,10 @@ class Transcript(io.TextIOBase):
 
     def warn(self, event: HistoryEvent) -> None:
         """Write the errors of messages that failed alone, and a warning if the mapping ignores failures."""
-        if event.what == "answered" and (text := self._errors.text(event.fields)):
+        if event.what == "answered" and (text := new_errors(event.fields, self._shown)):
             function = event.fields["function"]
             self.lines += [OutputLine(event.at, function, line) for line in f"WARNING {text}".splitlines()]
-        if event.what == "answered" and (text := self._ignored.text(event.fields)):
+        if event.what == "answered" and (text := ignored_failures(event.fields, self._shown)):
             self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
 
     def hint(self, text: str) -> None:
@@ -111,7 +110,7 @@ class _Lines(logging.Handler):
         super().__init__()
         self._note = note
         self._verbose = verbose
-        self._tracebacks = FirstTracebacks()
+        self._shown = SeenKeys()
         self.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,7 +118,7 @@ class _Lines(logging.Handler):
         is_of_state = is_transition(fields)
         if self._verbose or (not is_of_state and record.levelno >= logging.WARNING):
             self._note(self.format(record))
-        elif is_of_state and (text := self._tracebacks.take(fields)):
+        elif is_of_state and (text := new_traceback(fields, self._shown)):
             self._note(text)
 
 
@@ -130,7 +129,7 @@ def _is_no_noise(record: logging.LogRecord) -> bool:
 
 def _is_new_warning() -> Callable[[logging.LogRecord], bool]:
     """Return a filter that passes a warning of a function only once, and all other lines."""
-    warnings = FirstWarnings()
+    shown = SeenKeys()
 
     def passes(record: logging.LogRecord) -> bool:
         fields = vars(record)
@@ -138,7 +137,7 @@ def _is_new_warning() -> Callable[[logging.LogRecord], bool]:
             return True
         call = current_call()
         function = call.environment.function.settings.name if call else ""
-        return warnings.is_new(function, f"{record.name}: {record.getMessage()}")
+        return shown.is_new((function, f"{record.name}: {record.getMessage()}"))
 
     return passes
 
@@ -337,19 +336,19 @@ def _message(message: MessageTimeline, report: RunReport) -> SummaryLine:
     steps = [Text(shown.text, STYLES.get(shown.last.state, "")) for shown in folded(message.steps)]
     ends = [state_of(message)] if message.lost or not steps else []
     text = Text(" -> ").join([*steps, *ends])
-    return name_of(message), text if message.id in report.dead_letters else text.append(because(message.why))
+    return Text(name_of(message)), text if message.id in report.dead_letters else text.append(because(message.why))
 
 
 def _dead_letter(dead_letter: DeadLetterSummary, report: RunReport) -> SummaryLine:
     numbers = {message.id: message.number for message in report.messages}
-    return name_of(MessageTimeline(dead_letter.id, dead_letter.queue, numbers.get(dead_letter.id))), Text(
+    return Text(name_of(MessageTimeline(dead_letter.id, dead_letter.queue, numbers.get(dead_letter.id)))), Text(
         one_line(dead_letter.why)
     )
 
 
 def _violation(violation: Violation, report: RunReport) -> SummaryLine:
     message = next((each for each in report.messages if each.id == violation.id), MessageTimeline(violation.id, ""))
-    return name_of(message), Text(printable(f"{violation.rule}: {violation.text}"))
+    return Text(name_of(message)), Text(printable(f"{violation.rule}: {violation.text}"))
 
 
 def _result(report: RunReport) -> Text:

@@ -58,12 +58,9 @@ def messages_left(sqs: Sqs) -> str:
 def keep(path: Path, sqs: Sqs, template: Template, now: float) -> str:
     """Write all messages to a file, as an SQS event; return a text about it.
 
-    A dead letter is a record for the queue it came from, as `tarry failed show --event` prints it. Beside the fields
-    of an SQS record, each record has ``leftIn``, the name of the queue that the message was in, and a dead letter has
-    ``failure``, its failure record.
-
-    Raises:
-        UsageError: the file cannot be written.
+    A dead letter is a record for the queue it came from, as `tarry failed show --event` prints it. Beside the fields of
+    an SQS record, each record has ``leftIn``, the name of the queue that the message was in, and a dead letter has
+    ``failure``, its failure record. Raises `UsageError` if the file cannot be written.
     """
     event = {"Records": list(_records(sqs, template, now))}
     beside = path.with_name(f"{path.name}.part")
@@ -215,13 +212,7 @@ class Waits:
 
 
 def messages_of(report: Report, numbers: Mapping[str, int], consumed: Collection[str]) -> list[MessageTimeline]:
-    """Return the messages of a sandbox.
-
-    Args:
-        report: The report of the sandbox.
-        numbers: The places in the event file, by delivery id.
-        consumed: The queues that feed a function.
-    """
+    """Return the messages of a sandbox; ``numbers`` are the places in the event file, by delivery id."""
     messages = [
         timeline_of(message_id, _counted(steps), numbers.get(steps[0].delivery_id), consumed)
         for message_id, steps in report.timelines.items()

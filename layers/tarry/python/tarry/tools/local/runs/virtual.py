@@ -168,8 +168,7 @@ class VirtualRun:
 def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     """Run the plan to its end.
 
-    Raises:
-        UsageError: a resource cannot be created, a handler cannot be imported, or a message cannot be sent.
+    Raises `UsageError` if a resource cannot be created, a handler cannot be imported, or a message cannot be sent.
     """
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)

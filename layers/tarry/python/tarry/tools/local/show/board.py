@@ -15,9 +15,9 @@ from tarry.tools.local.cloud import LocalCloud
 from tarry.tools.local.functions.host import ProcessFunction
 from tarry.tools.local.loops import RecursiveLoops
 from tarry.tools.local.show.log import LogLine, LogReader, report_text
-from tarry.tools.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
+from tarry.tools.local.show.timeline import ORDINARY, MessageTimeline, timeline_of
 from tarry.tools.simulator.history import HistoryEvent
-from tarry.tools.story.events import Story
+from tarry.tools.story.events import ENDS, Story
 from tarry.tools.template.model import with_foreign_queues
 from tarry.tools.testing.deliveries import LEFT
 from tarry.tools.testing.recorded_history import ProjectedHistory
@@ -230,7 +230,7 @@ class Board:
 
     def _count(self, timeline: Timeline, last: Transition) -> None:
         """Count each end of a message once: tarry's log line may come after the end was concluded without it."""
-        if last.state in FINAL:
+        if last.state in ENDS:
             state = self._shown(timeline).state
             if timeline.id in self._counted:
                 self.ended[self._counted[timeline.id]] -= 1
@@ -241,7 +241,7 @@ class Board:
 
     def _forget(self, timeline: Timeline) -> None:
         """Forget the oldest settled message if this one makes them too many."""
-        if timeline.transitions[-1].state not in FINAL or timeline.is_in_a_queue:
+        if timeline.transitions[-1].state not in ENDS or timeline.is_in_a_queue:
             self._settled.pop(timeline.id, None)
             return
         self._settled[timeline.id] = timeline

@@ -12,10 +12,10 @@ from tarry.failed.text import one_line, printable
 from tarry.message.outcomes import State
 from tarry.tools.local.loops import stopped_text
 from tarry.tools.local.show.timeline import text_of
-from tarry.tools.simulator.batch_errors import FirstErrors, batch_error
+from tarry.tools.simulator.batch_errors import SeenKeys, batch_error, new_errors
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.lines import is_transition
-from tarry.tools.testing.log_recorder import IgnoredFailures
+from tarry.tools.testing.log_recorder import ignored_failures
 from tarry.tools.testing.timeline import Transition
 
 MOST_REPEATS = 3
@@ -81,7 +81,6 @@ LOGGED = frozenset({"error", "recursive"})
 """The kinds of results that need no line of their own: the function has logged its error, or the loop has a line."""
 FRAME_OF_NODE = re.compile(r" +at ")
 WARNINGS = frozenset({"WARNING", "WARN"})
-MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
 _OF_THE_CLIENT = frozenset(
     "timestamp level message logger requestId stackTrace errorType errorMessage location log_level tenantId "
@@ -116,10 +115,7 @@ class LogReader:
     def __init__(self, *, verbose: bool, whole_batches: bool | None = None) -> None:
         self._verbose = verbose
         self._whole_batches = verbose if whole_batches is None else whole_batches
-        self._tracebacks = FirstTracebacks()
-        self._ignored = IgnoredFailures()
-        self._errors = FirstErrors()
-        self._warnings = FirstWarnings()
+        self._shown = SeenKeys()
         self._batches: dict[str, Sequence[str]] = {}
         """The messages of the invocations under way, by request id."""
 
@@ -151,12 +147,12 @@ class LogReader:
     def _answered(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
         if fields["why"] and fields.get("kind") not in LOGGED:
             yield LogLine(at, function, one_line(rejection_text(fields)), "red")
-        if text := self._errors.text(fields):
+        if text := new_errors(fields, self._shown):
             yield LogLine(at, function, printable(f"WARNING {text}", keep="\n"), "yellow")
-        yield from self._warned(at, function, self._ignored.text(fields))
+        yield from self._warned(at, function, ignored_failures(fields, self._shown))
 
     def _warned(self, at: float, function: str, text: str) -> Iterator[LogLine]:
-        if text and self._warnings.is_new(function, text):
+        if text and self._shown.is_new((function, text)):
             yield LogLine(at, "", printable(f"WARNING {text}"), "yellow")
 
     def _logged(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
@@ -169,7 +165,7 @@ class LogReader:
         style = LEVELS.get(str(line.get("level")), "")
         is_of_state = is_transition(line)
         if is_of_state and not self._verbose:
-            if text := self._tracebacks.take(line):
+            if text := new_traceback(line, self._shown):
                 yield LogLine(at, function, text, style)
             return
         root = _root(line)
@@ -184,49 +180,18 @@ class LogReader:
         if not is_of_state:
             text += _extras(line)
         text = "\n".join(filter(None, [text, traceback]))
-        if line.get("level") in WARNINGS and not self._verbose and not self._warnings.is_new(function, text):
+        if line.get("level") in WARNINGS and not self._verbose and not self._shown.is_new((function, text)):
             return
         yield LogLine(at, function, printable(text, keep="\n\t"), style)
 
 
-class FirstWarnings:
-    """The warnings of functions: each is shown once, however many messages and processes of a function have it."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], None] = {}
-
-    def is_new(self, function: str, text: str) -> bool:
-        """Return whether a function has not logged this warning before."""
-        if (function, text) in self._seen:
-            return False
-        self._seen[function, text] = None
-        if len(self._seen) > MOST_FINGERPRINTS:
-            del self._seen[next(iter(self._seen))]
-        return True
-
-
-class FirstTracebacks:
-    """The tracebacks of handlers in tarry's lines about messages: each is shown for the first message that has it."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, None] = {}
-
-    def take(self, line: Mapping[str, Any]) -> str:
-        """Return a text about the failed message, with its traceback; empty if there is none, or not a new one."""
-        traceback = _traceback(line)
-        if not traceback or not self._is_new(line):
-            return ""
-        text = f"{line['state']} {line.get('message_id')!s:.8}, attempt {line.get('attempt')}:\n{traceback}"
-        return printable(text, keep="\n\t")
-
-    def _is_new(self, line: Mapping[str, Any]) -> bool:
-        fingerprint = str(line.get("fingerprint") or line.get("error"))
-        if fingerprint in self._seen:
-            return False
-        self._seen[fingerprint] = None
-        if len(self._seen) > MOST_FINGERPRINTS:
-            del self._seen[next(iter(self._seen))]
-        return True
+def new_traceback(line: Mapping[str, Any], shown: SeenKeys) -> str:
+    """Return a text about the failed message of a line of tarry, with its traceback; empty if that is not a new one."""
+    traceback = _traceback(line)
+    if not traceback or not shown.is_new(str(line.get("fingerprint") or line.get("error"))):
+        return ""
+    text = f"{line['state']} {line.get('message_id')!s:.8}, attempt {line.get('attempt')}:\n{traceback}"
+    return printable(text, keep="\n\t")
 
 
 def rejection_text(fields: Mapping[str, Any]) -> str:

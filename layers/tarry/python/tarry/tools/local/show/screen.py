@@ -16,7 +16,8 @@ from tarry.failed.text import brief, coarse, one_line, printable
 from tarry.tools.local.background import in_background
 from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene, View
 from tarry.tools.local.show.log import LogLine, stamp
-from tarry.tools.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
+from tarry.tools.local.show.timeline import ORDINARY, STYLES, MessageTimeline, name_of, text_of
+from tarry.tools.story.events import ENDS
 
 Row = TypeVar("Row", QueueRow, FunctionRow)
 
@@ -131,7 +132,7 @@ def _messages(messages: Sequence[MessageTimeline], now: float) -> Table:
     table = _table("Message", "Queue", "State", "Try", "Back in", "Why", numbers=("Try", "Back in"), widest="Why")
     for message in messages:
         number = "" if message.number is None else f"#{message.number} "
-        waits = message.due is not None and message.state not in FINAL
+        waits = message.due is not None and message.state not in ENDS
         table.add_row(
             Text(number + printable(message.id[:8])),
             Text(printable(message.queue)),
@@ -188,7 +189,7 @@ class PlainView:
         last = message.steps[-1].at if message.steps else 0.0
         why = f"  ({one_line(message.why)})" if message.why else ""
         state = message.state if message.lost or not message.steps else text_of(message.steps[-1])
-        self._stream.write(f"{stamp(last)} {plain_name_of(message)}  {state}{why}\n")
+        self._stream.write(f"{stamp(last)} {name_of(message)}  {state}{why}\n")
 
     def say(self, line: LogLine) -> None:
         self._stream.flush()

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tarry.failed.text import coarse, one_line, printable
 from tarry.message.outcomes import State
-from tarry.tools.story.events import WORDS
+from tarry.tools.story.events import ENDS, WORDS
 from tarry.tools.story.text import STYLES as STATE_STYLES
 from tarry.tools.testing.timeline import Transition
 
@@ -17,7 +17,6 @@ EXPIRED = "it expired: it was not settled within the retention of its queue"
 LEFT = "no function here consumes it"
 ODD = "deleted, though it was "
 
-FINAL = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
 ORDINARY = frozenset({State.READY, State.IN_FLIGHT, State.COMMITTED})
 """The states of a message without trouble."""
 
@@ -66,7 +65,7 @@ class MessageTimeline:
 
     @property
     def is_settled(self) -> bool:
-        return self.state in FINAL or (self.is_left and self.state == State.READY)
+        return self.state in ENDS or (self.is_left and self.state == State.READY)
 
     def __str__(self) -> str:
         states = [*map(text_of, self.steps), *([LOST] if self.lost else [])]
@@ -115,27 +114,17 @@ def counted(states: Mapping[str, int]) -> str:
 STYLES: Mapping[str, str] = {**STATE_STYLES, LOST: "bold white on red"}
 
 
-def name_of(message: MessageTimeline) -> Text:
+def name_of(message: MessageTimeline) -> str:
     """Return the name of a message in a line: its place in the event, the beginning of its id, its queue."""
-    return Text(plain_name_of(message))
-
-
-def plain_name_of(message: MessageTimeline) -> str:
-    """Return the same without colours."""
     number = "" if message.number is None else f"#{message.number}"
     return f"{number:>3} {printable(message.id[:8])} {printable(message.queue)}"
-
-
-def words(step: Transition) -> Text:
-    """Return a step in words, in its colour."""
-    return Text(text_of(step), STYLES.get(step.state, ""))
 
 
 def state_of(message: MessageTimeline) -> Text:
     """Return the state of a message in words, in its colour."""
     if message.lost or not message.steps:
         return Text(message.state, STYLES[message.state])
-    return words(message.steps[-1])
+    return Text(text_of(message.steps[-1]), STYLES.get(message.state, ""))
 
 
 def because(why: str) -> Text:

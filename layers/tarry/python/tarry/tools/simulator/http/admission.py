@@ -72,8 +72,7 @@ LOCAL_ONLY = Admission()
 def admission_of(hosts: Iterable[str], origins: Iterable[str]) -> Admission:
     """Return the admission of more hosts and of pages.
 
-    Raises:
-        UsageError: A host is not a name without a port, or an origin is not ``SCHEME://HOST:PORT``.
+    Raises `UsageError` if a host is not a name without a port, or an origin is not ``SCHEME://HOST:PORT``.
     """
     hosts, origins = tuple(hosts), tuple(origins)
     for host in hosts:

@@ -74,8 +74,7 @@ def operation_in(fields: Fields) -> str:
 def parameters_in(operation: str, fields: Fields, path: str) -> dict[str, Any]:
     """Return the parameters of a request; the ``path`` of its URL names the queue if no parameter does.
 
-    Raises:
-        SqsError: A value has a wrong type, or a required parameter is missing.
+    Raises `SqsError` if a value has a wrong type, or a required parameter is missing.
     """
     shape = service_model().operation_model(operation).input_shape
     assert isinstance(shape, StructureShape)

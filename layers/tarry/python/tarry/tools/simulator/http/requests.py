@@ -47,8 +47,7 @@ def only_sqs(service: str) -> str:
 def parameters_in(operation: str, body: bytes) -> Parameters:
     """Parse the parameters of a request, without nulls and unknown parameters.
 
-    Raises:
-        SqsError: The body is not a JSON object, a value has a wrong type, or a required parameter is missing.
+    Raises `SqsError` if the body is not a JSON object, a value has a wrong type, or a required parameter is missing.
     """
     try:
         given = json.loads(body, parse_constant=_refuse)

@@ -47,12 +47,7 @@ class LongPolls:
     async def receive(self, parameters: Parameters, is_gone: Callable[[], bool]) -> Answer:
         """Answer a ReceiveMessage as soon as there is a message or its wait time is over.
 
-        Args:
-            parameters: The parameters of the request.
-            is_gone: Returns whether the client has disconnected.
-
-        Raises:
-            SqsError: SQS would refuse the request.
+        ``is_gone`` returns whether the client has disconnected. Raises `SqsError` if SQS would refuse the request.
         """
         answer = self._sqs.call("ReceiveMessage", parameters)
         seconds = self._sqs.wait_seconds(parameters)
@@ -62,7 +57,7 @@ class LongPolls:
         with self._waiters_of(queue_name(parameters["QueueUrl"])).waiter() as waiter:
             is_woken = True
             while is_woken and not answer:
-                is_woken = await waiter.wait_until(ends_at)
+                is_woken = await _woken_before(waiter, ends_at)
                 if is_gone() or self._closed:
                     break
                 answer = self._sqs.answer("ReceiveMessage", parameters)
@@ -81,21 +76,15 @@ class LongPolls:
         return waiters
 
 
-class PollWaiter:
-    """A long poll that waits for a message."""
-
-    def __init__(self) -> None:
-        self.woken = asyncio.Event()
-
-    async def wait_until(self, ends_at: float) -> bool:
-        """Wait until there may be a message; return False if the loop's time reaches ``ends_at`` first."""
-        try:
-            async with asyncio.timeout_at(ends_at):
-                await self.woken.wait()
-        except TimeoutError:
-            return False
-        self.woken.clear()
-        return True
+async def _woken_before(event: asyncio.Event, ends_at: float) -> bool:
+    """Wait until there may be a message; return False if the loop's time reaches ``ends_at`` first."""
+    try:
+        async with asyncio.timeout_at(ends_at):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True
 
 
 class PollWaiters:
@@ -105,14 +94,14 @@ class PollWaiters:
         self._sqs = sqs
         self._scheduler = scheduler
         self._queue = queue
-        self._waiting: dict[PollWaiter, None] = {}
+        self._waiting: dict[asyncio.Event, None] = {}
         self._next_visible: Timer | None = None
         sqs.subscribe(queue, self.wake)
 
     @contextmanager
-    def waiter(self) -> Iterator[PollWaiter]:
+    def waiter(self) -> Iterator[asyncio.Event]:
         """Add a waiter at the end. When it leaves, wake the next, since there may be messages left."""
-        waiter = PollWaiter()
+        waiter = asyncio.Event()
         self._waiting[waiter] = None
         self._watch()
         try:
@@ -124,14 +113,14 @@ class PollWaiters:
     def wake(self) -> None:
         """Wake the first waiter that is not awake yet, since there may be a message."""
         for waiter in self._waiting:
-            if not waiter.woken.is_set():
-                waiter.woken.set()
+            if not waiter.is_set():
+                waiter.set()
                 break
         self._watch()
 
     def wake_all(self) -> None:
         for waiter in self._waiting:
-            waiter.woken.set()
+            waiter.set()
 
     def _watch(self) -> None:
         """Set the timer for when the next message becomes visible, if there is a waiter."""
@@ -248,15 +237,8 @@ async def serve(
 ) -> AsyncIterator[str]:
     """Serve the model on the running loop within the context; yield the endpoint URL.
 
-    Args:
-        sqs: The model, which must use the time of ``scheduler``. Its ``endpoint_url`` is set.
-        scheduler: The scheduler of the running loop.
-        host: The address to listen at.
-        port: The port to listen at; 0 for a free one.
-        admission: The callers that are answered.
-
-    Raises:
-        PortTaken: The port is in use or cannot be opened.
+    The model must use the time of ``scheduler``, that of the running loop; its ``endpoint_url`` is set. A ``port`` of 0
+    is a free one. Raises `PortTaken` if the port is in use or cannot be opened.
     """
     server = SqsServer(sqs, LongPolls(sqs, scheduler), admission)
     runner = web.AppRunner(

@@ -4,6 +4,6 @@ from tarry.tools.simulator.sqs.errors import SqsError
 from tarry.tools.simulator.sqs.message import StoredMessage
 from tarry.tools.simulator.sqs.message_store import Depth
 from tarry.tools.simulator.sqs.model import Sqs
-from tarry.tools.simulator.sqs.queue_context import Realism
+from tarry.tools.simulator.sqs.queue import Realism
 
 __all__ = ["Depth", "Realism", "Sqs", "SqsError", "StoredMessage"]

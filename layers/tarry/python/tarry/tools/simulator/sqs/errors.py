@@ -17,28 +17,22 @@ if TYPE_CHECKING:
 
     Check = Callable[[Any], bool]
 
-# By the code that SDKs show: the name of the error in SQS's service model, and its HTTP status.
-_MODELED: dict[str, tuple[str, int]] = {
-    "AWS.SimpleQueueService.BatchEntryIdsNotDistinct": ("BatchEntryIdsNotDistinct", 400),
-    "AWS.SimpleQueueService.BatchRequestTooLong": ("BatchRequestTooLong", 400),
-    "AWS.SimpleQueueService.EmptyBatchRequest": ("EmptyBatchRequest", 400),
-    "AWS.SimpleQueueService.InvalidBatchEntryId": ("InvalidBatchEntryId", 400),
-    "AWS.SimpleQueueService.NonExistentQueue": ("QueueDoesNotExist", 400),
-    "AWS.SimpleQueueService.PurgeQueueInProgress": ("PurgeQueueInProgress", 403),
-    "AWS.SimpleQueueService.QueueDeletedRecently": ("QueueDeletedRecently", 400),
-    "AWS.SimpleQueueService.TooManyEntriesInBatchRequest": ("TooManyEntriesInBatchRequest", 400),
-    "AWS.SimpleQueueService.UnsupportedOperation": ("UnsupportedOperation", 400),
-    "InvalidAttributeName": ("InvalidAttributeName", 400),
-    "InvalidAttributeValue": ("InvalidAttributeValue", 400),
-    "InvalidMessageContents": ("InvalidMessageContents", 400),
-    "InvalidParameterValue": ("InvalidParameterValueException", 400),
-    "MissingParameter": ("MissingRequiredParameterException", 400),
-    "OverLimit": ("OverLimit", 403),
-    "QueueAlreadyExists": ("QueueNameExists", 400),
-    "ReceiptHandleIsInvalid": ("ReceiptHandleIsInvalid", 404),
-    "RequestThrottled": ("RequestThrottled", 403),
-    "ResourceNotFoundException": ("ResourceNotFoundException", 404),
+PREFIX = "AWS.SimpleQueueService."
+_NAMES = {
+    "InvalidParameterValue": "InvalidParameterValueException",
+    "MissingParameter": "MissingRequiredParameterException",
+    "NonExistentQueue": "QueueDoesNotExist",
+    "QueueAlreadyExists": "QueueNameExists",
 }
+"""The names of errors in SQS's service model, by the code that SDKs show; the others have the code as their name."""
+_STATUSES = {
+    "OverLimit": 403,
+    "PurgeQueueInProgress": 403,
+    "ReceiptHandleIsInvalid": 404,
+    "RequestThrottled": 403,
+    "ResourceNotFoundException": 404,
+}
+"""The HTTP statuses that are not 400."""
 
 
 class SqsError(Exception):
@@ -50,9 +44,10 @@ class SqsError(Exception):
 
     def __init__(self, code: str, message: str, *, sender_fault: bool = True, status: int | None = None) -> None:
         super().__init__(f"{code}: {message}")
-        name, usual_status = _MODELED.get(code, (code, 400 if sender_fault else 500))
+        short = code.removeprefix(PREFIX)
+        usual_status = _STATUSES.get(short, 400 if sender_fault else 500)
         self.code = code
-        self.name = name
+        self.name = _NAMES.get(short, short)
         self.message = message
         self.sender_fault = sender_fault
         self.status = usual_status if status is None else status

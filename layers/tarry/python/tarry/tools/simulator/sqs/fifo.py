@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.tools.simulator.sqs.message import Receipt, StoredMessage
-    from tarry.tools.simulator.sqs.queue_context import QueueContext
+    from tarry.tools.simulator.sqs.queue import QueueContext
     from tarry.tools.simulator.sqs.settings import QueueSettings
 
 
@@ -107,8 +107,7 @@ class ReceiveAttempts:
     ) -> list[tuple[str, StoredMessage]] | None:
         """Return what the receive with this id returned; None if it is to receive anew.
 
-        Raises:
-            SqsError: A message was deleted, received again, or changed in its visibility since.
+        Raises `SqsError` if a message was deleted, received again, or changed in its visibility since.
         """
         self._made = {each: made for each, made in self._made.items() if now < made[0] + ATTEMPT_SECONDS}
         if attempt_id not in self._made:
@@ -154,6 +153,8 @@ SEQUENCE_STEP = 256
 class FifoQueue(SimulatedQueue):
     """A FIFO queue. A receipt handle expires with the visibility timeout of its message."""
 
+    makes_duplicates = False
+
     def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
         super().__init__(name, arn, number, settings, context)
         self._deduplication = Deduplication()
@@ -186,11 +187,7 @@ class FifoQueue(SimulatedQueue):
         return SendReceipt(message.delivery_id, message.sequence_number, message.md5_of_body)
 
     def check_deduplication(self, entry: Mapping[str, Any]) -> None:
-        """Check that a message has a deduplication id, or that the queue derives one from the body.
-
-        Raises:
-            SqsError: There is neither.
-        """
+        """Raise `SqsError` if a message has no deduplication id, and the queue derives none from the body."""
         if entry.get("MessageDeduplicationId") is None and not self.settings.content_based_deduplication:
             text = (
                 "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
@@ -207,10 +204,8 @@ class FifoQueue(SimulatedQueue):
     ) -> list[tuple[str, StoredMessage]]:
         """Receive messages, or the same ones again if a receive with this ``ReceiveRequestAttemptId`` returned them.
 
-        A repetition returns the same receipt handles, and the visibility timeout starts again.
-
-        Raises:
-            SqsError: The earlier receive cannot be repeated.
+        A repetition returns the same receipt handles, and the visibility timeout starts again. Raises `SqsError` if the
+        earlier receive cannot be repeated.
         """
         self.catch_up()
         now = self._context.now()
@@ -247,8 +242,8 @@ class FifoQueue(SimulatedQueue):
             raise invalid(handle, "ReceiptHandle", "The receipt handle has expired.")
         return True
 
-    def deliver_duplicate(self, handle: str, seconds: float) -> None:
-        """Do nothing: a FIFO queue makes no duplicates."""
+    def _may_change_visibility(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        return self._is_current(message, receipt, handle)
 
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         # Unlike on a standard queue, the retention period starts again.

@@ -38,11 +38,7 @@ def handle_of(queue: int, position: int, receive_count: int, delivery_id: str) -
 
 
 def read_handle(handle: str, queue: int) -> Receipt:
-    """Decode a receipt handle of this queue.
-
-    Raises:
-        SqsError: The text is not a receipt handle, or it is one of another queue.
-    """
+    """Decode a receipt handle of this queue. Raises `SqsError` for any other text."""
     try:
         prefix, number, position, count, delivery_id = a2b_base64(handle, strict_mode=True).decode().split(":")
         receipt = Receipt(int(number), int(position), int(count), delivery_id)
@@ -150,11 +146,7 @@ SYSTEM_ATTRIBUTES = (
 
 
 class RequestedAttributes:
-    """The attributes that a ReceiveMessage request asks for.
-
-    Raises:
-        SqsError: The request names an unknown system attribute.
-    """
+    """The attributes that a ReceiveMessage request asks for. Raises `SqsError` for an unknown system attribute."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         # AttributeNames is the deprecated parameter; if both are present, both count.
@@ -223,11 +215,7 @@ Attributes = dict[str, dict[str, Any]]
 
 
 def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
-    """Check the body, the attributes and the size of a message to be sent.
-
-    Raises:
-        SqsError: SQS would refuse the message.
-    """
+    """Raise `SqsError` if SQS would refuse the body, the attributes or the size of a message."""
     body: str = entry["MessageBody"]
     attributes: Attributes = entry.get("MessageAttributes") or {}
     if not body:

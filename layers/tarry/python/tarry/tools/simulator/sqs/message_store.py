@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
+    from tarry.tools.simulator.sqs.fifo import MessageGroups
     from tarry.tools.simulator.sqs.message import StoredMessage
-    from tarry.tools.simulator.sqs.queue_context import Realism
+    from tarry.tools.simulator.sqs.queue import Realism
 
 SMALL_HEAP = 64  # heaps up to this size are never compacted
 
@@ -69,28 +70,6 @@ class MessageHeap:
         return message
 
 
-class ReceiveOrder(Protocol):
-    """The order in which a type of queue delivers its messages."""
-
-    def add(self, message: StoredMessage) -> None:
-        """Add a message to the queue. It can be received after `on_visible`."""
-
-    def on_visible(self, message: StoredMessage) -> None:
-        """Note that a message has become visible."""
-
-    def on_invisible(self, message: StoredMessage) -> None:
-        """Note that a message has become invisible."""
-
-    def remove(self, message: StoredMessage) -> bool:
-        """Remove a message from the queue; return whether that lets another one be received."""
-
-    def receivable(self) -> Iterator[StoredMessage]:
-        """Iterate over the messages that can be received, in order.
-
-        The caller must call `on_visible`, `on_invisible` or `remove` for each message that it gets.
-        """
-
-
 class StandardOrder:
     """The order of a standard queue: the order of the sends, unless `Realism` reorders them."""
 
@@ -100,19 +79,26 @@ class StandardOrder:
         self._ready = MessageHeap()
 
     def add(self, message: StoredMessage) -> None:
-        """Do nothing: the message gets its rank when it becomes visible."""
+        """Add a message to the queue. It can be received, and gets its rank, once it is visible."""
 
     def on_visible(self, message: StoredMessage) -> None:
+        """Note that a message has become visible."""
         self._ready.put(message, self._realism.rank(message, self._random))
 
     def on_invisible(self, message: StoredMessage) -> None:
+        """Note that a message has become invisible."""
         self._ready.discard(message)
 
     def remove(self, message: StoredMessage) -> bool:
+        """Remove a message from the queue; return whether that lets another one be received."""
         self._ready.discard(message)
         return False
 
     def receivable(self) -> Iterator[StoredMessage]:
+        """Iterate over the messages that can be received, in order.
+
+        The caller must call `on_visible`, `on_invisible` or `remove` for each message that it gets.
+        """
         while (message := self._ready.pop()) is not None:
             yield message
 
@@ -140,7 +126,7 @@ class StoreChange(NamedTuple):
 class MessageStore:
     """The messages of a queue, by position. Each operation takes amortized logarithmic time."""
 
-    def __init__(self, order: ReceiveOrder, now: Callable[[], float]) -> None:
+    def __init__(self, order: StandardOrder | MessageGroups, now: Callable[[], float]) -> None:
         self.messages: dict[int, StoredMessage] = {}
         self.next_position = 1
         self._order = order
@@ -173,7 +159,7 @@ class MessageStore:
         return None if first is None else first[0]
 
     def receivable(self) -> Iterator[StoredMessage]:
-        """Iterate over the messages that can be received: see `ReceiveOrder.receivable`."""
+        """Iterate over the messages that can be received: see `StandardOrder.receivable`."""
         return self._order.receivable()
 
     # changes

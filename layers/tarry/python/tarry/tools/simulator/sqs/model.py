@@ -13,9 +13,9 @@ from botocore.exceptions import ParamValidationError
 
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.sqs.errors import NO_SUCH_QUEUE, SqsError, check_range, check_request
-from tarry.tools.simulator.sqs.queue_context import IN_FLIGHT_LIMIT, QueueContext, Realism
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT, QueueContext, Realism
 from tarry.tools.simulator.sqs.registry import Registry
-from tarry.tools.simulator.sqs.requests import MessageRequests, QueueRequests
+from tarry.tools.simulator.sqs.requests import SqsRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,12 +129,8 @@ class MoveTasks:
     def start(self, request: Mapping[str, Any], sources: list[SimulatedQueue]) -> str:
         """Start a task, which moves its first message at once; return the task's handle.
 
-        Args:
-            request: A StartMessageMoveTask.
-            sources: The queues that have the request's ``SourceArn`` as their dead-letter queue.
-
-        Raises:
-            SqsError: SQS would refuse the request.
+        ``sources`` are the queues whose dead-letter queue is the request's ``SourceArn``. Raises `SqsError` if SQS
+        would refuse the request.
         """
         source, destination = request["SourceArn"], request.get("DestinationArn")
         per_second = request.get("MaxNumberOfMessagesPerSecond")
@@ -238,9 +234,7 @@ class Sqs:
         self.now = now
         """Return the time of this SQS, in epoch seconds."""
         self._move_tasks = MoveTasks(now, self._registry.with_arn)
-        self._messages = MessageRequests(self._registry)
-        queue_requests = QueueRequests(self._registry, context, self._move_tasks)
-        self._operations = {**self._messages.operations, **queue_requests.operations}
+        self._requests = SqsRequests(self._registry, context, self._move_tasks)
         self._changed: dict[str, None] = {}
         self._subscribers: dict[str, list[Callable[[], None]]] = {}
 
@@ -254,11 +248,7 @@ class Sqs:
         self._registry.endpoint = url
 
     def call(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Check a request against SQS's service model and answer it.
-
-        Raises:
-            SqsError: SQS would refuse the request.
-        """
+        """Check a request against SQS's service model and answer it. Raises `SqsError` if SQS would refuse it."""
         try:
             check_request(operation, parameters)
         except ParamValidationError as error:
@@ -276,10 +266,7 @@ class Sqs:
         """Answer a request that comes from outside; the history records its source and its invocation.
 
         The messages that it sends get ``trace_header``, the ``X-Amzn-Trace-Id`` of the request, as their
-        ``AWSTraceHeader`` if they have none of their own.
-
-        Raises:
-            SqsError: SQS would refuse the request.
+        ``AWSTraceHeader`` if they have none of their own. Raises `SqsError` if SQS would refuse the request.
         """
         before, self.history.by, self.history.invocation = self.history.by, source, invocation
         self._trace_header = trace_header
@@ -290,7 +277,7 @@ class Sqs:
 
     def answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request that was checked by the caller. Raises `SqsError`."""
-        method = self._operations.get(operation)
+        method = self._requests.operations.get(operation)
         if method is None:
             text = f"The simulator does not know the operation {operation}."
             raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)
@@ -303,7 +290,7 @@ class Sqs:
 
     def wait_seconds(self, receive: Mapping[str, Any]) -> int:
         """Return how long this ReceiveMessage request is to wait for a message. Raises `SqsError`."""
-        return self._messages.wait_seconds(receive)
+        return self._requests.wait_seconds(receive)
 
     # inspection, which does not count as a receive
 

@@ -1,25 +1,91 @@
-"""The base class of standard and FIFO queues: sends, receives, visibility timeouts, deletes and dead-lettering."""
+"""Queues: sends, receives, visibility timeouts, deletes and dead-lettering."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.sqs import message as contents
-from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid
-from tarry.tools.simulator.sqs.message import StoredMessage, handle_of, read_handle
-from tarry.tools.simulator.sqs.message_store import MessageStore
+from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, wrong_for_queue_type
+from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, handle_of, read_handle
+from tarry.tools.simulator.sqs.message_store import MessageStore, StandardOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from random import Random
 
+    from tarry.tools.simulator.history import History
+    from tarry.tools.simulator.sqs.fifo import MessageGroups
     from tarry.tools.simulator.sqs.message import Receipt
-    from tarry.tools.simulator.sqs.message_store import Depth, ReceiveOrder
-    from tarry.tools.simulator.sqs.queue_context import QueueContext
+    from tarry.tools.simulator.sqs.message_store import Depth
     from tarry.tools.simulator.sqs.settings import QueueSettings
+
+REORDER_WITHIN_MESSAGES = 1000  # at most this many later messages overtake a message
+
+
+@dataclass(frozen=True)
+class Realism:
+    """The behaviour of AWS that a test can switch on or off.
+
+    ``reorder``, ``partial`` and ``duplicate`` are off by default. They are random, and the same seed gives the same
+    results. The others are on by default, since they are deterministic, and every consumer must cope with them.
+    """
+
+    reorder: bool = False
+    """Messages are received in any order."""
+    partial: bool = False
+    """A receive returns only some of the visible messages, and sometimes none if it does not wait."""
+    duplicate: float = 0.0
+    """The probability that a received message is delivered once more within its visibility timeout: while it is in
+    flight, or after it was deleted. A deleted message comes back at most once."""
+    old_handles_act: bool = True
+    """On a standard queue a receipt handle of an earlier delivery changes the visibility of the current one."""
+    late_changes_are_ignored: bool = True
+    """On a standard queue a visibility change after the visibility timeout has ended succeeds and has no effect."""
+    recursion_is_stopped: bool = True
+    """Lambda stops a recursive loop after 16 invocations of a function in one chain of sends."""
+
+    def rank(self, message: StoredMessage, random: Random) -> float:
+        """Return a message's rank among the messages that can be received; the lowest comes first."""
+        return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
+
+    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
+        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
+
+    def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
+        """Return in how many seconds a message that was just received is delivered once more; None if it is not."""
+        if not self.duplicate or random.random() >= self.duplicate:
+            return None
+        return random.uniform(0, visibility_seconds)
+
+
+IN_FLIGHT_LIMIT = 120_000
+
+
+@dataclass(frozen=True)
+class QueueContext:
+    """The collaborators that all queues of an account share."""
+
+    now: Callable[[], float]
+    random: Random
+    history: History
+    realism: Realism
+    in_flight_limit: int
+    queue_of: Callable[[str], SimulatedQueue | None]
+    """Returns the queue with an ARN; None if there is none."""
+    changed: Callable[[SimulatedQueue], None]
+    """Called when a message of a queue can be received, now or at a new time."""
+    trace_header: Callable[[], str | None]
+    """Returns the X-Ray header of the current request; None if it has none."""
+
+    def new_id(self) -> str:
+        text = f"{self.random.getrandbits(128):032x}"
+        return intern(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")  # the history names it often
+
 
 PURGE_INTERVAL_SECONDS = 60
 
@@ -32,8 +98,13 @@ class SendReceipt(NamedTuple):
     md5_of_body: str
 
 
-class SimulatedQueue(ABC):
-    """A queue. Its state changes with time in `catch_up`, which receives, changes, deletes and inspections call."""
+class SimulatedQueue:
+    """A standard queue; `FifoQueue` overrides what differs. Its `Realism` decides on order, duplicates and old handles.
+
+    Its state changes with time in `catch_up`, which receives, changes, deletes and inspections call.
+    """
+
+    makes_duplicates = True
 
     def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
         self.name = name
@@ -49,41 +120,44 @@ class SimulatedQueue(ABC):
 
     # the differences between standard and FIFO queues
 
-    @abstractmethod
-    def _order(self) -> ReceiveOrder:
+    def _order(self) -> StandardOrder | MessageGroups:
         """Make the order in which the messages are received."""
+        return StandardOrder(self._context.realism, self._context.random)
 
-    @abstractmethod
     def send(self, entry: Mapping[str, Any]) -> SendReceipt:
         """Accept a message. Raises `SqsError` if SQS would refuse it."""
+        check_contents(entry, self.settings.maximum_bytes)
+        if (deduplication_id := entry.get("MessageDeduplicationId")) is not None:
+            raise wrong_for_queue_type(deduplication_id, "MessageDeduplicationId")
+        delay = entry.get("DelaySeconds")
+        message = self._accept(entry, self.settings.delay if delay is None else delay)
+        return SendReceipt(message.delivery_id, None, message.md5_of_body)
 
-    @abstractmethod
     def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
         """Return how many messages a receive returns at most if it asks for ``max_messages``."""
+        return self._context.realism.receive_limit(max_messages, self._context.random, waits=waits)
 
-    @abstractmethod
     def _refuse_beyond_in_flight_limit(self) -> None:
         """Raise `SqsError`; if this returns, the receive returns no messages."""
+        raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
 
-    @abstractmethod
     def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         """Return whether a handle is the message's latest. Raises `SqsError` if the handle has expired."""
+        return receipt.receive_count == message.receive_count
 
     def _may_change_visibility(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         """Return whether a handle changes the message's visibility. Raises `SqsError` if the handle has expired."""
-        return self._is_current(message, receipt, handle)
+        realism = self._context.realism
+        has_expired = realism.late_changes_are_ignored and message.visible_at <= self._context.now()
+        return not has_expired and (realism.old_handles_act or self._is_current(message, receipt, handle))
 
-    @abstractmethod
-    def deliver_duplicate(self, handle: str, seconds: float) -> None:
-        """Deliver a message once more after ``seconds``, even if it is deleted by then."""
-
-    @abstractmethod
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         """Adapt a message that SQS moves to this queue as the dead-letter queue."""
+        return message  # the retention period still counts from the original send
 
-    @abstractmethod
     def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
-        """Give a message that a move task moves to this queue its sequence number."""
+        """Give a message that a move task moves to this queue its sequence number, on FIFO."""
+        return message
 
     # inspection
 
@@ -227,7 +301,22 @@ class SimulatedQueue(ABC):
         if is_duplicate:
             fields["duplicate"] = True
         self._context.history.add("received", fields)
+        if self.makes_duplicates:
+            again_after = self._context.realism.duplicate_after(visibility_seconds, self._context.random)
+            if again_after is not None:
+                self._schedule_duplicate(message, again_after)
         return handle
+
+    def deliver_duplicate(self, handle: str, seconds: float) -> None:
+        """Deliver a message of a standard queue once more after ``seconds``, even if it is deleted by then."""
+        message = self._store.messages.get(read_handle(handle, self.number).position)
+        if message is not None and self.makes_duplicates:
+            self._schedule_duplicate(message, seconds)
+
+    def _schedule_duplicate(self, message: StoredMessage, seconds: float) -> None:
+        if not message.has_reappeared:
+            self._store.schedule_duplicate(message, self._context.now() + seconds)
+            self._context.changed(self)
 
     def _set_visible_at(self, message: StoredMessage, at: float) -> None:
         if self._store.set_visible_at(message, at):
@@ -257,8 +346,7 @@ class SimulatedQueue(ABC):
     def change_visibility(self, handle: str, seconds: int) -> None:
         """Make a message invisible for ``seconds`` from now; 0 makes it visible.
 
-        Raises:
-            SqsError: The handle is invalid or expired, or a limit is exceeded.
+        Raises `SqsError` if the handle is invalid or expired, or a limit is exceeded.
         """
         self.catch_up()
         check_range(seconds, "VisibilityTimeout", 0, MAX_VISIBILITY_SECONDS)
@@ -283,11 +371,7 @@ class SimulatedQueue(ABC):
         self._record("visibility_changed", message, **details)
 
     def delete(self, handle: str) -> None:
-        """Delete a message; do nothing if it was deleted before.
-
-        Raises:
-            SqsError: The handle is invalid or expired.
-        """
+        """Delete a message, if it is still there. Raises `SqsError` if the handle is invalid or expired."""
         self.catch_up()
         receipt = read_handle(handle, self.number)
         message = self._store.messages.get(receipt.position)
@@ -306,11 +390,7 @@ class SimulatedQueue(ABC):
         self._context.history.add("deleted", fields)
 
     def purge(self) -> None:
-        """Delete all messages.
-
-        Raises:
-            SqsError: The last purge was less than a minute ago.
-        """
+        """Delete all messages. Raises `SqsError` if the last purge was less than a minute ago."""
         self.catch_up()
         now = self._context.now()
         if self._purged_at is not None and now - self._purged_at < PURGE_INTERVAL_SECONDS:

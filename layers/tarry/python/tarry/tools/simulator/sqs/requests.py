@@ -1,4 +1,4 @@
-"""The SQS operations on messages: send, receive, delete, change the visibility timeout."""
+"""The SQS operations: on messages, on queues, and their move tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
-from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, missing, service_model
+from tarry.tools.simulator.sqs.errors import PREFIX, SqsError, check_range, invalid, missing, service_model
 from tarry.tools.simulator.sqs.fifo import FifoQueue
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
 from tarry.tools.simulator.sqs.settings import unknown_attribute
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tarry.tools.simulator.sqs.model import MoveTasks
-    from tarry.tools.simulator.sqs.queue import SimulatedQueue
-    from tarry.tools.simulator.sqs.queue_context import QueueContext
+    from tarry.tools.simulator.sqs.queue import QueueContext, SimulatedQueue
     from tarry.tools.simulator.sqs.registry import Registry
 
 MAX_WAIT_SECONDS = 20
@@ -28,11 +27,13 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
-class MessageRequests:
-    """The operations on messages, by name. Each raises `SqsError` for a request that SQS would refuse."""
+class SqsRequests:
+    """The operations, by name. Each raises `SqsError` for a request that SQS would refuse."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, context: QueueContext, tasks: MoveTasks) -> None:
         self._registry = registry
+        self._context = context
+        self._tasks = tasks
         self.operations: dict[str, Callable[[Request], Answer]] = {
             "SendMessage": self._send,
             "SendMessageBatch": self._send_batch,
@@ -41,15 +42,33 @@ class MessageRequests:
             "DeleteMessageBatch": self._delete_batch,
             "ChangeMessageVisibility": self._change_visibility,
             "ChangeMessageVisibilityBatch": self._change_visibility_batch,
+            "AddPermission": self._add_permission,
+            "RemovePermission": self._remove_permission,
+            "CreateQueue": self._create,
+            "DeleteQueue": self._delete_queue,
+            "GetQueueAttributes": self._attributes,
+            "GetQueueUrl": self._url,
+            "ListDeadLetterSourceQueues": self._sources,
+            "ListQueues": self._list,
+            "ListQueueTags": self._tags,
+            "PurgeQueue": self._purge,
+            "SetQueueAttributes": self._set_attributes,
+            "TagQueue": self._tag,
+            "UntagQueue": self._untag,
+            "StartMessageMoveTask": self._start_move,
+            "ListMessageMoveTasks": self._list_moves,
+            "CancelMessageMoveTask": self._cancel_move,
         }
+
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
+        return self._registry.at(request["QueueUrl"])
+
+    # messages
 
     def wait_seconds(self, request: Mapping[str, Any]) -> int:
         """Return how long a ReceiveMessage request waits for a message: its own wait time, else that of the queue."""
         asked: int | None = request.get("WaitTimeSeconds")
         return self._queue(request).settings.wait if asked is None else asked
-
-    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
-        return self._registry.at(request["QueueUrl"])
 
     def _send(self, request: Request) -> Answer:
         return _send_one(self._queue(request), request)
@@ -114,6 +133,98 @@ class MessageRequests:
         check_batch(request["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
         return answer_each(request["Entries"], change)
 
+    # queues
+
+    def _create(self, request: Request) -> Answer:
+        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._context)
+        queue.tags.update(request.get("tags") or {})
+        self._record_settings(queue)
+        return {"QueueUrl": self._registry.url(queue.name)}
+
+    def _delete_queue(self, request: Request) -> Answer:
+        self._registry.delete(self._queue(request), self._context.now())
+        return {}
+
+    def _url(self, request: Request) -> Answer:
+        queue = self._registry.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
+        return {"QueueUrl": self._registry.url(queue.name)}
+
+    def _attributes(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        asked = request.get("AttributeNames") or []
+        for name in asked:
+            if name != "All" and name not in ATTRIBUTES:
+                raise unknown_attribute(name)
+        if not asked:
+            return {}
+        attributes = self._registry.attributes_of(queue)
+        found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
+        return {"Attributes": found} if found else {}
+
+    def _set_attributes(self, request: Request) -> Answer:
+        return self._change(self._queue(request), request["Attributes"])
+
+    def _add_permission(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
+
+    def _remove_permission(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
+
+    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
+        self._registry.change(queue, attributes, self._context.now())
+        self._record_settings(queue)
+        return {}
+
+    def _record_settings(self, queue: SimulatedQueue) -> None:
+        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
+
+    def _list(self, request: Request) -> Answer:
+        prefix = request.get("QueueNamePrefix") or ""
+        urls = [self._registry.url(queue.name) for queue in self._registry if queue.name.startswith(prefix)]
+        urls, token = page(urls, request)
+        return {**({"QueueUrls": urls} if urls else {}), **token}
+
+    def _sources(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(self._queue(request).arn)
+        urls, token = page([self._registry.url(queue.name) for queue in sources], request)
+        return {"queueUrls": urls, **token}
+
+    def _purge(self, request: Request) -> Answer:
+        self._queue(request).purge()
+        return {}
+
+    # tags
+
+    def _tag(self, request: Request) -> Answer:
+        if not request["Tags"]:
+            raise missing("Tags")
+        self._queue(request).tags.update(request["Tags"])
+        return {}
+
+    def _untag(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        for key in request["TagKeys"]:
+            tags.pop(key, None)
+        return {}
+
+    def _tags(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        return {"Tags": dict(tags)} if tags else {}
+
+    # move tasks
+
+    def _start_move(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(request["SourceArn"])
+        return {"TaskHandle": self._tasks.start(request, sources)}
+
+    def _list_moves(self, request: Request) -> Answer:
+        return {"Results": self._tasks.list(request["SourceArn"], request.get("MaxResults", 1))}
+
+    def _cancel_move(self, request: Request) -> Answer:
+        return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
+
 
 def _handle(request: Request) -> str:
     handle: str = request["ReceiptHandle"]
@@ -134,22 +245,17 @@ def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
     return answer
 
 
-_PREFIX = "AWS.SimpleQueueService."
 _ENTRY_ID = re.compile("[A-Za-z0-9_-]{1,80}")
 
 
 def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
-    """Check the number of entries and their ids.
-
-    Raises:
-        SqsError: The whole batch is refused.
-    """
+    """Check the number of entries and their ids. Raises `SqsError` if the whole batch is refused."""
     if not entries:
         text = f"There should be at least one {entry_type} in the request."
-        raise SqsError(_PREFIX + "EmptyBatchRequest", text)
+        raise SqsError(PREFIX + "EmptyBatchRequest", text)
     if len(entries) > MAX_ENTRIES:
         text = f"Maximum number of entries per request are {MAX_ENTRIES}. You have sent {len(entries)}."
-        raise SqsError(_PREFIX + "TooManyEntriesInBatchRequest", text)
+        raise SqsError(PREFIX + "TooManyEntriesInBatchRequest", text)
     seen: set[str] = set()
     for entry in entries:
         if not _ENTRY_ID.fullmatch(entry["Id"]):
@@ -157,22 +263,18 @@ def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
                 "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
                 "It can be at most 80 letters long."
             )
-            raise SqsError(_PREFIX + "InvalidBatchEntryId", text)
+            raise SqsError(PREFIX + "InvalidBatchEntryId", text)
         if entry["Id"] in seen:
-            raise SqsError(_PREFIX + "BatchEntryIdsNotDistinct", f"Id {entry['Id']} repeated.")
+            raise SqsError(PREFIX + "BatchEntryIdsNotDistinct", f"Id {entry['Id']} repeated.")
         seen.add(entry["Id"])
 
 
 def check_batch_bytes(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Check the total size of a batch of messages.
-
-    Raises:
-        SqsError: The messages are too large together.
-    """
+    """Check the total size of a batch of messages. Raises `SqsError` if the messages are too large together."""
     size_bytes = sum(message_size(entry["MessageBody"], _sized_attributes(entry)) for entry in entries)
     if size_bytes > MAX_REQUEST_BYTES:
         text = f"Batch requests cannot be longer than {MAX_REQUEST_BYTES} bytes. You have sent {size_bytes} bytes."
-        raise SqsError(_PREFIX + "BatchRequestTooLong", text)
+        raise SqsError(PREFIX + "BatchRequestTooLong", text)
 
 
 def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,126 +378,6 @@ ATTRIBUTES = frozenset(
     QueueArn ReceiveMessageWaitTimeSeconds RedriveAllowPolicy RedrivePolicy SqsManagedSseEnabled VisibilityTimeout
     """.split()
 )
-
-
-class QueueRequests:
-    """The operations on queues, by name. Each raises `SqsError` for a request that SQS would refuse."""
-
-    def __init__(self, registry: Registry, context: QueueContext, tasks: MoveTasks) -> None:
-        self._registry = registry
-        self._context = context
-        self._tasks = tasks
-        self.operations: dict[str, Callable[[Request], Answer]] = {
-            "AddPermission": self._add_permission,
-            "RemovePermission": self._remove_permission,
-            "CreateQueue": self._create,
-            "DeleteQueue": self._delete,
-            "GetQueueAttributes": self._attributes,
-            "GetQueueUrl": self._url,
-            "ListDeadLetterSourceQueues": self._sources,
-            "ListQueues": self._list,
-            "ListQueueTags": self._tags,
-            "PurgeQueue": self._purge,
-            "SetQueueAttributes": self._set_attributes,
-            "TagQueue": self._tag,
-            "UntagQueue": self._untag,
-            "StartMessageMoveTask": self._start_move,
-            "ListMessageMoveTasks": self._list_moves,
-            "CancelMessageMoveTask": self._cancel_move,
-        }
-
-    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
-        return self._registry.at(request["QueueUrl"])
-
-    def _create(self, request: Request) -> Answer:
-        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._context)
-        queue.tags.update(request.get("tags") or {})
-        self._record_settings(queue)
-        return {"QueueUrl": self._registry.url(queue.name)}
-
-    def _delete(self, request: Request) -> Answer:
-        self._registry.delete(self._queue(request), self._context.now())
-        return {}
-
-    def _url(self, request: Request) -> Answer:
-        queue = self._registry.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
-        return {"QueueUrl": self._registry.url(queue.name)}
-
-    def _attributes(self, request: Request) -> Answer:
-        queue = self._queue(request)
-        asked = request.get("AttributeNames") or []
-        for name in asked:
-            if name != "All" and name not in ATTRIBUTES:
-                raise unknown_attribute(name)
-        if not asked:
-            return {}
-        attributes = self._registry.attributes_of(queue)
-        found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
-        return {"Attributes": found} if found else {}
-
-    def _set_attributes(self, request: Request) -> Answer:
-        return self._change(self._queue(request), request["Attributes"])
-
-    def _add_permission(self, request: Request) -> Answer:
-        queue = self._queue(request)
-        return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
-
-    def _remove_permission(self, request: Request) -> Answer:
-        queue = self._queue(request)
-        return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
-
-    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
-        self._registry.change(queue, attributes, self._context.now())
-        self._record_settings(queue)
-        return {}
-
-    def _record_settings(self, queue: SimulatedQueue) -> None:
-        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
-
-    def _list(self, request: Request) -> Answer:
-        prefix = request.get("QueueNamePrefix") or ""
-        urls = [self._registry.url(queue.name) for queue in self._registry if queue.name.startswith(prefix)]
-        urls, token = page(urls, request)
-        return {**({"QueueUrls": urls} if urls else {}), **token}
-
-    def _sources(self, request: Request) -> Answer:
-        sources = self._registry.sources_of(self._queue(request).arn)
-        urls, token = page([self._registry.url(queue.name) for queue in sources], request)
-        return {"queueUrls": urls, **token}
-
-    def _purge(self, request: Request) -> Answer:
-        self._queue(request).purge()
-        return {}
-
-    # tags
-
-    def _tag(self, request: Request) -> Answer:
-        if not request["Tags"]:
-            raise missing("Tags")
-        self._queue(request).tags.update(request["Tags"])
-        return {}
-
-    def _untag(self, request: Request) -> Answer:
-        tags = self._queue(request).tags
-        for key in request["TagKeys"]:
-            tags.pop(key, None)
-        return {}
-
-    def _tags(self, request: Request) -> Answer:
-        tags = self._queue(request).tags
-        return {"Tags": dict(tags)} if tags else {}
-
-    # move tasks
-
-    def _start_move(self, request: Request) -> Answer:
-        sources = self._registry.sources_of(request["SourceArn"])
-        return {"TaskHandle": self._tasks.start(request, sources)}
-
-    def _list_moves(self, request: Request) -> Answer:
-        return {"Results": self._tasks.list(request["SourceArn"], request.get("MaxResults", 1))}
-
-    def _cancel_move(self, request: Request) -> Answer:
-        return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
 
 
 MAX_QUEUES_PER_PAGE = 1000

@@ -26,7 +26,7 @@ def answers_are_well_formed(history: RecordedHistory) -> Found:
             continue
         text = _problem(invocation)
         if text is not None:
-            yield Violation("answers are well-formed", request_id, text, invocation.answered.at)
+            yield Violation("answers are well-formed", request_id, text, invocation.answered_at)
 
 
 def _is_of(connected: Any, invocation: ObservedInvocation) -> bool:
@@ -73,7 +73,7 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
         for operation, most_of in BUDGET.items():
             if made[operation] and made[operation] > (most := most_of(invocation, history)):
                 text = f"{made[operation]} {operation}, of at most {most}, for a batch of {len(invocation.batch)}"
-                yield Violation("requests keep their budget", request_id, text, invocation.answered.at)
+                yield Violation("requests keep their budget", request_id, text, invocation.answered_at)
 
 
 def _most_sends(invocation: ObservedInvocation, history: RecordedHistory) -> int:
@@ -176,7 +176,7 @@ def _extensions(invocation: ObservedInvocation) -> int:
 
 
 def _seconds(invocation: ObservedInvocation) -> float:
-    return 0.0 if invocation.answered is None else invocation.answered.at - invocation.invoked.at
+    return 0.0 if invocation.answered is None else invocation.answered_at - invocation.invoked.at
 
 
 def _is_fallback(event: HistoryEvent) -> bool:

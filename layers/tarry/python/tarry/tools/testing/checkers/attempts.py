@@ -51,7 +51,7 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
     invocation = delivery.invocation
     if delivery.verdict not in FAILED or invocation is None or invocation.answered is None:
         return False
-    if not invocation.ended_well or invocation.answered.at >= delivery.lease_ends_at:
+    if not invocation.ended_well or invocation.answered_at >= delivery.lease_ends_at:
         return False
     return not invocation.stays_before(delivery)
 
@@ -192,9 +192,8 @@ def _why_final(delivery: ObservedDelivery) -> str | None:
 
 def _is_excused(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether the change of the message's visibility failed, or came too late."""
-    assert delivery.invocation is not None
-    if not delivery.log_lines and history.was_out_of_time(delivery.invocation):
+    if not delivery.log_lines and history.was_out_of_time(delivery.handled_in):
         return True  # it is only reported (SPEC I2), and a test of its handle (SPEC E6) was the last change
     not_set = any("not_settled" in event.fields for event in delivery.log_lines)
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.visibility_changes)
-    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set
+    return not_set or delivery.handled_in.struck("ChangeMessageVisibilityBatch") or not was_set

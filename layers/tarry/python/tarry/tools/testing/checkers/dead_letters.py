@@ -11,8 +11,7 @@ from tarry.tools.testing.checkers.violation import Found, violation
 from tarry.tools.testing.deliveries import DONE, FAILED
 
 if TYPE_CHECKING:
-    from tarry.tools.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.tools.testing.handler_runs import HandlerRun
+    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
     from tarry.tools.testing.recorded_history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})

@@ -117,10 +117,9 @@ def _bounds(
     if any(
         event.fields["event"] == "unhandled" and not _keeps_its_delay(delivery, event) for event in delivery.log_lines
     ):
-        assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
-        latest = changed_at + max(stuck, delivery.run.terms(delivery.copy.delivery_id).longest)
+        latest = changed_at + max(stuck, delivery.last_run.terms(delivery.copy.delivery_id).longest)
         if _expires(delivery, promised[0] - changed_at, changed_at, history):
             earliest = min(earliest, promised[0])  # the backoff's delay, of a message that no copy could save
     wait = earliest - changed_at
@@ -145,11 +144,10 @@ def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
     has ended, even if its verdict was given before that: to be tightened to the moment of the verdict. Otherwise its
     visibility is changed while other messages still run.
     """
-    assert delivery.run is not None
-    assert delivery.run.ended is not None
+    assert delivery.last_run.ended is not None
     if delivery.copy.is_fifo:
         return changed_at
-    return delivery.run.ended.at if delivery.run.is_batch else 0.0
+    return delivery.last_run.ended.at if delivery.last_run.is_batch else 0.0
 
 
 def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
@@ -157,11 +155,10 @@ def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
 
     Or no time was left for a run by `LocalRetry`, which other messages had.
     """
-    assert delivery.invocation is not None
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
-    runs = Counter(each for run in delivery.invocation.runs for each in run.messages)
+    runs = Counter(each for run in delivery.handled_in.runs for each in run.messages)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
-    had_fault = bool(delivery.invocation.faults) or history.look_up_failed(delivery)
+    had_fault = bool(delivery.handled_in.faults) or history.look_up_failed(delivery)
     return had_fault or not_settled or waited_its_turn
 
 
@@ -171,8 +168,7 @@ def _seconds_before(delivery: ObservedDelivery) -> float:
     That of the user's hooks, whose messages are decided before it or log first, and of the requests that end its claim
     (SPEC K4). The first run of the invocation waited for one request, that of its own claim.
     """
-    invocation = delivery.invocation
-    assert invocation is not None
+    invocation = delivery.handled_in
     returned, consumed = invocation.handler_returned, invocation.consumed
     seconds = 0.0 if returned is None else float(returned.fields["in_hooks"])
     if consumed is not None and consumed.fields.get("has_claims"):
@@ -187,13 +183,13 @@ def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: Recorde
     been sent is sent again while SQS still drops duplicates. The delay may be that of the policy, cut to the message's
     retention.
     """
-    assert delivery.invocation is not None
-    assert delivery.run is not None
     if any(NO_TIME.search(str(event.fields.get("not_sent", ""))) for event in delivery.log_lines):
         return 0.0
-    is_perhaps_sent = delivery.copy.is_fifo and delivery.invocation.struck("SendMessageBatch")
+    is_perhaps_sent = delivery.copy.is_fifo and delivery.handled_in.struck("SendMessageBatch")
     most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
-    return min(most, _cut(delivery, max(most, delivery.run.terms(delivery.copy.delivery_id).longest), now, history))
+    return min(
+        most, _cut(delivery, max(most, delivery.last_run.terms(delivery.copy.delivery_id).longest), now, history)
+    )
 
 
 def _cut(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> float:
@@ -218,10 +214,8 @@ def _retention(delivery: ObservedDelivery, history: RecordedHistory) -> int:
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether the request that changes its visibility may have failed: by a fault, or because its lease had ended."""
-    invocation, copy = delivery.invocation, delivery.copy
-    assert invocation is not None
-    assert invocation.answered is not None
-    left = copy.left_at is not None and copy.left_at <= invocation.answered.at
+    invocation, copy = delivery.handled_in, delivery.copy
+    left = copy.left_at is not None and copy.left_at <= invocation.answered_at
     if left or invocation.struck("ChangeMessageVisibilityBatch"):
         return True
     if any(each.fields.get("by") == invocation.request_id for each in copy.all("visibility_change_ignored")):
@@ -234,7 +228,7 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     if invocation.faults and (not_settled or (not delivery.log_lines and history.was_out_of_time(invocation))):
         return True  # it began late, or earlier requests took the remaining time (SPEC G6)
     later = delivery.following
-    return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
+    return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered_at)
 
 
 def _settled_by(delivery: ObservedDelivery) -> float:
@@ -242,21 +236,17 @@ def _settled_by(delivery: ObservedDelivery) -> float:
 
     Hooks of the user come between the verdict and the settlement.
     """
-    assert delivery.invocation is not None
-    assert delivery.invocation.answered is not None
-    assert delivery.run is not None
-    answered, deadline = delivery.invocation.answered.at, float(delivery.invocation.invoked.fields["deadline"])
+    answered, deadline = delivery.handled_in.answered_at, float(delivery.handled_in.invoked.fields["deadline"])
     is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
-    if is_long or delivery.copy.is_fifo or delivery.run.is_batch or _may_run_again(delivery):
+    if is_long or delivery.copy.is_fifo or delivery.last_run.is_batch or _may_run_again(delivery):
         return answered
     return min(answered, delivery.decided_at + LATE_SECONDS + _seconds_before(delivery))
 
 
 def _may_run_again(delivery: ObservedDelivery) -> bool:
     """Whether `LocalRetry` would run it again in this delivery, for which no time may be left in the end."""
-    assert delivery.run is not None
     is_failed = delivery.verdict == "fail"
-    return is_failed and len(delivery.runs) <= delivery.run.terms(delivery.copy.delivery_id).local_retries
+    return is_failed and len(delivery.runs) <= delivery.last_run.terms(delivery.copy.delivery_id).local_retries
 
 
 def _due(copy: MessageCopy) -> float:

@@ -49,9 +49,8 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
         return None if _may_be_sent_twice(delivery) else "a copy was sent, but it was reported as failed"
     if following.at >= _lease_end(delivery) - MOMENT:
         return None  # the delete came too late
-    assert delivery.invocation is not None
-    still_ran = delivery.invocation.answered is not None and following.at < delivery.invocation.answered.at
-    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and (
+    still_ran = delivery.handled_in.answered is not None and following.at < delivery.handled_in.answered_at
+    if delivery.handled_in.struck("ChangeMessageVisibilityBatch") and (
         still_ran or history.had_problem(delivery, "lease_lost")
     ):
         return None  # its lease could not be extended
@@ -85,10 +84,8 @@ def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:
 
 def _may_be_sent_twice(delivery: ObservedDelivery) -> bool:
     """Whether its invocation cannot have known the result of a send: SQS did not answer, or too late."""
-    invocation = delivery.invocation
-    assert invocation is not None
-    assert invocation.answered is not None
-    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
+    invocation = delivery.handled_in
+    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered_at - IN_FLIGHT_SECONDS
 
 
 def _no_answer_came(invocation: ObservedInvocation) -> bool:

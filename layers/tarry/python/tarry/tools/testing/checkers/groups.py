@@ -13,8 +13,7 @@ from tarry.tools.testing.deliveries import DONE, TRANSFERS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tarry.tools.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.tools.testing.handler_runs import HandlerRun
+    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
     from tarry.tools.testing.recorded_history import RecordedHistory
 
 

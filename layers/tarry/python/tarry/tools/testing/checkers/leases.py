@@ -9,8 +9,7 @@ from tarry.tools.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import ObservedDelivery, ObservedInvocation
-    from tarry.tools.testing.handler_runs import HandlerRun
+    from tarry.tools.testing.deliveries import HandlerRun, ObservedDelivery, ObservedInvocation
     from tarry.tools.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
@@ -97,8 +96,7 @@ def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
 
     If the lease would end before the invocation, Lambda made it longer, for its batching window.
     """
-    assert delivery.invocation is not None
-    began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, history)
+    began, seconds = delivery.handled_in.invoked.at, visibility_timeout(delivery, history)
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
 
 
@@ -137,18 +135,16 @@ def released_messages_are_visible(history: RecordedHistory) -> Found:
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether it waits for a delay of its own, or the request that makes it visible failed."""
-    invocation = delivery.invocation
-    assert invocation is not None
-    assert invocation.answered is not None
+    invocation = delivery.handled_in
     states = {event.fields["event"] for event in delivery.log_lines}
     if invocation.consumed is None or states & {"deferred", "unhandled", "waiting_retry"}:
         return True
     left_at = delivery.copy.left_at
-    if left_at is not None and left_at <= invocation.answered.at:
+    if left_at is not None and left_at <= invocation.answered_at:
         return True  # it has expired in the meantime
     later = delivery.following
-    is_anothers = later is not None and later.at <= invocation.answered.at
-    is_late = delivery.lease_ends_at <= invocation.answered.at
+    is_anothers = later is not None and later.at <= invocation.answered_at
+    is_late = delivery.lease_ends_at <= invocation.answered_at
     if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
         return True
     if any(each.fields["by"] == invocation.request_id for each in delivery.copy.all("visibility_change_ignored")):
@@ -163,11 +159,10 @@ def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> boo
 
     The log says so, or the line of the message whose handler asked for more time (SPEC I6).
     """
-    assert delivery.invocation is not None
     group = delivery.copy.group
     return delivery.copy.is_fifo and any(
         each.copy.group == group and (history.had_problem(each, "lease_lost") or _is_lost(each))
-        for each in delivery.invocation.deliveries.values()
+        for each in delivery.handled_in.deliveries.values()
     )
 
 

@@ -52,8 +52,7 @@ def _reports_failures(delivery: ObservedDelivery, history: RecordedHistory) -> b
 
 
 def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> bool:
-    assert delivery.invocation is not None
-    if delivery.invocation.consumed is None:
+    if delivery.handled_in.consumed is None:
         return True  # the rule is about consumers; other functions may answer anything
     if delivery.verdict in DONE or _was_done(delivery, end):
         return True
@@ -63,7 +62,7 @@ def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: Reco
     if delivery.run is None and history.had_problem(delivery, "done_before"):
         return True  # by another delivery, or another message with the same key: only the idempotency record shows it
     if delivery.verdict == "left":
-        return not delivery.invocation.stays_before(delivery)
+        return not delivery.handled_in.stays_before(delivery)
     dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, which only the log shows
     lines = (event for logged in delivery.copy.log_lines.values() for event in logged)
     return any(event.at <= end.at and event.fields["state"] in dropped for event in lines)
@@ -103,11 +102,10 @@ def no_message_expires_waiting(history: RecordedHistory) -> Found:
 
 def _may_expire(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether there was no queue for the message, or a look-up or send failed."""
-    assert delivery.invocation is not None
     queue = delivery.copy.sent_to
     nowhere = queue.endswith(".fifo") and history.redrive(queue) is None
     not_sent = any("not_sent" in event.fields for event in delivery.log_lines)
-    return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or history.look_up_failed(delivery)
+    return nowhere or not_sent or delivery.handled_in.struck("SendMessageBatch") or history.look_up_failed(delivery)
 
 
 def every_message_settles(history: RecordedHistory) -> Found:
@@ -161,7 +159,7 @@ def _was_decided(last: ObservedDelivery, moved_at: float, history: RecordedHisto
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
         return False
-    if invocation.answered is None or invocation.answered.at > moved_at:
+    if invocation.answered_at > moved_at:
         return False
     if last.verdict in FAILED or last.verdict == "defer":
         return True
@@ -170,11 +168,9 @@ def _was_decided(last: ObservedDelivery, moved_at: float, history: RecordedHisto
 
 def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHistory) -> bool:
     """Whether an exception of SPEC C8 applies."""
-    invocation, copy = last.invocation, last.copy
-    assert invocation is not None
-    assert invocation.answered is not None
+    invocation, copy = last.handled_in, last.copy
     held_until = min(last.held_until, known_end(last, history))
-    lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
+    lease_lost = history.had_problem(last, "lease_lost") or invocation.answered_at >= held_until
     waits_for_twin = any(event.fields.get("reason") == "in_progress" for event in last.log_lines)  # SPEC K4
     waits_for_other_copy = waits_for_twin or bool(last.other_copies)
     was_there_before = target in (dead_lettered_from(copy), copy.sent_to)  # SPEC F7
@@ -191,9 +187,8 @@ def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHisto
 
 
 def _had_no_time(invocation: ObservedInvocation) -> bool:
-    assert invocation.answered is not None
     deadline = float(invocation.invoked.fields.get("deadline", math.inf))
-    return invocation.answered.at > deadline - NO_TIME_LEFT_SECONDS
+    return invocation.answered_at > deadline - NO_TIME_LEFT_SECONDS
 
 
 def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
