@@ -180,7 +180,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     class Here:
         clock = Clock()
 
-    monkeypatch.setattr("tarry.tools.cli.mappings.current", lambda: Here)
+    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: Here)
     return lambda: now[0]
 
 

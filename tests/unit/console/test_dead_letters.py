@@ -14,7 +14,7 @@ from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.console.dead_letters.filters import MAX_IDS, Choice, choice_of, command, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.tools.console.dead_letters.pages.chosen import Destination, Hindered, planned
+from tarry.tools.console.dead_letters.pages.chosen import Counted, planned
 from tarry.tools.console.dead_letters.pages.edits import changes
 from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
 from tarry.tools.console.dead_letters.pages.listing import cause_rows, page_of
@@ -111,13 +111,13 @@ def test_bodies_that_do_not_fit_into_memory_are_dropped_those_of_older_scans_fir
     size = 3 * 1024
     snapshots = Snapshots(most=size)
     older = snapshot_of(dead_letter_of(1, name="old-dlq"), snapshots=snapshots, name="old-dlq")
-    assert snapshots.has_body("id-1")
+    assert snapshots.get("id-1") is not None
     many = [dead_letter_of(number, {"text": [number * each for each in range(150)]}) for number in range(2, 12)]
     newer = snapshot_of(*many, snapshots=snapshots)
     assert older.dropped == 1
     assert 0 < newer.dropped < len(many)
     assert (len(newer), newer.groups("type")[0].count) == (10, 10)
-    assert not snapshots.has_body("id-1")
+    assert snapshots.get("id-1") is None
     assert snapshots.get("delivery-1") is None
     assert snapshots.part("id-1") is not None
     assert snapshots.queue_of("id-1") == "old-dlq"
@@ -218,8 +218,8 @@ def test_a_preview_counts_what_goes_where_and_what_stays() -> None:
         return queue_arn(dead_letter.origin)
 
     plan = planned(dead_letters, target)
-    assert plan.destinations == (Destination("orders", 2), Destination("ledger", 1))
-    assert plan.hindered == (Hindered("the body cannot be decoded: edit it first", 1), Hindered("unknown", 1))
+    assert plan.destinations == (Counted("orders", 2), Counted("ledger", 1))
+    assert plan.hindered == (Counted("the body cannot be decoded: edit it first", 1), Counted("unknown", 1))
     assert (plan.sent, plan.stay, asked) == (3, 2, ["id-1", "id-3", "id-5"])
 
 

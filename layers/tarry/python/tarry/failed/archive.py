@@ -18,7 +18,7 @@ from tarry.record.attribute import timestamp
 from tarry.support.values import QueueArn, Value, queue_arn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tarry.failed.dead_letters import DeadLetterMessage
@@ -40,7 +40,41 @@ class Archive(Protocol):
         """Note that these dead letters, which were written, could not be deleted."""
 
 
-class ArchiveFile:
+class _LineArchive:
+    """An archive that is written line by line: `_write` makes lines durable."""
+
+    count = 0
+    """The number of dead letters written."""
+
+    def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Write dead letters durably. If it raises, the archive has none of them."""
+        if dead_letters:
+            self._write([_record_line(each.id, {**each.record, "receiptHandle": ""}) for each in dead_letters])
+            self.count += len(dead_letters)
+
+    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters are deleted."""
+        if dead_letters:
+            self._write([_line(deleted=[each.delivery_id for each in dead_letters])])
+
+    def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
+        """Note that these dead letters could not be deleted."""
+        if dead_letters:
+            self._write([_line(kept=each.delivery_id) for each in dead_letters])
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        raise NotImplementedError
+
+
+def _record_line(stable_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    return _line(id=stable_id, sum=checksum(record), record=record)
+
+
+def _line(**fields: Any) -> dict[str, Any]:
+    return {"v": VERSION, "at": timestamp(world.current().clock.time()), **fields}
+
+
+class ArchiveFile(_LineArchive):
     """An archive in a file, to which dead letters are appended. Close it at the end.
 
     Raises:
@@ -51,27 +85,16 @@ class ArchiveFile:
         _check_is_archive(path)
         self._journal = Journal(path, "archive", REMEDY, is_ours=True)
         self.path = path
-        self.count = 0
-        """The number of dead letters written."""
         self.queues: dict[str, None] = {}
         """The names of the queues that they were removed from, in order."""
 
     def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
         """Write dead letters to the disk. Raises `CannotWrite`; the file has none of them then."""
-        if dead_letters:
-            self._journal.append(archived(dead_letters))
-            self.count += len(dead_letters)
-            self.queues |= {queue_arn(each.record["eventSourceARN"]).name: None for each in dead_letters}
+        super().add(dead_letters)
+        self.queues |= {queue_arn(each.record["eventSourceARN"]).name: None for each in dead_letters}
 
-    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters are deleted."""
-        if dead_letters:
-            self._journal.append(deleted(dead_letters))
-
-    def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters could not be deleted."""
-        if dead_letters:
-            self._journal.append(kept(dead_letters))
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        self._journal.append(lines)
 
     def close(self) -> None:
         """Close the file; delete it if it is new and empty."""
@@ -105,28 +128,6 @@ def new_archive(queues: Sequence[str], state: Path | None = None) -> Path:
         number += 1
         path = folder / f"{name}-{number}.jsonl"
     return path
-
-
-def archived(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
-    """Return the lines for dead letters that are about to be deleted."""
-    now = timestamp(world.current().clock.time())
-    lines = []
-    for dead_letter in dead_letters:
-        record = {**dead_letter.record, "receiptHandle": ""}
-        lines.append({"v": VERSION, "at": now, "id": dead_letter.id, "sum": checksum(record), "record": record})
-    return lines
-
-
-def deleted(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
-    """Return the line for dead letters that SQS has confirmed to have deleted."""
-    ids = [dead_letter.delivery_id for dead_letter in dead_letters]
-    return [{"v": VERSION, "at": timestamp(world.current().clock.time()), "deleted": ids}]
-
-
-def kept(dead_letters: Iterable[DeadLetterMessage]) -> list[dict[str, Any]]:
-    """Return the lines for dead letters that could not be deleted."""
-    now = timestamp(world.current().clock.time())
-    return [{"v": VERSION, "at": now, "kept": dead_letter.delivery_id} for dead_letter in dead_letters]
 
 
 def checksum(record: Mapping[str, Any]) -> str:
@@ -163,7 +164,6 @@ class ArchivedMessage(Value):
 
     @property
     def queue(self) -> QueueArn:
-        """The queue that it was removed from."""
         return queue_arn(self.record["eventSourceARN"])
 
 
@@ -207,7 +207,7 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     return all(isinstance(each, str) for each in texts) and all(isinstance(each, dict) for each in attributes.values())
 
 
-class ArchiveBucket:
+class ArchiveBucket(_LineArchive):
     """An archive in a bucket: an encrypted object for each call of ``add``, numbered in order.
 
     The objects, one after the other, are an archive for `restore`. An error of S3 ends the removal, and what it could
@@ -224,28 +224,10 @@ class ArchiveBucket:
         self._bucket = bucket
         self._prefix = prefix.rstrip("/")
         self._objects = 0
-        self.count = 0
-        """The number of dead letters written."""
         self.place = f"s3://{bucket}/{self._prefix}/"
         """Where the objects are."""
 
-    def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Write dead letters. Raises the errors of boto3."""
-        if dead_letters:
-            self._put(archived(dead_letters))
-            self.count += len(dead_letters)
-
-    def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters are deleted."""
-        if dead_letters:
-            self._put(deleted(dead_letters))
-
-    def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters could not be deleted."""
-        if dead_letters:
-            self._put(kept(dead_letters))
-
-    def _put(self, lines: list[dict[str, Any]]) -> None:
+    def _write(self, lines: list[dict[str, Any]]) -> None:
         self._objects += 1
         self._s3.put_object(
             Bucket=self._bucket,

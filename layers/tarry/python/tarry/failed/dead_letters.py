@@ -109,11 +109,7 @@ def dead_letter_of(record: Mapping[str, Any], source: QueueArn, now: float) -> D
         origin=(envelope.origin if envelope else None) or system.get("DeadLetterQueueSourceArn"),
         sent_at=(envelope.sent if envelope else None) or (None if sent is None else timestamp(sent)),
         body=record["body"],
-        attributes={
-            name: attribute_value(value)
-            for name, value in record["messageAttributes"].items()
-            if not (name == ATTRIBUTE and is_ours(value))
-        },
+        attributes={name: attribute_value(value) for name, value in _user_attributes(record).items()},
         failure=failure,
         history=failure.history if failure else (),
         group_id=system.get("MessageGroupId"),
@@ -150,22 +146,15 @@ def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMes
         check_body(body)
     except ValueError as error:
         raise CannotEdit(f"dead letter {dead_letter.id}: SQS would refuse the new body: {error}") from error
-    if _is_json(dead_letter.body):
-        try:
-            json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise CannotEdit(
-                f"dead letter {dead_letter.id}: the body was JSON, the edited body is not: {error}"
-            ) from error
-    return dead_letter.with_body(body, timestamp(now))
-
-
-def _is_json(body: str) -> bool:
+    try:
+        json.loads(dead_letter.body)
+    except (ValueError, RecursionError):
+        return dead_letter.with_body(body, timestamp(now))
     try:
         json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    except (ValueError, RecursionError) as error:
+        raise CannotEdit(f"dead letter {dead_letter.id}: the body was JSON, the edited body is not: {error}") from error
+    return dead_letter.with_body(body, timestamp(now))
 
 
 def fresh_envelope(dead_letter: DeadLetterMessage) -> dict[str, Any]:
@@ -221,7 +210,11 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, envelope:
 
 def user_attributes(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """Return the attributes in the format of an event, without the `Tarry` attribute."""
-    attributes: Mapping[str, Any] = dead_letter.record["messageAttributes"]
+    return _user_attributes(dead_letter.record)
+
+
+def _user_attributes(record: Mapping[str, Any]) -> dict[str, Any]:
+    attributes: Mapping[str, Any] = record["messageAttributes"]
     return {name: value for name, value in attributes.items() if not (name == ATTRIBUTE and is_ours(value))}
 
 

@@ -66,7 +66,6 @@ class GroupCounts:
         self._lock = threading.Lock()
 
     def add(self, dead_letter: DeadLetterMessage) -> None:
-        """Count a dead letter."""
         value, at = _VALUES[self.by](dead_letter), when(dead_letter)
         with self._lock:
             group = self._counted.get(value)
@@ -80,7 +79,6 @@ class GroupCounts:
             self._counted[value] = Group(self.by, value, group.count + 1, first, last, *example)
 
     def largest_first(self) -> list[Group]:
-        """Return the groups, the largest first."""
         found = [each._changed(failure=_short(each.failure)) for each in self._counted.values()]
         return sorted(found, key=lambda group: (-group.count, group.value or ""))
 
@@ -194,7 +192,6 @@ class Cause(Value):
 
     @property
     def count(self) -> int:
-        """The number of dead letters."""
         return sum(group.count for _, group in self.groups)
 
     @property

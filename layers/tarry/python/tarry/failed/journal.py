@@ -59,11 +59,7 @@ class Journal:
             raise
 
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Write objects, one per line, to the disk.
-
-        Raises:
-            CannotWrite: the disk is full, or failed. None of the objects is in the file then.
-        """
+        """Write objects, one per line, to the disk. Raises `CannotWrite`."""
         data = "".join(f"{json.dumps(each, separators=(',', ':'))}\n" for each in objects).encode("ascii")
         with self._named_errors():
             if not self._is_ours:

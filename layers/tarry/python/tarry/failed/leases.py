@@ -113,7 +113,6 @@ class Leases:
         return min(self._longest, math.ceil(seconds))
 
     def add(self, delivery_id: str, handle: str, since: float, seconds: int) -> None:
-        """Record the last receive of a dead letter."""
         with self._lock:
             self._ended.discard(delivery_id)
             before = self._held.get(delivery_id)
@@ -228,7 +227,6 @@ class Leases:
     # the thread that extends
 
     def open(self) -> None:
-        """Start to extend the visibility timeouts."""
         self._closing = self._world.threads.event()
         self._thread = self._world.threads.start(partial(self._keep_alive, self._closing))
 

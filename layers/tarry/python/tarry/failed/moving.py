@@ -73,10 +73,8 @@ def _moves(queue: DeadLetterQueue, most: int = MAX_LISTED_TASKS) -> list[Message
 def destination(routes: Routes) -> QueueArn:
     """Return the queue that a message move task moves to: the one that was named, or the only source queue.
 
-    SQS itself knows the origin only of messages that it has moved, not of those that tarry has dead-lettered.
-
-    Raises:
-        NowhereToGo: there are several sources, or none.
+    SQS itself knows the origin only of messages that it has moved, not of those that tarry has dead-lettered. Raises
+    `NowhereToGo`.
     """
     if routes.to is not None:
         return routes.to

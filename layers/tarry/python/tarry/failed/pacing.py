@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.errors import ConfigurationError, TarryError
@@ -29,11 +29,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
 def parse_rate(text: str) -> float:
-    """Return messages a second, from ``20``, ``20/s``, ``100/m`` or ``500/h``.
-
-    Raises:
-        ConfigurationError: it is not a rate, or 0.
-    """
+    """Return messages a second, from ``20``, ``20/s``, ``100/m`` or ``500/h``. Raises `ConfigurationError`."""
     found = _RATE.fullmatch(text.strip())
     number = float(found[1]) if found else 0.0
     if found is None or number == 0:
@@ -42,11 +38,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return a share from 0 to 1, from ``5%``.
-
-    Raises:
-        ConfigurationError: it is not a percentage, or above 100.
-    """
+    """Return a share from 0 to 1, from ``5%``. Raises `ConfigurationError`."""
     found = _SHARE.fullmatch(text.strip())
     if found is None or float(found[1]) > 100:
         raise ConfigurationError(f"--max-return must be a percentage from 0% to 100%, such as 5%: {text!r}")
@@ -175,12 +167,37 @@ class Canary(Value):
         self._freeze(number=number, within=within, watching=watching)
 
 
-def check_can_watch(inspection: Inspection) -> None:
-    """Check that a message that comes back to the queue can be seen.
+class RetrySettings(Value):
+    """How many dead letters are retried first, and the limits of a retry, as a user gives them."""
 
-    Raises:
-        ConfigurationError: it cannot.
-    """
+    canary: int | None
+    within: float | None
+    limits: Limits
+
+    def __init__(
+        self,
+        canary: int | None = None,
+        within: float | None = None,
+        rate: str | None = None,
+        max_return: str | None = None,
+    ) -> None:
+        """Parse and check the settings. Raises `ConfigurationError`."""
+        if canary is not None:
+            Canary(canary, within)  # raises before the queues are asked
+        share = None if max_return is None else parse_share(max_return)
+        self._freeze(canary=canary, within=within, limits=Limits(None if rate is None else parse_rate(rate), share))
+
+    def watched(self, watching: Callable[[float, float], None]) -> Canary | None:
+        """Return the canaries to send first; None if there are none."""
+        return None if self.canary is None else Canary(self.canary, self.within, watching)
+
+    def fields(self) -> dict[str, Any]:
+        limits = self.limits
+        return {"canary": self.canary, "within": self.within, "rate": limits.rate, "max_return": limits.max_return}
+
+
+def check_can_watch(inspection: Inspection) -> None:
+    """Check that a message that comes back to the queue can be seen. Raises `ConfigurationError`."""
     queue, most = inspection.queue, inspection.most_in_flight
     instead = "use --rate with --max-return instead"
     if queue.arn.is_fifo:
@@ -199,10 +216,8 @@ def seconds_to_return(inspection: Inspection, dead_letters: Iterable[DeadLetterM
     """Return how long it can take until retried messages are in the dead-letter queue again.
 
     It is the longest time from first failure to dead letter, plus the visibility timeout of their queue. For one that
-    SQS moved, it is the visibility timeout for each receive that the redrive policy allows.
-
-    Raises:
-        ConfigurationError: it is 12 hours or more.
+    SQS moved, it is the visibility timeout for each receive that the redrive policy allows. Raises
+    `ConfigurationError`.
     """
     longest = 0.0
     for dead_letter in dead_letters:
@@ -223,10 +238,8 @@ def seconds_to_return(inspection: Inspection, dead_letters: Iterable[DeadLetterM
 def watch(inspection: Inspection, ids: Collection[str], seconds: float, canary: Canary) -> list[str]:
     """Watch for ``seconds`` whether messages come back; return the ids of the first that do, or none.
 
-    All other dead letters are received and stay in flight. Stops early if the inspection is stopped.
-
-    Raises:
-        ConfigurationError: too many of the others became visible to see whether canaries came back.
+    All other dead letters are received and stay in flight. Stops early if the inspection is stopped. Raises
+    `ConfigurationError`.
     """
     clock = world.current().clock
     ends_at = clock.monotonic() + seconds

@@ -22,11 +22,7 @@ KIND = "AWS::DynamoDB::Table"
 
 
 def tables_of_stack(cloudformation: Any, stack: str) -> tuple[str, ...]:
-    """Return the names of a deployed stack's tables of attempts.
-
-    Raises:
-        UsageError: The stack has none.
-    """
+    """Return the names of a deployed stack's tables of attempts. Raises `UsageError`."""
     if not (found := attempts_tables(stack_resources(cloudformation, stack, KIND))):
         raise UsageError(f"stack {stack} has no table with Attempts in its logical id: name the table (--table NAME)")
     return found
@@ -60,7 +56,6 @@ def is_due(record: Record) -> bool:
 
 
 def why(record: Record) -> str:
-    """Return why a message waits, on one line."""
     return " ".join((record["error"] or str(record["state"]).lower()).split())
 
 

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tarry.failed.usage import UsageError
+from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.support.values import QueueArn, queue_arn
 
 
@@ -43,7 +44,6 @@ def existing_queues(name: str, known: Sequence[str]) -> str:
 
 
 def region_of(arn: str) -> str:
-    """Return the region of an ARN."""
     return arn.split(":")[3]
 
 
@@ -104,18 +104,47 @@ def stack_resources(cloudformation: Any, stack: str, kind: str) -> dict[str, str
 def resources_of(cloudformation: Any, stack: str) -> list[dict[str, Any]]:
     """Return the summaries of the resources that a deployed stack has, without deleted ones.
 
-    Raises:
-        UsageError: it has none, because its creation failed.
-        botocore.exceptions.ClientError: AWS refuses a request, or there is no such stack.
+    Raises `UsageError` and `ClientError`.
     """
     found = [
         each
-        for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
-        for each in page["StackResourceSummaries"]
+        for each in listed(cloudformation, "list_stack_resources", "StackResourceSummaries", StackName=stack)
         if each.get("PhysicalResourceId") and each.get("ResourceStatus") != "DELETE_COMPLETE"
     ]
     if not found:
         status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
         if status in NOT_CREATED:
             raise UsageError(f"stack {stack} has no resources: its status is {status}; delete it, and deploy it again")
+    return found
+
+
+def listed(client: Any, operation: str, part: str, **parameters: Any) -> Iterator[Any]:
+    """Yield what a client lists, of all pages of the answer; ``part`` is its name in a page. Raises `ClientError`."""
+    for page in client.get_paginator(operation).paginate(**parameters):
+        yield from page.get(part) or []
+
+
+def existing_url(name: str, sqs: Any) -> str | None:
+    """Return the URL of a queue by its name or ARN; None if it does not exist. Raises `ClientError`."""
+    arn = queue_arn(name)
+    owner = {"QueueOwnerAWSAccountId": arn.account} if arn.account else {}
+    try:
+        return str(sqs.get_queue_url(QueueName=arn.name or name, **owner)["QueueUrl"])
+    except Exception as error:
+        if is_no_queue(error_code(error)):
+            return None
+        raise
+
+
+def attributes_of(address: str, sqs: Any) -> dict[str, str] | None:
+    """Return the attributes of a queue by its URL or name; None if it does not exist. Raises `ClientError`."""
+    url = address if "://" in address else existing_url(address, sqs)
+    if url is None:
+        return None
+    try:
+        found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    except Exception as error:
+        if is_no_queue(error_code(error)):
+            return None
+        raise
     return found

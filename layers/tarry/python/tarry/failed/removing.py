@@ -53,7 +53,6 @@ class Result(Value):
 
 
 def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | None = None) -> Result:
-    """Return the result of a failure."""
     return Result(dead_letter.id, "failed", error, dead_letter=dead_letter, hindrance=hindrance)
 
 

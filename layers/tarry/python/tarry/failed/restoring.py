@@ -29,7 +29,7 @@ from tarry.sqs.refusals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
@@ -225,11 +225,11 @@ def restore(
         _check(index, path, queue)
         progress = Journal(path.with_name(f"{path.name}.restored"), "progress file", REMEDY, is_ours=True)
         try:
-            done = RestoreProgress(progress)
+            done = RestoreProgress(progress, queue.name)
             doubts = _doubts(index, done, queue)
             if doubts and twice(len(doubts)):
                 doubts = {}
-            yield from _restored(file, index, queue, RestoreRun(done, doubts, stop, before_change))
+            yield from _restored(file, index, RestoreRun(queue, lookups(), done, doubts, {}, stop, before_change))
         finally:
             progress.close()
     for number, why in index.damaged.items():
@@ -262,8 +262,9 @@ def _doubts(index: ArchiveIndex, progress: RestoreProgress, queue: DeadLetterQue
 class RestoreProgress:
     """The messages of an archive that were sent, by delivery id, with the queue and the time."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, queue: str) -> None:
         self._journal = journal
+        self._queue = queue
         self.sent: dict[str, str] = {}
         self.unconfirmed: dict[str, str] = {}
         with journal.path.open("rb") as file:
@@ -282,96 +283,86 @@ class RestoreProgress:
         else:
             self.unconfirmed[found["unconfirmed"]] = when
 
-    def begin(self, messages: Sequence[OutgoingMessage], queue: DeadLetterQueue) -> None:
-        """Record that messages are about to be sent: without a later line, it is not known whether they were."""
-        self._add([("unconfirmed", each.archived.delivery_id) for each in messages], queue)
-
-    def end(self, results: Mapping[str, Result], queue: DeadLetterQueue) -> None:
-        """Record what was sent and what was not."""
-        self._add([(result.outcome, each) for each, result in results.items()], queue)
-
-    def _add(self, lines: Sequence[tuple[str, str]], queue: DeadLetterQueue) -> None:
+    def add(self, outcomes: Mapping[str, str]) -> None:
+        """Record outcomes: unconfirmed before a send, since without a later line it is not known what was sent."""
         now = timestamp(world.current().clock.time())
-        if lines:
-            self._journal.append([{what: each, "queue": queue.name, "at": now} for what, each in lines])
+        if outcomes:
+            lines = [{outcome: each, "queue": self._queue, "at": now} for each, outcome in outcomes.items()]
+            self._journal.append(lines)
 
 
 class RestoreRun(NamedTuple):
-    """One run of `restore`."""
-
+    queue: DeadLetterQueue
+    sending: Lookups
     progress: RestoreProgress
     doubts: Mapping[str, str]
     """Why dead letters may be in the queue already, by delivery id: these are not sent."""
+    stopped: dict[str, str]
+    """FIFO groups of which no more is sent, and the id of the message that was not."""
     stop: Callable[[], bool]
     before_change: Callable[[], None]
 
 
-def _restored(file: BinaryIO, index: ArchiveIndex, queue: DeadLetterQueue, run: RestoreRun) -> Iterator[Result]:
-    sending = lookups()
-    stopped: dict[str, str] = {}
+def _restored(file: BinaryIO, index: ArchiveIndex, run: RestoreRun) -> Iterator[Result]:
     todo: list[OutgoingMessage] = []
     for delivery_id, offset in index.offsets.items():
         file.seek(offset)
         found = read_line(file.readline())
         assert isinstance(found, ArchivedMessage)
-        if len(index.queues) > 1 and found.queue.name != queue.name:
+        if len(index.queues) > 1 and found.queue.name != run.queue.name:
             continue
         if delivery_id in run.progress.sent:
             yield Result(found.id, "skipped", note=f"already restored {run.progress.sent[delivery_id]}")
             continue
-        message = OutgoingMessage(found, queue)
+        message = OutgoingMessage(found, run.queue)
         if todo and not message.fits_behind(todo):
-            yield from _sent(todo, queue, sending, run, stopped)
+            yield from _sent(todo, run)
             todo = []
         if run.stop():
             return
-        if (result := _not_sent(message, queue, run)) is not None:
-            stopped.setdefault(message.group, found.id)
+        if (result := _not_sent(message, run)) is not None:
+            run.stopped.setdefault(message.group, found.id)
             yield result
         else:
             todo.append(message)
     if todo and not run.stop():
-        yield from _sent(todo, queue, sending, run, stopped)
+        yield from _sent(todo, run)
 
 
-def _not_sent(message: OutgoingMessage, queue: DeadLetterQueue, run: RestoreRun) -> Result | None:
+def _not_sent(message: OutgoingMessage, run: RestoreRun) -> Result | None:
     """Return the result of a message that is not sent; None if it is."""
     if why := message.problem:
         return Result(message.archived.id, "failed", why)
     if why := run.doubts.get(message.archived.delivery_id, ""):
-        error = f"not sent, since it may be in {queue.name} already: {why}"
+        error = f"not sent, since it may be in {run.queue.name} already: {why}"
         return Result(message.archived.id, "unconfirmed", error)
     return None
 
 
-def _sent(
-    messages: list[OutgoingMessage],
-    queue: DeadLetterQueue,
-    sending: Lookups,
-    run: RestoreRun,
-    stopped: dict[str, str],
-) -> Iterator[Result]:
+def _sent(messages: list[OutgoingMessage], run: RestoreRun) -> Iterator[Result]:
     """Send messages in one request, record those that SQS confirms, and yield the results."""
     results: dict[str, Result] = {}
     outgoing: list[OutgoingMessage] = []
     for each in messages:
-        if each.is_fifo and each.group in stopped:
-            why = f"not sent: it is behind {stopped[each.group]} in its message group, which was not sent"
+        if each.is_fifo and each.group in run.stopped:
+            why = f"not sent: it is behind {run.stopped[each.group]} in its message group, which was not sent"
             results[each.archived.delivery_id] = Result(each.archived.id, "failed", why)
         else:
             outgoing.append(each)
     run.before_change()
-    run.progress.begin(outgoing, queue)
-    errors = send(outgoing, queue, sending)
-    sent = {each.archived.delivery_id: result_of(each, queue, errors[each.archived.delivery_id]) for each in outgoing}
+    run.progress.add({each.archived.delivery_id: "unconfirmed" for each in outgoing})
+    errors = send(outgoing, run.queue, run.sending)
+    sent = {
+        each.archived.delivery_id: result_of(each, run.queue, errors[each.archived.delivery_id]) for each in outgoing
+    }
     not_recorded: CannotWrite | None = None
     try:
-        run.progress.end(sent, queue)
+        run.progress.add({each: result.outcome for each, result in sent.items()})
     except CannotWrite as error:  # the caller learns first what was sent
         not_recorded = error
     for each in outgoing:
         if sent[each.archived.delivery_id].outcome != "restored":
-            stopped.setdefault(each.group, each.archived.id)
+            run.stopped.setdefault(each.group, each.archived.id)
     results |= sent
     for each in messages:
         yield results[each.archived.delivery_id]

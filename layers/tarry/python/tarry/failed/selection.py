@@ -196,10 +196,7 @@ def found_by_ids(inspections: Iterable[Inspection], ids: Iterable[str]) -> dict[
     """Find dead letters by id, or by the beginning of an id. They stay in flight; all others are released.
 
     The search ends when all ids are found. The beginning of an id takes the whole search: only then it is certain that
-    no other dead letter has an id that begins like that.
-
-    Raises:
-        AmbiguousId: several dead letters have an id that begins like that.
+    no other dead letter has an id that begins like that. Raises `AmbiguousId`.
     """
     matches = _Matches(ids)
     searched: list[Inspection] = []

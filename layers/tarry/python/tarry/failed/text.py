@@ -105,8 +105,7 @@ _PART = re.compile(r"([\d.]+)([smhd])")
 def parsed_duration(text: str, of: str) -> float:
     """Return a duration such as ``90s``, ``15m``, ``2h`` or ``1h30m`` in seconds. ``of`` names it in the error.
 
-    Raises:
-        ConfigurationError: it is not a duration.
+    Raises `ConfigurationError`.
     """
     if not _DURATION.fullmatch(text):
         raise ConfigurationError(f"{of} must be a duration such as 90s, 15m, 2h or 1h30m, got {text!r}")
@@ -116,8 +115,7 @@ def parsed_duration(text: str, of: str) -> float:
 def moment(text: str, of: str, now: float) -> float:
     """Return a time in epoch seconds: a date or time in ISO 8601, in UTC without an offset, or a duration before now.
 
-    Raises:
-        ConfigurationError: it is neither, or is before 1970.
+    Raises `ConfigurationError`.
     """
     if _DURATION.fullmatch(text):
         if (before := now - parsed_duration(text, of)) < 0:

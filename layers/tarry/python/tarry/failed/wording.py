@@ -24,7 +24,6 @@ DATE_LENGTH = len("2026-11-21 ")
 
 
 def count_of(number: int) -> str:
-    """Return a number of dead letters as text."""
     return f"{number:,} dead letter{'s'[: number != 1]}"
 
 
@@ -56,7 +55,6 @@ def attempts_of(failure: FailureRecord) -> str:
 
 
 def brief(dead_letter: DeadLetterMessage) -> str:
-    """Return why the message was dead-lettered, as one line."""
     return brief_failure(dead_letter.failure)
 
 
@@ -169,7 +167,6 @@ def period(group: Group) -> str:
 
 
 def often_text(per_minute: float) -> str:
-    """Return a rate as text."""
     return f"{per_minute:,.0f} a minute" if per_minute >= 10 else f"{per_minute:.2g} a minute"
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 from botocore.exceptions import ClientError
 
-from tarry.failed.queue_names import queue_name, redrive_of, resources_of
+from tarry.failed.queue_names import listed, queue_name, redrive_of, resources_of
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn
@@ -23,6 +23,7 @@ from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts, re
 from tarry.tools.check.finding import At
 from tarry.tools.check.sources import Step, Uses
 from tarry.tools.check.start import findings_of_code
+from tarry.tools.common.audit import Account
 from tarry.tools.template import (
     Template,
     TemplateError,
@@ -44,13 +45,6 @@ from tarry.tools.template.model import (
     TemplateLayer,
 )
 from tarry.tools.template.policies import statements_of
-
-
-class Clients(Protocol):
-    """The clients of AWS services."""
-
-    def client(self, service: str) -> Any:
-        """Return the boto3 client of a service."""
 
 
 class DeployedFacts(Facts):
@@ -93,7 +87,7 @@ class DeployedFacts(Facts):
 class DeployedGatherer:
     """The facts that are read from AWS. ``here`` is the template with the code, if there is one."""
 
-    def __init__(self, clients: Clients, here: Template | None) -> None:
+    def __init__(self, clients: Account, here: Template | None) -> None:
         self._clients = clients
         self._here = here
         self._ids: dict[str, str] = {}
@@ -169,8 +163,8 @@ class DeployedGatherer:
     # mappings
 
     def _read_mappings(self, **selection: str) -> None:
-        pages = self._clients.client("lambda").get_paginator("list_event_source_mappings").paginate(**selection)
-        for each in (mapping for page in pages for mapping in page["EventSourceMappings"]):
+        client = self._clients.client("lambda")
+        for each in listed(client, "list_event_source_mappings", "EventSourceMappings", **selection):
             arn = queue_arn(each.get("EventSourceArn"))
             if not arn.name or each["UUID"] in self._mappings or each.get("State") in ("Disabled", "Disabling"):
                 continue
@@ -246,23 +240,20 @@ class DeployedGatherer:
 
     def _policies(self, role: str) -> Iterator[Mapping[str, Any]]:
         iam = self._clients.client("iam")
-        for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
-            for name in page["PolicyNames"]:
-                yield _document(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
-        for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
-            for each in page["AttachedPolicies"]:
-                policy = iam.get_policy(PolicyArn=each["PolicyArn"])["Policy"]
-                version = iam.get_policy_version(PolicyArn=each["PolicyArn"], VersionId=policy["DefaultVersionId"])
-                yield _document(version["PolicyVersion"]["Document"])
+        for name in listed(iam, "list_role_policies", "PolicyNames", RoleName=role):
+            yield _document(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        for each in listed(iam, "list_attached_role_policies", "AttachedPolicies", RoleName=role):
+            policy = iam.get_policy(PolicyArn=each["PolicyArn"])["Policy"]
+            version = iam.get_policy_version(PolicyArn=each["PolicyArn"], VersionId=policy["DefaultVersionId"])
+            yield _document(version["PolicyVersion"]["Document"])
 
     def _alarms(self) -> list[TemplateAlarm] | None:
         """Return the alarms on queues; None if they cannot be read."""
 
         def read() -> list[TemplateAlarm]:
-            pages = (
-                self._clients.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
-            )
-            return [found for page in pages for each in page.get("MetricAlarms", []) for found in _alarms_of(each)]
+            client = self._clients.client("cloudwatch")
+            alarms = listed(client, "describe_alarms", "MetricAlarms", AlarmTypes=["MetricAlarm"])
+            return [found for each in alarms for found in _alarms_of(each)]
 
         found: list[TemplateAlarm] | None = self._allowed(read)
         return found
@@ -295,7 +286,7 @@ def _alarms_of(alarm: Mapping[str, Any]) -> Iterator[TemplateAlarm]:
 
 
 def check_deployed(
-    clients: Clients, *, stack: str | None = None, queue: str | None = None, template: Path | None = None
+    clients: Account, *, stack: str | None = None, queue: str | None = None, template: Path | None = None
 ) -> CheckReport:
     """Check a deployed stack, or a queue with its functions.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import textwrap
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +14,8 @@ import typer
 
 from tarry.failed.text import printable
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.options import ConfigEnv, EndpointUrl, Force, Parameters, Profile, Region, pairs
+from tarry.tools.cli.findings import wrapped
+from tarry.tools.cli.options import ConfigEnv, EndpointUrl, Force, Parameters, Profile, Region, TargetOptions, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,6 @@ tarry check --fix
 tarry check cdk.out --format sarif > tarry.sarif
 tarry check --stack shop-prod
 tarry check --queue https://sqs.eu-west-1.amazonaws.com/123456789012/orders"""
-
-NARROWEST = 40
 
 
 class Format(StrEnum):
@@ -48,7 +46,6 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Argument(
             metavar="TEMPLATE",
             help="A template of SAM or CloudFormation, or the directory cdk.out; by default the one here.",
-            show_default=False,
         ),
     ] = None,
     format: Annotated[Format, typer.Option("--format", metavar="FORMAT", help="text, json, sarif or github.")] = (
@@ -62,12 +59,7 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
     config_env: ConfigEnv = None,
     stack: Annotated[
         str | None,
-        typer.Option(
-            "--stack",
-            metavar="NAME",
-            help="Check a deployed stack, with the code of the template here.",
-            show_default=False,
-        ),
+        typer.Option("--stack", metavar="NAME", help="Check a deployed stack, with the code of the template here."),
     ] = None,
     queue: Annotated[
         str | None,
@@ -93,7 +85,6 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         with libraries("tarry check", "local"), refusals(aws=True):
             from tarry.tools.check.deployed import check_deployed
             from tarry.tools.cli.failed.targets import AwsAccess
-            from tarry.tools.cli.options import TargetOptions
 
             access = AwsAccess(TargetOptions(region=region, profile=profile, endpoint_url=endpoint_url))
             access.say_place()
@@ -119,11 +110,7 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _templates(given: Path | None) -> list[Path]:
-    """Return the templates to check: several in the output of the CDK.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the templates to check: several in the output of the CDK. Raises `UsageError`."""
     from tarry.failed.usage import UsageError
     from tarry.tools.template.finding import find_template
 
@@ -140,11 +127,7 @@ def _templates(given: Path | None) -> list[Path]:
 
 
 def _reports(paths: Sequence[Path], parameters: dict[str, str], config_env: str | None) -> dict[Path, CheckReport]:
-    """Return the report of each template that can be read.
-
-    Raises:
-        TemplateError: none can be read.
-    """
+    """Return the report of each template that can be read. Raises `TemplateError`."""
     from tarry.tools.check.checking import check_template
     from tarry.tools.template import TemplateError
     from tarry.tools.template.finding import read_samconfig
@@ -253,7 +236,7 @@ def _print(report: CheckReport, format: Format, checked: str, command: str = "")
 
 def _print_text(report: CheckReport, checked: str, command: str) -> None:
     findings = report.findings
-    columns = max(shutil.get_terminal_size().columns, NARROWEST) if sys.stdout.isatty() else None
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in findings:
         typer.echo(printable(_text_of(each, columns), keep="\n"))
     errors = sum(each.is_error for each in findings)
@@ -274,8 +257,5 @@ def _text_of(finding: Finding, columns: int | None) -> str:
     from tarry.tools.check.formats import resource_of
 
     place = f"{finding.file}:{finding.line}" if finding.file else str(resource_of(finding))
-    text = f"{place}: {finding.rule} {finding.text}"
-    lines = [text]
-    if columns is not None:
-        lines = textwrap.wrap(text, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    lines = wrapped(f"{place}: {finding.rule} {finding.text}", columns)
     return "\n".join([*lines, *([f"    {finding.snippet}"] if finding.snippet else []), ""])

@@ -35,21 +35,15 @@ MAX_KEEPALIVE_SECONDS = 43_200
 def console(  # noqa: PLR0913, PLR0917 the options of the command
     where_options: AwsOptions,
     stack: Annotated[
-        str | None,
-        typer.Option("--stack", metavar="NAME", help="All queues of a deployed stack.", show_default=False),
+        str | None, typer.Option("--stack", metavar="NAME", help="All queues of a deployed stack.")
     ] = None,
     template: TemplateFile = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue", "-q", metavar="NAME|URL", help="A queue or dead-letter queue; repeatable.", show_default=False
-        ),
+        typer.Option("--queue", "-q", metavar="NAME|URL", help="A queue or dead-letter queue; repeatable."),
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(
-            "--port", metavar="N", min=0, max=65535, help="The port; by default a free one.", show_default=False
-        ),
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; by default a free one.")
     ] = 0,
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Open no browser: print the one-time address on stdout.")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tarry.tools.check.finding import Finding
 
+NARROWEST = 40
+
 
 def warn(findings: Iterable[Finding]) -> None:
     """Write each finding as a warning, what to add to the template on a line of its own."""
@@ -24,9 +26,13 @@ def warn(findings: Iterable[Finding]) -> None:
 
 def text_of(finding: Finding, columns: int | None) -> str:
     """Return the text of a warning, wrapped if ``columns`` is given, with the snippet on a line of its own."""
-    text = f"Warning: {finding.text}"
-    lines = [text]
-    if columns is not None:
-        width = max(columns, 40)
-        lines = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join([*lines, *([f"  {finding.snippet}"] if finding.snippet else [])])
+    snippet = [f"  {finding.snippet}"] if finding.snippet else []
+    return "\n".join([*wrapped(f"Warning: {finding.text}", columns), *snippet])
+
+
+def wrapped(text: str, columns: int | None) -> list[str]:
+    """Return the lines of a text; one if ``columns`` is None."""
+    if columns is None:
+        return [text]
+    width = max(columns, NARROWEST)
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -37,7 +37,6 @@ class HelpedCommand(TyperCommand):
     """A command with the help of this module."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
         formatter.write(help_of(self, ctx))
 
 
@@ -45,7 +44,6 @@ class HelpedGroup(TyperGroup):
     """A group of commands with the help of this module."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
         formatter.write(help_of(self, ctx))
 
     def main(self, *arguments: Any, **settings: Any) -> Any:

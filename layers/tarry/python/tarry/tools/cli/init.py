@@ -22,8 +22,7 @@ NEXT = """\
 
 def init(
     directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="The directory; by default the current one.", show_default=False),
+        Path, typer.Argument(metavar="DIR", help="The directory; by default the current one.")
     ] = Path(),
 ) -> None:
     """Make a project to start from: a queue, a consumer, tests.
@@ -49,7 +48,6 @@ def init(
 
 
 def _contents(names: ProjectNames) -> str:
-    """Return a table of the files."""
     from tarry import __version__
 
     function = f"functions/{names.module}"

@@ -10,7 +10,7 @@ import typer
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
+from tarry.tools.cli.options import ProjectOptions
 from tarry.tools.cli.queues import say_endpoint
 from tarry.tools.common.places import is_aws
 
@@ -25,25 +25,20 @@ tarry invoke OrdersFunction -e events/orders.json
 tarry invoke Digest -e - < event.json"""
 
 
-def invoke(  # noqa: PLR0917 the options of the command
+def invoke(
+    *,
     function: Annotated[str, typer.Argument(metavar="FUNCTION", help="The logical id or name of the function.")],
     event: Annotated[
         str, typer.Option("--event", "-e", metavar="FILE|-", help="The event as JSON, in a file or on stdin.")
     ],
-    template: Template = None,
-    parameter: Parameters = None,
-    config_env: ConfigEnv = None,
-    env: Env = None,
-    region: Annotated[
-        str | None, typer.Option("--region", help="The value of AWS::Region in the template.", show_default=False)
-    ] = None,
+    project: ProjectOptions,
+    region: Annotated[str | None, typer.Option("--region", help="The value of AWS::Region in the template.")] = None,
     endpoint_url: Annotated[
         str | None,
         typer.Option(
             "--endpoint-url",
             metavar="URL",
             help="The SQS that the function uses, with its tables and buckets; by default it can reach none.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -87,14 +82,14 @@ def invoke(  # noqa: PLR0917 the options of the command
             if url:
                 say_endpoint(url)
             found = read_project(
-                template_path(template, note),
-                pairs(parameter or [], "--parameter"),
+                template_path(project.template, note),
+                project.parameters,
                 region or given_region(),
-                config_env,
+                project.config_env,
                 note,
                 strict=strict,
             )
-            overrides = read_overrides(env or [])
+            overrides = read_overrides(project.env or [])
             if not strict:
                 found = with_placeholders(found, [function_named(function, found).name], overrides, note)
             called: TemplateFunction = function_named(function, found)

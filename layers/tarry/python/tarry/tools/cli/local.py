@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -40,21 +40,22 @@ ENV = "env"
 """The argument with which the command prints variables; the name of a function that cannot be run alone."""
 
 
-def local(  # noqa: PLR0913, PLR0917 the options of the command
+@dataclass(frozen=True)
+class LocalOptions:
+    """The functions to run, the SQS that they use, and the end of the run."""
+
     function: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FUNCTION",
-            help="The functions to run; by default all that consume a queue. env: see above.",
-            show_default=False,
+            metavar="FUNCTION", help="The functions to run; by default all that consume a queue. env: see above."
         ),
-    ] = None,
+    ] = None
     event: Annotated[
         Path | None,
         typer.Option(
             "--event", "-e", metavar="FILE", help="An SQS event: send its records, and stop when they have settled."
         ),
-    ] = None,
+    ] = None
     queue: Annotated[
         str | None,
         typer.Option(
@@ -62,69 +63,59 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             "-q",
             metavar="NAME",
             help="With --event: the queue for records of other queues; by default the only one with a function.",
-            show_default=False,
         ),
-    ] = None,
-    template: Template = None,
-    parameter: Parameters = None,
-    config_env: ConfigEnv = None,
+    ] = None
+    template: Template = None
+    parameter: Parameters = None
+    config_env: ConfigEnv = None
     strict_parameters: Annotated[
         bool,
         typer.Option("--strict-parameters", help="Refuse a parameter without a value, rather than make one up."),
-    ] = False,
-    env: Env = None,
+    ] = False
+    env: Env = None
     seed: Annotated[
         Path | None,
         typer.Option(
             "--seed",
             metavar="FILE",
             help="AWS calls to make before the first message: JSON lines with service, operation and parameters.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            help="The port of SQS; by default 4576, with --event a free one.",
-            show_default=False,
-        ),
-    ] = None,
+        typer.Option("--port", min=0, max=65535, help="The port of SQS; by default 4576, with --event a free one."),
+    ] = None
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             "--allow-host",
             metavar="HOST",
             help="Also answer requests to this host name, such as host.docker.internal; repeatable.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     cors: Annotated[
         list[str] | None,
         typer.Option(
             "--cors",
             metavar="ORIGIN",
             help="Let the web pages of this origin use SQS and the other services; repeatable.",
-            show_default=False,
         ),
-    ] = None,
-    queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False,
+    ] = None
+    queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False
     endpoint_url: Annotated[
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")
-    ] = False,
+    ] = None
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")] = (
+        False
+    )
     skip_time: Annotated[
         bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
-    ] = False,
+    ] = False
     expect: Annotated[
         str | None,
         typer.Option("--expect", metavar="STATE=N,...", help="The expected final states; exit 1 if they differ."),
-    ] = None,
+    ] = None
     give_up: Annotated[
         float | None,
         typer.Option(
@@ -132,36 +123,31 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             metavar="SECONDS",
             min=0,
             help="Stop waiting after this time; by default 300 s, with --skip-time 15 days.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     keep: Annotated[
         Path | None,
         typer.Option(
             "--keep",
             metavar="FILE",
             help="At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     with_console: Annotated[
         bool, typer.Option("--console", help="Serve tarry console too: prints its address, which works once.")
-    ] = False,
+    ] = False
     console_port: Annotated[
         int | None,
         typer.Option(
-            "--console-port",
-            metavar="N",
-            min=0,
-            max=65535,
-            help="With --console: its port; by default a free one.",
-            show_default=False,
+            "--console-port", metavar="N", min=0, max=65535, help="With --console: its port; by default a free one."
         ),
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
-    ] = False,
-) -> None:
+    ] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")] = (
+        False
+    )
+
+
+def local(given: LocalOptions) -> None:
     """Run the queues and functions of a template on this machine, until Ctrl-C.
 
     SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI. Each function
@@ -177,8 +163,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     not settle, or the states are not as expected, 130 after Ctrl-C or SIGTERM.
     Without --event: 0 after Ctrl-C or SIGTERM. In all cases: 2 wrong usage.
     """
-    if function == [ENV]:
-        _print_env(port)
+    if given.function == [ENV]:
+        _print_env(given.port)
         return
     with libraries("tarry local", "local"):
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
@@ -192,63 +178,47 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.tools.local.seeding import read_seed
         from tarry.tools.simulator.http.admission import admission_of
 
-        import_module("tarry.tools.local.runs.virtual" if skip_time else "tarry.tools.local.session")
-    if with_console:
+        import_module("tarry.tools.local.runs.virtual" if given.skip_time else "tarry.tools.local.session")
+    if given.with_console:
         with libraries("tarry local --console", "console"):
             import jinja2  # noqa: F401
 
-    _check_together(
-        event=event,
-        functions=function,
-        queues_only=queues_only,
-        queue=queue,
-        skip_time=skip_time,
-        expect=expect,
-        give_up=give_up,
-        watch=watch,
-        endpoint_url=endpoint_url,
-        port=port,
-        admits=bool(allow_host or cors),
-        keep=keep,
-        seed=seed,
-        with_console=with_console,
-        console_port=console_port,
-    )
+    _check_together(given)
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
         with refusals():
-            other_sqs = endpoint_of(endpoint_url, {}) if endpoint_url else None
+            other_sqs = endpoint_of(given.endpoint_url, {}) if given.endpoint_url else None
             if other_sqs is not None:
                 say_endpoint(other_sqs)
-            admission = admission_of(allow_host or (), cors or ())
+            admission = admission_of(given.allow_host or (), given.cors or ())
             settings = RunSettings(
-                template_path(template, note),
-                event,
-                functions=tuple(function or ()),
-                queue=queue,
-                queues_only=queues_only,
-                parameters=pairs(parameter or [], "--parameter"),
-                config_env=config_env,
-                strict_parameters=strict_parameters,
-                overrides=read_overrides(env or []),
+                template_path(given.template, note),
+                given.event,
+                functions=tuple(given.function or ()),
+                queue=given.queue,
+                queues_only=given.queues_only,
+                parameters=pairs(given.parameter or [], "--parameter"),
+                config_env=given.config_env,
+                strict_parameters=given.strict_parameters,
+                overrides=read_overrides(given.env or []),
                 region=given_region(),
                 endpoint_url=other_sqs,
-                port=port,
+                port=given.port,
                 admission=admission,
-                watch=watch,
-                give_up_seconds=give_up,
-                verbose=verbose,
-                skip_time=skip_time,
-                seed=read_seed(seed) if seed is not None else (),
-                keep=keep,
-                expected=expected_states(expect or ""),
+                watch=given.watch,
+                give_up_seconds=given.give_up,
+                verbose=given.verbose,
+                skip_time=given.skip_time,
+                seed=read_seed(given.seed) if given.seed is not None else (),
+                keep=given.keep,
+                expected=expected_states(given.expect or ""),
             )
-            if keep is not None:
-                check_keep(keep)
+            if given.keep is not None:
+                check_keep(given.keep)
             plan = make_plan(settings, note)
             warn(findings_at_start(plan.template, plan.all_mappings))
-            beside = partial(_serve_console, port=console_port or 0) if with_console else None
-            report = _play(plan, settings, console) if skip_time else _run(plan, settings, console, beside)
+            beside = partial(_serve_console, port=given.console_port or 0) if given.with_console else None
+            report = _play(plan, settings, console) if given.skip_time else _run(plan, settings, console, beside)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if report is not None:
@@ -325,54 +295,37 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     return replace(played.report, seconds=time.monotonic() - began)
 
 
-def _check_together(  # noqa: C901, PLR0913 the options that exclude each other
-    *,
-    event: Path | None,
-    functions: list[str] | None,
-    queues_only: bool,
-    queue: str | None,
-    skip_time: bool,
-    expect: str | None,
-    give_up: float | None,
-    watch: bool,
-    endpoint_url: str | None,
-    port: int | None,
-    admits: bool,
-    keep: Path | None,
-    seed: Path | None,
-    with_console: bool,
-    console_port: int | None,
-) -> None:
+def _check_together(given: LocalOptions) -> None:  # noqa: C901 the options that exclude each other
     for is_set, name in (
-        (queue, "--queue"),
-        (skip_time, "--skip-time"),
-        (expect, "--expect"),
-        (give_up is not None, "--give-up"),
+        (given.queue, "--queue"),
+        (given.skip_time, "--skip-time"),
+        (given.expect, "--expect"),
+        (given.give_up is not None, "--give-up"),
     ):
-        if is_set and event is None:
+        if is_set and given.event is None:
             raise typer.BadParameter(f"{name} needs an event: add --event FILE")
     for is_set, name in (
-        (endpoint_url, "--endpoint-url"),
-        (port is not None, "--port"),
-        (admits, "--allow-host and --cors"),
+        (given.endpoint_url, "--endpoint-url"),
+        (given.port is not None, "--port"),
+        (bool(given.allow_host or given.cors), "--allow-host and --cors"),
     ):
-        if is_set and skip_time:
+        if is_set and given.skip_time:
             raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
-    if queues_only and (event is not None or functions):
+    if given.queues_only and (given.event is not None or given.function):
         raise typer.BadParameter("--queues-only runs no function: leave out --event and the names of functions")
-    if watch and event is not None:
+    if given.watch and given.event is not None:
         raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
-    if keep is not None and endpoint_url is not None:
+    if given.keep is not None and given.endpoint_url is not None:
         raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
-    if seed is not None and endpoint_url is not None:
+    if given.seed is not None and given.endpoint_url is not None:
         raise typer.BadParameter("--seed cannot be combined with --endpoint-url: make the calls there yourself")
-    if console_port is not None and not with_console:
+    if given.console_port is not None and not given.with_console:
         raise typer.BadParameter("--console-port needs --console: add it")
-    if with_console and event is not None:
+    if given.with_console and given.event is not None:
         raise typer.BadParameter("--console cannot be combined with --event, which ends when its messages have settled")
-    if with_console and endpoint_url is not None:
+    if given.with_console and given.endpoint_url is not None:
         raise typer.BadParameter(
             "--console cannot be combined with --endpoint-url: use tarry console --endpoint-url URL"
         )
-    if keep is not None and keep == event:
+    if given.keep is not None and given.keep == given.event:
         raise typer.BadParameter("--keep would overwrite the event: name another file")

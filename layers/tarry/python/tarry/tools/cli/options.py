@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.message.outcomes import State
 from tarry.sqs.client import MAX_PARALLEL
 
@@ -31,7 +32,6 @@ Template = Annotated[
         metavar="FILE",
         help="The SAM or CloudFormation template; by default template.yaml, .yml or .json, or what sam build or "
         "cdk synth has made.",
-        show_default=False,
     ),
 ]
 Parameters = Annotated[
@@ -44,7 +44,6 @@ ConfigEnv = Annotated[
         "--config-env",
         metavar="NAME",
         help="The environment of samconfig.toml or .yaml with the parameters; by default default.",
-        show_default=False,
     ),
 ]
 Env = Annotated[
@@ -58,16 +57,9 @@ Local = Annotated[
     typer.Option("--local", help=f"Use the tarry local that runs the template here, or else the one at {LOCAL_URL}."),
 ]
 LocalPort = Annotated[
-    int | None,
-    typer.Option("--port", metavar="N", min=1, max=65535, help="Use the tarry local on this port.", show_default=False),
+    int | None, typer.Option("--port", metavar="N", min=1, max=65535, help="Use the tarry local on this port.")
 ]
 Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
-Stack = Annotated[
-    str | None,
-    typer.Option(
-        "--stack", metavar="NAME", help="The queues of a deployed stack, also by logical id.", show_default=False
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 # of `tarry failed`
@@ -91,13 +83,6 @@ class Via(StrEnum):
     aws = "aws"
 
 
-Ids = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="ID", help="Stable ids or SQS message ids, or the beginning of one if it is unique.", show_default=False
-    ),
-]
-QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
 TemplateFile = Annotated[
     Path | None,
     typer.Option(
@@ -108,67 +93,7 @@ TemplateFile = Annotated[
         "template in this directory.",
     ),
 ]
-StackName = Annotated[
-    str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
-]
-Conditions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        "-w",
-        metavar="'FIELD OP VALUE'",
-        help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
-        "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
-        "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
-    ),
-]
-GroupFingerprint = Annotated[
-    str | None,
-    typer.Option("--group", "-g", metavar="FINGERPRINT", help="Select the dead letters that failed in the same way."),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="TIME|DURATION", help="Select those dead-lettered since a time, or within a duration: 2h."
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME|DURATION", help="Select those dead-lettered before a time, or 2h ago."),
-]
-GroupedBy = Annotated[
-    Grouping | None,
-    typer.Option(
-        "--group-by",
-        metavar="|".join(Grouping),
-        help="Count the dead letters in groups, instead of listing them.",
-    ),
-]
-CanaryCount = Annotated[
-    int | None,
-    typer.Option(
-        "--canary", metavar="N", min=1, help="Retry N first, and the others only if none of these comes back."
-    ),
-]
-Within = Annotated[
-    str | None,
-    typer.Option(
-        "--within",
-        metavar="DURATION",
-        help="How long to watch the canaries; by default the longest time that they took from first failure to dead "
-        "letter, plus the visibility timeout of their queue.",
-    ),
-]
-Rate = Annotated[str | None, typer.Option("--rate", metavar="N/s", help="Retry at most N a second; also N/m and N/h.")]
-MaxReturn = Annotated[
-    str | None,
-    typer.Option("--max-return", metavar="N%", help="Stop when more than N% of the retried messages came back."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")]
-EndpointUrl = Annotated[
-    str | None,
-    typer.Option("--endpoint-url", metavar="URL", help="Use the SQS at this address.", show_default=False),
-]
+EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use the SQS at this address.")]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
 Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The AWS profile.")]
 Keepalive = Annotated[
@@ -189,32 +114,7 @@ Audit = Annotated[
         "--audit",
         metavar="FILE",
         help="Append the audit line of this run to FILE; by default to ~/.local/state/tarry/audit.jsonl.",
-        show_default=False,
     ),
-]
-ArchivePath = Annotated[
-    Path | None,
-    typer.Option(
-        "--archive",
-        metavar="FILE",
-        help="Write dead letters to FILE before they are deleted; by default to a new file in "
-        "~/.local/state/tarry/removed.",
-        show_default=False,
-    ),
-]
-NoArchive = Annotated[
-    bool, typer.Option("--no-archive", help="Keep no copy of the dead letters: they cannot be restored.")
-]
-YesDelete = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--yes-delete",
-        metavar="QUEUE",
-        help="With --all at AWS: the name of the queue to empty, instead of typing it; repeatable.",
-    ),
-]
-Concurrency = Annotated[
-    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
 ]
 
 
@@ -236,9 +136,13 @@ class AwsOptions:
 class TargetOptions:
     """The dead-letter queues, and where they are."""
 
-    queue: QueueName = None
+    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")] = (
+        None
+    )
     template: TemplateFile = None
-    stack: StackName = None
+    stack: Annotated[
+        str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
+    ] = None
     parameter: Parameters = None
     local: Local = False
     port: LocalPort = None
@@ -254,7 +158,6 @@ class TargetOptions:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The values of the template's parameters."""
         return pairs(self.parameter or [], "--parameter")
 
 
@@ -262,11 +165,39 @@ class TargetOptions:
 class Selected:
     """The dead letters that a command is about."""
 
-    ids: Ids = None
-    where: Conditions = None
-    group: GroupFingerprint = None
-    since: Since = None
-    until: Until = None
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Stable ids or SQS message ids, or the beginning of one if it is unique."),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            "-w",
+            metavar="'FIELD OP VALUE'",
+            help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
+            "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
+            "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="FINGERPRINT", help="Select the dead letters that failed in the same way."
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME|DURATION",
+            help="Select those dead-lettered since a time, or within a duration: 2h.",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME|DURATION", help="Select those dead-lettered before a time, or 2h ago."),
+    ] = None
 
     def selection(self, *, everything: bool = False) -> Selection:
         """Return them as a selection. Raises `ConfigurationError`."""
@@ -280,10 +211,93 @@ class Selected:
 class PaceOptions:
     """How fast dead letters are retried, and when to stop."""
 
-    canary: CanaryCount = None
-    within: Within = None
-    rate: Rate = None
-    max_return: MaxReturn = None
+    canary: Annotated[
+        int | None,
+        typer.Option(
+            "--canary", metavar="N", min=1, help="Retry N first, and the others only if none of these comes back."
+        ),
+    ] = None
+    within: Annotated[
+        str | None,
+        typer.Option(
+            "--within",
+            metavar="DURATION",
+            help="How long to watch the canaries; by default the longest time that they took from first failure to "
+            "dead letter, plus the visibility timeout of their queue.",
+        ),
+    ] = None
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="N/s", help="Retry at most N a second; also N/m and N/h.")
+    ] = None
+    max_return: Annotated[
+        str | None,
+        typer.Option("--max-return", metavar="N%", help="Stop when more than N% of the retried messages came back."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ChangeOptions:
+    """How a command that changes dead letters asks, reports and sends requests."""
+
+    force: Force = False
+    as_json: AsJson = False
+    keepalive: Keepalive = KEEPALIVE_SECONDS
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
+    ] = 1
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """Where removed dead letters are kept, and the queues that may be emptied."""
+
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            "--archive",
+            metavar="FILE",
+            help="Write dead letters to FILE before they are deleted; by default to a new file in "
+            "~/.local/state/tarry/removed.",
+        ),
+    ] = None
+    no_archive: Annotated[
+        bool, typer.Option("--no-archive", help="Keep no copy of the dead letters: they cannot be restored.")
+    ] = False
+    yes_delete: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--yes-delete",
+            metavar="QUEUE",
+            help="With --all at AWS: the name of the queue to empty, instead of typing it; repeatable.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SqsOptions:
+    """The SQS of a command that takes any queue."""
+
+    local: Local = False
+    port: LocalPort = None
+    aws: Aws = False
+    stack: Annotated[
+        str | None, typer.Option("--stack", metavar="NAME", help="The queues of a deployed stack, also by logical id.")
+    ] = None
+    endpoint_url: EndpointUrl = None
+
+
+@dataclass(frozen=True)
+class ProjectOptions:
+    """The template, and what it does not say itself."""
+
+    template: Template = None
+    parameter: Parameters = None
+    config_env: ConfigEnv = None
+    env: Env = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return pairs(self.parameter or [], "--parameter")
 
 
 def flat(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.tools.cli.errors import libraries, note, refusals
-from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, pairs
+from tarry.tools.cli.options import ProjectOptions
 
 if TYPE_CHECKING:
     from tarry.tools.plan.request import PlanSubject
@@ -21,14 +21,14 @@ tarry plan OrdersFunction --rate 50/s --failing 20% --outage 15m
 tarry plan OrdersFunction --svg plan.svg"""
 
 
-def plan(  # noqa: PLR0913, PLR0917 the options of the command
+def plan(  # noqa: PLR0913 the options of the command
+    *,
     function: Annotated[
         str | None,
         typer.Argument(
             metavar="FUNCTION",
             help="The logical id or name of a function of the template, or module.attribute of a consumer; by default "
             "the template's only function with a queue.",
-            show_default=False,
         ),
     ] = None,
     backoff: Annotated[
@@ -63,14 +63,10 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
         str, typer.Option("--handler-time", metavar="TIME", help="The time of the handler for a message.")
     ] = "100ms",
     svg: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="Write the picture to FILE, as SVG.", show_default=False),
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture to FILE, as SVG.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each queue.")] = False,
-    template: Template = None,
-    parameter: Parameters = None,
-    config_env: ConfigEnv = None,
-    env: Env = None,
+    project: ProjectOptions,
 ) -> None:
     """Show when a message that fails is tried again, and where it ends.
 
@@ -100,10 +96,10 @@ def plan(  # noqa: PLR0913, PLR0917 the options of the command
                 backoff,
                 max_attempts,
                 queue,
-                template=template,
-                parameters=pairs(parameter or [], "--parameter"),
-                config_env=config_env,
-                env=env or [],
+                template=project.template,
+                parameters=project.parameters,
+                config_env=project.config_env,
+                env=project.env or [],
                 note=note,
             )
             check_load(load, subjects, has_svg=svg is not None)

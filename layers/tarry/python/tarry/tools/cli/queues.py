@@ -17,7 +17,7 @@ from tarry.failed.queue_names import DEFAULT_TEMPLATE, existing_queues, names_re
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refuse
 from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place, requests_go_to
-from tarry.tools.cli.options import LOCAL_URL, AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, TargetOptions
+from tarry.tools.cli.options import LOCAL_URL, AsJson, SqsOptions, TargetOptions
 from tarry.tools.common.places import is_aws, place_text
 
 if TYPE_CHECKING:
@@ -92,13 +92,11 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
 def say_endpoint(url: str) -> None:
     """Write to stderr where the requests of `tarry local`, or of a function, to an endpoint URL go.
 
-    Raises:
-        UsageError: they go to AWS, and no region is set.
+    Raises `UsageError`.
     """
     from botocore.exceptions import NoRegionError
 
     from tarry.tools.cli.failed.targets import AwsAccess
-    from tarry.tools.cli.options import TargetOptions
     from tarry.tools.local.aws.client import client_at
 
     try:
@@ -111,8 +109,7 @@ def say_endpoint(url: str) -> None:
 def queue_at(client: Any, queue: str, stack: str | None) -> str:
     """Return a queue as its SQS knows it: a logical id, of a stack or of the template here, becomes a name.
 
-    Raises:
-        UsageError: the stack has no such queue.
+    Raises `UsageError`.
     """
     if stack is not None:
         queues = queues_of_stack(client, stack)
@@ -132,11 +129,7 @@ def queue_at(client: Any, queue: str, stack: str | None) -> str:
 
 
 def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
-    """Return the URLs of the queues of a deployed stack, by logical id.
-
-    Raises:
-        UsageError: the SQS is that of `tarry local`.
-    """
+    """Return the URLs of the queues of a deployed stack, by logical id. Raises `UsageError`."""
     from tarry.tools.local.aws.client import client_at
     from tarry.tools.local.instances import instance_here
 
@@ -147,7 +140,6 @@ def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
 
 
 def place(client: Any) -> str:
-    """Return the endpoint URL of a client."""
     url: str = client.meta.endpoint_url
     return url
 
@@ -169,20 +161,16 @@ tarry queues --stack shop-dev"""
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
-def queues(  # noqa: PLR0917 the options of the command
+def queues(
+    *,
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="QUEUE",
             help="Names, URLs or ARNs of queues, or their logical ids in template.yaml; by default all queues.",
-            show_default=False,
         ),
     ] = None,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    stack: Stack = None,
-    endpoint_url: EndpointUrl = None,
+    options: SqsOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the queues with their numbers of messages.
@@ -197,7 +185,7 @@ def queues(  # noqa: PLR0917 the options of the command
     Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     url = next((each for each in names or [] if "://" in each), None)
-    where = TargetOptions(url, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws, port=port)
+    where, stack = TargetOptions(url, **vars(options)), options.stack
     with sqs_at("tarry queues", where) as sqs:
         from tarry.tools.local.aws.queues import queue_depths
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tarry.tools.cli.errors import note, refuse, renamed
-from tarry.tools.cli.options import AsJson, Aws, EndpointUrl, Local, LocalPort, Stack, TargetOptions, pairs
+from tarry.tools.cli.options import AsJson, SqsOptions, TargetOptions, pairs
 from tarry.tools.cli.queues import place, queue_at, sqs_at
 
 EXAMPLE = """\
@@ -21,7 +21,8 @@ PROGRESS = 1_000
 MOST_FAILURES_SHOWN = 20
 
 
-def send(  # noqa: PLR0913, PLR0917 the options of the command
+def send(  # noqa: PLR0913 the options of the command
+    *,
     queue: Annotated[
         str,
         typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue, or its logical id in template.yaml."),
@@ -50,11 +51,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); by default a new one.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
-    local: Local = False,
-    port: LocalPort = None,
-    aws: Aws = False,
-    stack: Stack = None,
-    endpoint_url: EndpointUrl = None,
+    options: SqsOptions,
     as_json: AsJson = False,
 ) -> None:
     """Send a message, or each line of stdin as a message, to a queue.
@@ -69,7 +66,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     """
     attributes = pairs(attribute or [], "--attribute")
     group_id = group_id or renamed("--group", "--group-id", group)
-    where = TargetOptions(queue, stack=stack, endpoint_url=endpoint_url, local=local, aws=aws, port=port)
+    where, stack = TargetOptions(queue, **vars(options)), options.stack
     if body == STDIN:
         if count > 1 or dedup is not None:
             option = "--count" if count > 1 else "--dedup"

@@ -52,8 +52,7 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Option("--stack", metavar="NAME", help="Search the logs of the functions of a deployed stack."),
     ] = None,
     log_group: Annotated[
-        list[str] | None,
-        typer.Option("--log-group", metavar="NAME", help="Search this log group; repeatable.", show_default=False),
+        list[str] | None, typer.Option("--log-group", metavar="NAME", help="Search this log group; repeatable.")
     ] = None,
     group: Annotated[list[str] | None, typer.Option("--group", hidden=True)] = None,
     since: Annotated[
@@ -62,9 +61,7 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
             "--since", metavar="TIME", help="Search logs from then on: 90m, 36h, 14d, 2w, or a time such as 2026-11-22."
         ),
     ] = DEFAULT_SINCE,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture.", show_default=False)
-    ] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the story as one JSON object.")] = False,
     endpoint_url: Annotated[
         str | None,
@@ -73,7 +70,6 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
             metavar="URL",
             help="The tarry local to ask, by default the one that runs the template in this directory, or "
             f"{LOCAL_URL}; with --stack or --log-group, an endpoint in the place of AWS.",
-            show_default=False,
         ),
     ] = None,
     region: Region = None,

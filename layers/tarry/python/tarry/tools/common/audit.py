@@ -29,23 +29,28 @@ MAX_IDS = 1000
 REMEDY = "nothing was changed; name another file (--audit FILE)"
 
 
-class AuditedAccount(Protocol):
-    """The AWS account in which something is changed, or the endpoint in its place."""
+class Account(Protocol):
+    """The clients for AWS, or for an endpoint in its place."""
 
     @property
     def is_aws(self) -> bool:
-        """Whether it is AWS itself."""
+        """Whether requests go to AWS itself."""
 
     @property
-    def region(self) -> str | None:
-        """The region."""
+    def region(self) -> str | None: ...
 
     @property
     def endpoint(self) -> str | None:
         """The endpoint URL that takes the place of AWS; None for AWS."""
 
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service."""
+
     def identity(self) -> str:
-        """Return the ARN of the credentials. Raises the errors of boto3."""
+        """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
+
+    def renew(self) -> None:
+        """Read the credentials again for later clients."""
 
 
 def audit_file(path: Path | None = None, state: Path | None = None) -> Path:
@@ -56,21 +61,22 @@ def audit_file(path: Path | None = None, state: Path | None = None) -> Path:
 class Audit:
     """The audit of one run: opened at its start, begun before anything changes, completed at the end.
 
+    Raises `CannotWrite` if the file cannot be opened: nothing was changed.
+
     Args:
         path: The file; None for that of tarry's state directory.
         command: What runs, for example ``failed retry``.
         account: Where it runs.
         asked: What the user asked for: queues, ids, conditions.
-
-    Raises:
-        CannotWrite: the file cannot be opened. Nothing was changed.
     """
 
-    def __init__(self, path: Path | None, command: str, account: AuditedAccount, asked: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, command: str, account: Account, asked: Mapping[str, Any]) -> None:
         self._journal = Journal(audit_file(path), "audit file", REMEDY, is_ours=False)
         self._outcomes: Counter[str] = Counter()
         self._ids: list[str] = []
         self._changes: list[dict[str, Any]] = []
+        self.came_back = ""
+        """How many messages came back, if the run ended for it."""
         self._has_begun = False
         self._beginning = threading.Lock()
         self.line: dict[str, Any] = {
@@ -88,8 +94,7 @@ class Audit:
     def begin(self) -> None:
         """Write what was asked for, before the first change. Can be called again, and from any thread.
 
-        Raises:
-            CannotWrite: the line cannot be written. Nothing may be changed.
+        Raises `CannotWrite`.
         """
         with self._beginning:
             if not self._has_begun:
@@ -110,14 +115,11 @@ class Audit:
         self._changes.append(change)
 
     def end(self, **more: Any) -> None:
-        """Write what was done if something was changed, or may have been, and close the file.
-
-        Raises:
-            CannotWrite: the line cannot be written; it is in ``line``.
-        """
+        """Write what was done if something was changed, or may have been, and close the file. Raises `CannotWrite`."""
         try:
             if not (self._has_begun or self._changes or self._outcomes.keys() - {"skipped"}):
                 return
+            more = {"came_back": self.came_back, **more}
             self.line |= {name: value for name, value in more.items() if value}
             self.line["ended_at"] = timestamp(time.time())
             if self._outcomes:
@@ -137,7 +139,7 @@ def _user() -> str:
     return "unknown"
 
 
-def _identity(account: AuditedAccount) -> dict[str, Any]:
+def _identity(account: Account) -> dict[str, Any]:
     """Return who acts, as STS says; an error of STS is noted in the line and prevents nothing."""
     if not account.is_aws:
         return {}

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aiohttp import web
 
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tarry.tools.local.show.board import Scene
-    from tarry.tools.story.events import Story
+    from tarry.tools.common.audit import Account
+    from tarry.tools.local.session import LocalRun
     from tarry.tools.template import Template
 
 HEARTBEAT_SECONDS = 15.0
 MAX_KEPT = 200
 """The most topics whose last fragment is kept for pages that open later."""
 MAX_TOPICS = 50
-"""The most topics of a page."""
 MAX_ADDED = 500
 """The most added fragments that wait for a slow page; older ones are dropped."""
 RETRY_MILLISECONDS = 1000
@@ -78,7 +77,6 @@ class Live:
         self._call(self._add, topic, html)
 
     def close(self) -> None:
-        """End all streams."""
         self._call(self._close)
 
     def is_watched(self, topic: str) -> bool:
@@ -159,56 +157,13 @@ COMPUTING = 4
 DEFAULT_KEEPALIVE_SECONDS = 60.0
 
 
-class Account(Protocol):
-    """The clients for AWS, or for an endpoint in its place."""
-
-    @property
-    def is_aws(self) -> bool:
-        """Whether requests go to AWS."""
-
-    @property
-    def endpoint(self) -> str | None:
-        """The endpoint URL that takes the place of AWS; None for AWS."""
-
-    @property
-    def region(self) -> str | None:
-        """The region."""
-
-    def client(self, service: str) -> Any:
-        """Return a boto3 client of a service."""
-
-    def identity(self) -> str:
-        """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
-
-    def renew(self) -> None:
-        """Read the credentials again for later clients."""
-
-
 class Problem(Exception):
-    """A page cannot do what it was asked to. The text says what is wrong and what to do.
-
-    Args:
-        text: The text, as whole sentences.
-        status: The HTTP status.
-    """
+    """A page cannot do what it was asked to. The text says in whole sentences what is wrong and what to do."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
         self.text = text
         self.status = status
-
-
-class LocalFeed(Protocol):
-    """The events of `tarry local` for its console: see `tarry.tools.console.feed`."""
-
-    def story(self, message_id: str) -> Story | None:
-        """Return the story of a message by one of its ids. Raises `UsageError` if several begin so."""
-
-    def body(self, message_id: str) -> str | None:
-        """Return the body of a message by one of its ids; None if it is unknown."""
-
-    def scene(self) -> Scene:
-        """Return the queues, functions, messages and log lines of now."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +176,6 @@ class Place:
     account: str | None = None
     """The account id; None if it is not known, or not at AWS."""
     endpoint: str | None = None
-    """The endpoint URL; None for AWS."""
 
 
 @dataclass(frozen=True)
@@ -237,12 +191,10 @@ class WatchedQueue:
 
     @property
     def name(self) -> str | None:
-        """The name of the queue."""
         return None if self.address is None else queue_name(self.address)
 
     @property
     def dead_letter_queue(self) -> str | None:
-        """The name of the dead-letter queue."""
         return None if self.dead_letters is None else queue_name(self.dead_letters)
 
 
@@ -282,7 +234,7 @@ class Console:
         state: Path | None = None,
         attempt_tables: Sequence[str] = (),
         stack: str | None = None,
-        local: LocalFeed | None = None,
+        local: LocalRun | None = None,
     ) -> None:
         self.account = account
         self.world = World(client_factory=lambda: self.client("sqs"))
@@ -317,14 +269,9 @@ class Console:
         return ["--aws"] if self.account.is_aws else []
 
     @property
-    def dead_letter_queues(self) -> tuple[str, ...]:
-        """The URLs or names of all dead-letter queues, each once."""
-        found = {each.dead_letter_queue: each.dead_letters for each in self.queues if each.dead_letters}
-        return tuple(address for address in found.values() if address)
-
-    def dead_letter_queue(self, name: str) -> str | None:
-        """Return the URL or name of a dead-letter queue of this console; None for an unknown name."""
-        return next((each for each in self.dead_letter_queues if queue_name(each) == name), None)
+    def dead_letter_queues(self) -> dict[str, str]:
+        """The URLs or names of all dead-letter queues, by name."""
+        return {queue_name(each.dead_letters): each.dead_letters for each in self.queues if each.dead_letters}
 
     def latest_errors(self) -> dict[str, str]:
         """Return why the latest message came to each dead-letter queue, by its name, where it is known."""
@@ -395,5 +342,4 @@ CONSOLE = web.AppKey("console", Console)
 
 
 def console_of(request: web.Request) -> Console:
-    """Return the console that a request belongs to."""
     return request.app[CONSOLE]

@@ -35,7 +35,6 @@ class LocalAccount:
         self._others = run.cloud.backing.url
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of a service."""
         return client_at(self.endpoint if service in {"sqs", "lambda"} else self._others, service)
 
     def identity(self) -> str:
@@ -48,16 +47,9 @@ class LocalAccount:
 
 @asynccontextmanager
 async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
-    """Serve the console of a running `tarry local` within the context.
+    """Serve the console of a running `tarry local` within the context; port 0 is a free one. Raises `PortTaken`.
 
     Its audit and archives are beside the stories of `tarry local`, not with those of queues at AWS.
-
-    Args:
-        run: The running `tarry local`.
-        port: The port; 0 for a free one.
-
-    Raises:
-        PortTaken: No port can be opened.
     """
     template, account = run.cloud.plan.template, LocalAccount(run)
     found = await asyncio.to_thread(queues_of_template, template, account)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from tarry.failed.text import brief
 from tarry.message.outcomes import State
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from tarry.tools.console.access import Console, LocalFeed
+    from tarry.tools.console.access import Console
+    from tarry.tools.local.session import LocalRun
     from tarry.tools.local.show.board import QueueRow, Scene
     from tarry.tools.local.show.timeline import MessageTimeline
 
@@ -71,7 +71,6 @@ class FeedLine(NamedTuple):
 
 
 def values_of(scene: Scene) -> dict[str, Any]:
-    """Return the values of the feed's templates."""
     return {
         "ended": counted(scene.ended),
         "messages": [_message(each) for each in scene.messages],
@@ -89,7 +88,7 @@ def _message(message: MessageTimeline) -> MessageRow:
     return MessageRow(
         message.id,
         name_of(message).strip().rpartition(" ")[0],
-        f"/message/{quote(message.id, safe='', errors='replace')}",
+        pages.path_of_message(message.id),
         message.queue,
         message.state,
         KINDS.get(message.state, ""),
@@ -116,7 +115,7 @@ def _lines(scene: Scene) -> Sequence[FeedLine]:
     return found[::-1]
 
 
-async def publish(console: Console, local: LocalFeed) -> None:
+async def publish(console: Console, local: LocalRun) -> None:
     """Publish what has changed, twice a second, while a page is open."""
     shown: dict[str, str] = {}
     while True:

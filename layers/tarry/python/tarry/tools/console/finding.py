@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed import UnknownQueue
-from tarry.failed.queue_names import endpoint_host, queue_name, redrive_of, stack_queues
+from tarry.failed.queue_names import (
+    attributes_of,
+    endpoint_host,
+    existing_url,
+    listed,
+    queue_name,
+    redrive_of,
+    stack_queues,
+)
 from tarry.failed.usage import UsageError
-from tarry.sqs.refusals import error_code, is_denied, is_no_queue
+from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.values import queue_arn
 from tarry.tools.common.places import is_aws
 from tarry.tools.console.access import Place, WatchedQueue
@@ -15,7 +23,7 @@ from tarry.tools.console.access import Place, WatchedQueue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tarry.tools.console.access import Account
+    from tarry.tools.common.audit import Account
     from tarry.tools.template import Template
 
 
@@ -29,9 +37,7 @@ class FoundQueues(NamedTuple):
 def queues_of_stack(stack: str, account: Account) -> FoundQueues:
     """Find the queues of a deployed stack, with the functions that consume them.
 
-    Raises:
-        UsageError: the stack has no queue.
-        botocore.exceptions.ClientError: AWS refuses a request.
+    Raises `UsageError` and `ClientError`.
     """
     urls = [*stack_queues(account.client("cloudformation"), stack).values()]
     if not urls:
@@ -40,14 +46,8 @@ def queues_of_stack(stack: str, account: Account) -> FoundQueues:
 
 
 def queues_of_endpoint(account: Account) -> FoundQueues:
-    """Find all queues at the place of AWS.
-
-    Raises:
-        UsageError: there is none.
-        botocore.exceptions.BotoCoreError: nothing answers there.
-    """
-    pages = account.client("sqs").get_paginator("list_queues").paginate()
-    urls = [url for page in pages for url in page.get("QueueUrls") or []]
+    """Find all queues at the place of AWS. Raises `UsageError` and `BotoCoreError`."""
+    urls = [*listed(account.client("sqs"), "list_queues", "QueueUrls")]
     if not urls:
         raise UsageError(f"there is no queue at {account.endpoint}: start tarry local, or give another --endpoint-url")
     return _watched(urls, account)
@@ -56,14 +56,12 @@ def queues_of_endpoint(account: Account) -> FoundQueues:
 def queues_of_template(template: Template, account: Account) -> FoundQueues:
     """Find the queues of a template. A queue that does not exist keeps its name: the pages say that it is gone.
 
-    Raises:
-        UsageError: the template has no queue.
-        botocore.exceptions.ClientError: AWS refuses a request.
+    Raises `UsageError` and `ClientError`.
     """
     if not template.queues:
         raise UsageError(f"{template.path} has no queue: name one (--queue NAME)")
     sqs = account.client("sqs")
-    addresses = {name: _url(name, sqs) or name for name in template.queues}
+    addresses = {name: existing_url(name, sqs) or name for name in template.queues}
     functions = _functions_of(template)
     targets = {
         name: queue_arn(each.dead_letter_arn).name for name, each in template.queues.items() if each.dead_letter_arn
@@ -79,14 +77,12 @@ def queues_of_template(template: Template, account: Account) -> FoundQueues:
 def queues_by_name(names: Iterable[str], account: Account) -> FoundQueues:
     """Find queues by name or URL. A dead-letter queue stands for the queues whose dead letters it has.
 
-    Raises:
-        UnknownQueue: a queue does not exist.
-        botocore.exceptions.ClientError: AWS refuses a request.
+    Raises `UnknownQueue` and `ClientError`.
     """
     sqs = account.client("sqs")
     urls: dict[str, None] = {}
     for name in names:
-        url = name if "://" in name else _url(name, sqs)
+        url = name if "://" in name else existing_url(name, sqs)
         if url is None or attributes_of(url, sqs) is None:
             raise UnknownQueue(name, ())
         urls |= dict.fromkeys([*_sources(url, sqs), url])
@@ -133,12 +129,9 @@ def _consumers(attributes: Mapping[str, str] | None, account: Account) -> tuple[
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        pages = (
-            account.client("lambda")
-            .get_paginator("list_event_source_mappings")
-            .paginate(EventSourceArn=attributes["QueueArn"])
-        )
-        arns = [each["FunctionArn"] for page in pages for each in page["EventSourceMappings"]]
+        of_queue = {"EventSourceArn": attributes["QueueArn"]}
+        found = listed(account.client("lambda"), "list_event_source_mappings", "EventSourceMappings", **of_queue)
+        arns = [each["FunctionArn"] for each in found]
     except (BotoCoreError, ClientError):
         return ()
     return tuple(dict.fromkeys(arn.split(":")[6] for arn in arns))
@@ -157,40 +150,13 @@ def _address(name: str | None, addresses: Mapping[str, str], sqs: Any) -> str | 
     """Return the URL of a dead-letter queue, or its name if it does not exist."""
     if name is None:
         return None
-    return addresses.get(name) or _url(name, sqs) or name
-
-
-def _url(name: str, sqs: Any) -> str | None:
-    """Return the URL of a queue; None if it does not exist."""
-    arn = queue_arn(name)
-    owner = {"QueueOwnerAWSAccountId": arn.account} if arn.account else {}
-    try:
-        return str(sqs.get_queue_url(QueueName=arn.name or name, **owner)["QueueUrl"])
-    except Exception as error:
-        if is_no_queue(error_code(error)):
-            return None
-        raise
-
-
-def attributes_of(address: str, sqs: Any) -> dict[str, str] | None:
-    """Return the attributes of a queue by its URL or name; None if it does not exist. Raises the errors of boto3."""
-    url = address if "://" in address else _url(address, sqs)
-    if url is None:
-        return None
-    try:
-        found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    except Exception as error:
-        if is_no_queue(error_code(error)):
-            return None
-        raise
-    return found
+    return addresses.get(name) or existing_url(name, sqs) or name
 
 
 def _sources(url: str, sqs: Any) -> list[str]:
     """Return the URLs of the queues whose dead letters a queue has; none if they cannot be listed."""
     try:
-        pages = sqs.get_paginator("list_dead_letter_source_queues").paginate(QueueUrl=url)
-        return [each for page in pages for each in page.get("queueUrls") or []]
+        return [*listed(sqs, "list_dead_letter_source_queues", "queueUrls", QueueUrl=url)]
     except Exception as error:
         if is_denied(error_code(error)):
             return []
@@ -198,8 +164,5 @@ def _sources(url: str, sqs: Any) -> list[str]:
 
 
 def _account_of(addresses: Iterable[str], sqs: Any) -> str | None:
-    for each in addresses:
-        found = attributes_of(each, sqs)
-        if found:
-            return queue_arn(found["QueueArn"]).account
-    return None
+    found = filter(None, (attributes_of(each, sqs) for each in addresses))
+    return next((queue_arn(each["QueueArn"]).account for each in found), None)

@@ -6,13 +6,11 @@ import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from aiohttp import web
 
 from tarry import failed
 from tarry.failed.dead_letters import plain
-from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import ATTRIBUTES, EXTRA, brief, facts_of, has_history, traceback_of
 from tarry.record.attribute import timestamp
@@ -21,7 +19,7 @@ from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters.pages.jobs import runs_about
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.json_layout import formatted
-from tarry.tools.console.pages import picture_of_story
+from tarry.tools.console.pages import path_of_message, picture_of_story, visible_lines
 from tarry.tools.console.stories import known_story, rows_of, searched
 from tarry.tools.local.dead_letter_tests import test_file
 from tarry.tools.template.model import TemplateError
@@ -52,7 +50,6 @@ class BodyView:
     blocks: tuple[str, ...]
     """The text to show, with control characters escaped, in parts that end where a line ends if they can."""
     characters: int
-    """The length of the body."""
     bytes: int
     """The length of the body in UTF-8."""
     is_cut: bool
@@ -74,7 +71,7 @@ def body_view(body: str, view: str = FORMATTED, *, all_of_it: bool = False) -> B
     note = found.why_not
     text = found.text if view == FORMATTED and found.text is not None else body
     first = text if all_of_it else _first(text)
-    shown = visible_lines(first)
+    shown = visible_lines(first) if _UNPRINTABLE.search(first) else first
     if not note and len(shown) != len(first):
         note = "Control characters and marks of direction are shown as escapes, such as \\u202e."
     return BodyView(
@@ -86,11 +83,6 @@ def body_view(body: str, view: str = FORMATTED, *, all_of_it: bool = False) -> B
         is_json=found.is_json,
         note=note,
     )
-
-
-def visible_lines(text: str) -> str:
-    """Return a text with its lines and tabs; control characters and marks of direction are escaped."""
-    return printable(text, keep="\n\t") if _UNPRINTABLE.search(text) else text
 
 
 def _first(text: str) -> str:
@@ -123,7 +115,6 @@ MAX_EVENT_CHARACTERS = 20_000
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     router = app.router
     router.add_get("/message", _find)
     router.add_get("/message/{id}", _page, name="message")
@@ -135,17 +126,12 @@ def routes(app: web.Application) -> None:
     router.add_post("/message/{id}/story", _search)
 
 
-def path_of(message_id: str, part: str = "") -> str:
-    """Return the path of the page of a message, or of a part of it."""
-    return f"/message/{quote(message_id, safe='', errors='replace')}{part}"
-
-
 async def _find(request: web.Request) -> web.Response:
     """Go to the message with the id of a form."""
     message_id = request.query.get("id", "").strip()
     if not message_id:
         raise Problem("Give the id of a message: its stable id, or an id that SQS gave to a copy of it.")
-    raise web.HTTPSeeOther(path_of(message_id))
+    raise web.HTTPSeeOther(path_of_message(message_id))
 
 
 async def _page(request: web.Request) -> web.Response:
@@ -155,14 +141,14 @@ async def _page(request: web.Request) -> web.Response:
     runs = await _runs(request, message_id, dead_letter, story)
     if dead_letter is None and story is None:
         return pages.render(
-            request, "message/unknown.html", status=404, id=message_id, path=path_of(message_id), runs=runs
+            request, "message/unknown.html", status=404, id=message_id, path=path_of_message(message_id), runs=runs
         )
     text = _body_of(console, dead_letter if is_whole else None, message_id)
     return pages.render(
         request,
         "message/page.html",
         id=dead_letter.id if dead_letter else story.id if story else message_id,
-        path=path_of(dead_letter.delivery_id if dead_letter else message_id),
+        path=path_of_message(dead_letter.delivery_id if dead_letter else message_id),
         dead_letter=dead_letter,
         runs=runs,
         is_whole=is_whole,
@@ -224,14 +210,8 @@ def _attributes(dead_letter: DeadLetterMessage) -> list[tuple[str, str, str]]:
 
 
 def _story_values(story: Story | None, *, can_search: bool) -> dict[str, Any]:
-    if story is None:
-        return {"story": None, "can_search": can_search}
-    return {
-        "story": story,
-        "picture": picture_of_story(story),
-        "rows": [*rows_of(story)],
-        "can_search": can_search,
-    }
+    shown = {"picture": picture_of_story(story), "rows": [*rows_of(story)]} if story else {}
+    return {"story": story, "can_search": can_search, **shown}
 
 
 # the body
@@ -267,7 +247,7 @@ async def _body(request: web.Request) -> web.Response:
     """Show the body alone: formatted or raw, the first part or all of it."""
     text, message_id = await _text(request), request.match_info["id"]
     body = await _view(console_of(request), text, request.query)
-    return pages.render(request, "message/body.html", body=body, id=message_id, path=path_of(message_id))
+    return pages.render(request, "message/body.html", body=body, id=message_id, path=path_of_message(message_id))
 
 
 async def _whole(request: web.Request) -> DeadLetterMessage:
@@ -315,7 +295,7 @@ async def _test(request: web.Request) -> web.Response:
         request,
         "message/test.html",
         id=dead_letter.id,
-        path=path_of(dead_letter.delivery_id),
+        path=path_of_message(dead_letter.delivery_id),
         event=event[:most],
         event_is_cut=len(event) > most,
         test=test[:most],
@@ -362,12 +342,9 @@ async def _search(request: web.Request) -> web.Response:
         request,
         "message/searched.html",
         id=wanted,
-        path=path_of(message_id),
+        path=path_of_message(message_id),
         cost=found.cost,
         not_found=found.not_found,
         is_complete=found.is_complete,
         **_story_values(found.story, can_search=False),
     )
-
-
-__all__ = ["routes"]

@@ -6,6 +6,7 @@ import logging
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -31,19 +32,16 @@ STYLE_SHEET = "/pictures.css"
 
 
 def routes(app: web.Application) -> None:
-    """Add the style sheet."""
     app.router.add_get(STYLE_SHEET, _style_sheet, name="pictures")
 
 
 def inline(svg: str) -> Markup:
-    """Return a picture for a page. Its texts are escaped already."""
     before, _, rest = svg.partition("<style>")
     after = rest.partition("</style>\n")[2]
     return Markup((before + after).replace("<svg ", '<svg class="picture" ', 1))
 
 
 def picture_of_story(story: Story) -> Markup:
-    """Return the picture of a story for a page."""
     from tarry.tools.story.picture import picture
 
     return inline(picture(story))
@@ -89,21 +87,16 @@ def render(request: web.Request, template: str, *, status: int = 200, **values: 
     The template extends ``base``, and has the values that all pages have: ``console``, ``navigation``, ``here``.
     """
     console = console_of(request)
-    html = (
-        environment()
-        .get_template(template)
-        .render(
-            base="fragment.html" if is_fragment(request) else "layout.html",
-            console=console,
-            place=console.place,
-            can_write=console.can_write,
-            csrf=request.app[GATE].session_of(request).csrf,
-            navigation=navigation(request.app),
-            here=request.path,
-            **values,
-        )
-    )
-    return _response(html, status)
+    values |= {
+        "base": "fragment.html" if is_fragment(request) else "layout.html",
+        "console": console,
+        "place": console.place,
+        "can_write": console.can_write,
+        "csrf": request.app[GATE].session_of(request).csrf,
+        "navigation": navigation(request.app),
+        "here": request.path,
+    }
+    return _response(environment().get_template(template).render(values), status)
 
 
 def fragment(template: str, /, **values: Any) -> str:
@@ -168,7 +161,16 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
 def explained(error: Exception) -> str | None:
     """Return the text of an error of the user, of AWS or of `tarry.failed`, as a sentence; None for a bug."""
     text = usage_line(error) or aws_line(error, str)
-    return None if text is None else text[:1].upper() + text[1:].rstrip(".") + "."
+    return None if text is None else sentence(text)
+
+
+def sentence(text: object) -> str:
+    return str(text)[:1].upper() + str(text)[1:].rstrip(".") + "."
+
+
+def path_of_message(message_id: str, part: str = "") -> str:
+    """Return the path of the page of a message, or of a part of it."""
+    return f"/message/{quote(message_id, safe='', errors='replace')}{part}"
 
 
 def _response(html: str, status: int) -> web.Response:
@@ -218,7 +220,6 @@ def visible_lines(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with separators of thousands."""
     return f"{value:,}"
 
 
@@ -228,7 +229,6 @@ def rate(value: float) -> str:
 
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
-    """Return a count with its noun."""
     return f"{count:,} {noun if count == 1 else plural_noun or noun + 's'}"
 
 
@@ -243,7 +243,6 @@ def clock_time(epoch_seconds: float) -> str:
 
 
 def ago(epoch_seconds: float) -> str:
-    """Return how long ago a time is."""
     seconds = time.time() - epoch_seconds
     return "just now" if seconds < 1 else f"{coarse(seconds)} ago"
 

@@ -110,7 +110,6 @@ READER = web.AppKey("policy_reader", PolicyReader)
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     app[READER] = PolicyReader(app[CONSOLE])
     app.router.add_get("/policies", _list, name="policy")
     app.router.add_get("/policies/{function}", _page)

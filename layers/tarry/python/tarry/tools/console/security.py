@@ -43,7 +43,6 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Return all static files by name."""
     found = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.is_file()}
     first = ["console.css"]  # the others build on it
     others = [name for name in found if name.endswith(".css") and name not in first]
@@ -71,7 +70,6 @@ def early_links() -> str:
 
 
 def routes(app: web.Application) -> None:
-    """Add the route of all static files."""
     app.router.add_get(STATIC + "{name}", _asset)
 
 
@@ -238,7 +236,6 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the security headers to every response."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-cache" if request.path.startswith(STATIC) else "no-store")
 

@@ -9,7 +9,6 @@ import secrets
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from aiohttp import web
 
@@ -19,7 +18,7 @@ from tarry.failed.usage import UsageError
 from tarry.record.attribute import ATTRIBUTE
 from tarry.tools.console import pages
 from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.pages import explained
+from tarry.tools.console.pages import explained, path_of_message, sentence
 from tarry.tools.console.security import needs_write
 from tarry.tools.local.aws.queues import send
 from tarry.tools.local.samples import Sample, read_samples
@@ -109,15 +108,7 @@ def sample_files(folder: Path | None) -> list[SampleFile]:
 
 
 def sample_form(folder: Path | None, key: str) -> tuple[MessageForm, list[str]]:
-    """Return the form that sends a sample, and hints about it.
-
-    Args:
-        folder: The folder of the event files.
-        key: The key of the sample: the name of its file and its number.
-
-    Raises:
-        UsageError: There is no such sample.
-    """
+    """Return the form that sends a sample of the event files in a folder, and hints about it. Raises `UsageError`."""
     for path, samples in _files(folder):
         for sample in samples:
             if key == _key(path, sample):
@@ -178,7 +169,6 @@ SENDS = web.AppKey("sends", dict[tuple[str, MessageForm], "asyncio.Task[str]"])
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     app[SENDS] = {}
     app.router.add_get("/send", _page, name="send")
     app.router.add_post("/send", _send)
@@ -205,16 +195,15 @@ async def _send(request: web.Request) -> web.Response:
     given = await request.post()
     form = MessageForm.of(given)
     if form.queue not in addresses:
-        if console_of(request).dead_letter_queue(form.queue) is not None:
+        if form.queue in console_of(request).dead_letter_queues:
             raise Problem(f"{form.queue} is a dead-letter queue: this form sends no messages to one.", 400)
         raise Problem(f"This console has no queue {form.queue!r:.100}.", 404)
     try:
         message_id = await _sent_once(request, str(given.get("once", "")), addresses[form.queue], form)
     except (UsageError, TarryError, ValueError, TypeError) as error:
-        text = explained(error) or _sentence(str(error))
+        text = explained(error) or sentence(error)
         return await _rendered(request, form, list(addresses), problem=text, status=400)
-    path = f"/message/{quote(message_id, safe='')}"
-    return await _rendered(request, form, list(addresses), sent=message_id, path=path)
+    return await _rendered(request, form, list(addresses), sent=message_id, path=path_of_message(message_id))
 
 
 async def _sent_once(request: web.Request, once: str, address: str, form: MessageForm) -> str:
@@ -264,7 +253,3 @@ async def _rendered(
 
 def _folder(console: Console) -> Path | None:
     return None if console.template is None else console.template.path.parent / SAMPLES_FOLDER
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -59,15 +59,7 @@ class Served:
 
 @asynccontextmanager
 async def serve(console: Console, port: int = 0) -> AsyncIterator[Served]:
-    """Serve the console on the running event loop within the context.
-
-    Args:
-        console: The console.
-        port: The port to listen at; 0 for a free one.
-
-    Raises:
-        PortTaken: The port is in use or cannot be opened.
-    """
+    """Serve the console on the running event loop within the context; port 0 is a free one. Raises `PortTaken`."""
     gate = Gate()
     runner = web.AppRunner(application(console, gate), access_log=None, logger=_log, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarry.failed.text import brief, one_line
+from tarry.failed.text import brief, one_line, seconds_of
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import attempt_of, origin_name
 from tarry.message.outcomes import State
@@ -28,12 +27,7 @@ SOURCE = "its failure record"
 
 
 def story_of_record(dead_letter: DeadLetterMessage, now: float) -> Story | None:
-    """Return what the failure record tells about a message; None without a record that has times.
-
-    Args:
-        dead_letter: The dead letter.
-        now: The time, in epoch seconds.
-    """
+    """Return what the failure record tells about a message; None without a record that has times."""
     events = sorted(_events(dead_letter), key=lambda event: event.at)
     if not any(event.state is State.DEAD_LETTERED for event in events):
         return None
@@ -95,10 +89,7 @@ def _last_attempt(dead_letter: DeadLetterMessage) -> int | None:
 
 
 def _seconds(moment: object) -> float | None:
-    try:
-        return datetime.fromisoformat(str(moment)).timestamp() if moment else None
-    except (ValueError, OverflowError):
-        return None
+    return seconds_of(str(moment)) if moment else None
 
 
 MAX_EVENTS = 300
@@ -131,10 +122,8 @@ async def known_story(console: Console, message_id: str, dead_letter: DeadLetter
     return found
 
 
-def _asked(endpoint: str | None, message_id: str) -> Story | None:
+def _asked(endpoint: str, message_id: str) -> Story | None:
     """Ask the `tarry local` at an endpoint; None if there is none."""
-    if endpoint is None:
-        return None
     from tarry.tools.local.stories import ask
 
     if is_aws(endpoint):
@@ -147,9 +136,7 @@ def _asked(endpoint: str | None, message_id: str) -> Story | None:
 def searched(console: Console, message_id: str) -> FoundStory:
     """Search for the story in the logs of the stack, since the longest time that SQS keeps a message.
 
-    Raises:
-        UsageError: The console has no stack, the id is too short, or no function of the stack has a log group.
-        botocore.exceptions.ClientError: AWS refuses a request.
+    Raises `UsageError` and `ClientError`.
     """
     if console.stack is None:
         raise UsageError("logs are searched by stack: start tarry console with --stack NAME")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.queue_names import resources_of
+from tarry.failed.queue_names import listed, resources_of
 from tarry.failed.text import coarse, one_line
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
@@ -71,8 +71,8 @@ def existing_groups(logs: Any, names: Iterable[str]) -> dict[str, LogGroup]:
     """Return those of the log groups that exist, by name."""
     found = {}
     for name in dict.fromkeys(names):
-        pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
-        each = next((each for page in pages for each in page["logGroups"] if each["logGroupName"] == name), None)
+        groups = listed(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=name)
+        each = next((each for each in groups if each["logGroupName"] == name), None)
         if each is not None:
             days = each.get("retentionInDays")
             found[name] = LogGroup(

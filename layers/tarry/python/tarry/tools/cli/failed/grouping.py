@@ -16,9 +16,7 @@ from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.prompts import confirms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from rich.console import RenderableType
+    from collections.abc import Collection, Iterable
 
     from tarry.failed import ArchiveFile, Group, Inspection, Result, Selection
     from tarry.failed.groups import Cause
@@ -29,39 +27,47 @@ if TYPE_CHECKING:
 NO_VALUE = "(none)"
 
 
-def group_table(groups: Sequence[Group]) -> RenderableType:
+def _table(rows: Iterable[tuple[int, Text, str]]) -> Table:
+    """Return a table of counts, each with a title and a line below it."""
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(overflow="fold")
+    for count, title, below in rows:
+        found.add_row(Text(f"{count:,}", "bold"), title)
+        found.add_row("", Text(below, "dim"))
+    return found
+
+
+def group_table(groups: Iterable[Group]) -> Table:
     """Return a table with one row for each group: how many, what, since when, and an example."""
-    by = groups[0].by
-    found = Table.grid(padding=(0, 2, 0, 0))
-    found.add_column(justify="right", no_wrap=True)
-    found.add_column(overflow="fold")
-    for group in groups:
-        value = printable(group.value or NO_VALUE)
-        error = brief_failure(group.failure)
-        title = Text(value, "bold" if group.value else "dim")
-        if by != "error" and error != value:
-            title.append(f"  {error}", "" if group.failure else "dim")
-        found.add_row(Text(f"{group.count:,}", "bold"), title)
-        found.add_row("", Text(f"{period(group)}; for example {printable(group.example)}", "dim"))
-    return found
+
+    def title(group: Group) -> Text:
+        value, error = printable(group.value or NO_VALUE), brief_failure(group.failure)
+        text = Text(value, "bold" if group.value else "dim")
+        if group.by != "error" and error != value:
+            text.append(f"  {error}", "" if group.failure else "dim")
+        return text
+
+    return _table(
+        (each.count, title(each), f"{period(each)}; for example {printable(each.example)}") for each in groups
+    )
 
 
-def cause_table(causes: Sequence[Cause]) -> RenderableType:
+def cause_table(causes: Iterable[Cause]) -> Table:
     """Return a table with one row for each cause: how many, what, and in which queues."""
-    found = Table.grid(padding=(0, 2, 0, 0))
-    found.add_column(justify="right", no_wrap=True)
-    found.add_column(overflow="fold")
-    for cause in causes:
-        group = cause.groups[0][1]
+
+    def title(group: Group) -> Text:
         is_error = group.by in {"fingerprint", "error"}
-        title = brief_failure(group.failure) if is_error else printable(group.value or NO_VALUE)
-        found.add_row(Text(f"{cause.count:,}", "bold"), Text(title, "bold" if group.value else "dim"))
-        found.add_row("", Text(", ".join(f"{count:,} in {name}" for name, count in cause.queues.items()), "dim"))
-    return found
+        text = brief_failure(group.failure) if is_error else printable(group.value or NO_VALUE)
+        return Text(text, "bold" if group.value else "dim")
+
+    def queues(cause: Cause) -> str:
+        return ", ".join(f"{count:,} in {name}" for name, count in cause.queues.items())
+
+    return _table((each.count, title(each.groups[0][1]), queues(each)) for each in causes)
 
 
 def group_json(queue: str, group: Group) -> dict[str, Any]:
-    """Return a group as a JSON object."""
     failure = group.failure
     return {
         "queue": queue,
@@ -70,15 +76,18 @@ def group_json(queue: str, group: Group) -> dict[str, Any]:
         "count": group.count,
         "first": group.first,
         "last": group.last,
-        "per_minute": None if group.per_minute is None else round(group.per_minute, 3),
+        "per_minute": rounded(group.per_minute),
         "example": group.example,
         "error": None if failure is None else brief_failure(failure),
         "where": list(group.conditions),
     }
 
 
+def rounded(per_minute: float | None) -> float | None:
+    return None if per_minute is None else round(per_minute, 3)
+
+
 def group_options(group: Group) -> str:
-    """Return the options that select a group."""
     if group.by == "fingerprint" and group.value is not None:
         return f"--group {shlex.quote(group.value)}"
     return " ".join(f"--where {shlex.quote(each)}" for each in group.conditions)

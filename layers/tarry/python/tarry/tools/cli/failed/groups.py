@@ -13,18 +13,14 @@ from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.cli.errors import note, refuse
-from tarry.tools.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options
+from tarry.tools.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options, rounded
 from tarry.tools.cli.failed.rendering import print_lines, result_console
 from tarry.tools.cli.failed.reporting import ProgressReport, write_json
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.options import (
-    AsJson,
-    Keepalive,
-    TargetOptions,
-)
+from tarry.tools.cli.options import AsJson, Keepalive, TargetOptions
 
 if TYPE_CHECKING:
-    from tarry.failed import DeadLetterQueue, Inspection, Selection
+    from tarry.failed import DeadLetterQueue, Selection
 
 SAMPLE = 1_000
 """The dead letters of each queue that a summary looks at."""
@@ -56,20 +52,16 @@ def summary(
         if any(_is_given(context, name) for name in context.params):
             refuse(f"options go after the command: tarry failed {context.invoked_subcommand} [OPTIONS]")
         return
-    with session(options) as run:
-        _summarize(run, keepalive, sample, as_json=as_json)
+    with session(options, keepalive=keepalive) as run:
+        _summarize(run, sample, as_json=as_json)
         run.exit(0)
 
 
-def _summarize(run: CommandSession, keepalive: float, sample: int, *, as_json: bool) -> None:
+def _summarize(run: CommandSession, sample: int, *, as_json: bool) -> None:
     counted: list[tuple[DeadLetterQueue, list[Group]]] = []
     empty: list[str] = []
     for queue in run.queues:
-        groups: list[Group] = []
-        scanned = 0
-        if queue.about:
-            groups, inspection = _counted(run, queue, "fingerprint", None, keepalive, sample)
-            scanned = inspection.scanned
+        groups, scanned = _counted(run, queue, "fingerprint", None, sample) if queue.about else ([], 0)
         if as_json:
             write_json(_summary_json(queue, scanned, groups))
         elif queue.about:
@@ -81,14 +73,10 @@ def _summarize(run: CommandSession, keepalive: float, sample: int, *, as_json: b
             break
     if empty:
         result_console().print(Text(f"no dead letters: {', '.join(empty)}", "dim"))
-    if not as_json:
-        _print_causes(counted)
-    _suggest(run, counted)
+    _conclude(run, counted, as_json=as_json)
 
 
-def show_groups(
-    run: CommandSession, by: GroupBy, selection: Selection, keepalive: float, *, sample: int | None, as_json: bool
-) -> int:
+def show_groups(run: CommandSession, by: GroupBy, selection: Selection, *, sample: int | None, as_json: bool) -> int:
     """Write the groups of the selected dead letters of each queue; return how many were counted."""
     counted: list[tuple[DeadLetterQueue, list[Group]]] = []
     for queue in run.queues:
@@ -98,12 +86,12 @@ def show_groups(
                 f"{queue}: about {requests:,} requests to receive about {queue.about:,} dead letters, and as many to "
                 f"release them; for a first look: --sample {SAMPLE}"
             )
-        groups, inspection = _counted(run, queue, by, selection, keepalive, sample)
+        groups, scanned = _counted(run, queue, by, selection, sample)
         if as_json:
             for group in groups:
                 write_json(group_json(queue.name, group))
         elif groups:
-            about = "" if inspection.scanned >= queue.about else f" (of a sample of {inspection.scanned:,})"
+            about = "" if scanned >= queue.about else f" (of a sample of {scanned:,})"
             console = result_console()
             console.print(Text(f"{queue}: {count_of(sum(each.count for each in groups))} by {by}{about}", "bold"))
             print_lines(console, group_table(groups))
@@ -112,29 +100,22 @@ def show_groups(
         counted.append((queue, groups))
         if run.stopping():
             break
-    if not as_json:
-        _print_causes(counted)
-    _suggest(run, counted)
+    _conclude(run, counted, as_json=as_json)
     return sum(group.count for _, groups in counted for group in groups)
 
 
 def _counted(
-    run: CommandSession,
-    queue: DeadLetterQueue,
-    by: GroupBy,
-    selection: Selection | None,
-    keepalive: float,
-    sample: int | None,
-) -> tuple[list[Group], Inspection]:
-    """Receive the dead letters of a queue into groups; return these, the largest first, and the inspection."""
+    run: CommandSession, queue: DeadLetterQueue, by: GroupBy, selection: Selection | None, sample: int | None
+) -> tuple[list[Group], int]:
+    """Receive the dead letters of a queue into groups; return these, the largest first, and how many were received."""
     found, progress = GroupCounts(by), ProgressReport(run.guidance)
-    with run.opened(queue, keepalive) as inspection:
+    with run.opened(queue) as inspection:
         try:
             for _ in counting(inspection, found, selection, sample=sample):
                 progress.show(queue.name, inspection.scanned, min(queue.about, sample or queue.about))
         finally:
             progress.clear()
-    return found.largest_first(), inspection
+    return found.largest_first(), inspection.scanned
 
 
 def _print_summary(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> None:
@@ -162,42 +143,38 @@ def _together(groups: list[Group], about: int, scanned: int) -> Group:
 
 def _summary_json(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> dict[str, Any]:
     together = _together(groups, queue.about, scanned) if groups else None
-    per_minute = together.per_minute if together else None
     return {
         "queue": queue.name,
         "about": max(queue.about, scanned),
         "scanned": scanned,
-        "first": together.first if together else None,
-        "last": together.last if together else None,
-        "per_minute": None if per_minute is None else round(per_minute, 3),
+        "first": together and together.first,
+        "last": together and together.last,
+        "per_minute": together and rounded(together.per_minute),
         "groups": [group_json(queue.name, group) for group in groups],
     }
 
 
-def _print_causes(counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
-    """Print the causes over all queues, and the total, if several queues have dead letters."""
-    if sum(bool(groups) for _, groups in counted) < 2:
-        return
-    found = causes((queue.name, groups) for queue, groups in counted)
-    by = found[0].groups[0][1].by
-    console, total = result_console(), sum(cause.count for cause in found)
-    scope = "all queues" if total >= sum(queue.about for queue, _ in counted) else "the samples of all queues"
-    console.print(Text(f"{count_of(total)} in {scope}, by {'cause' if by == 'fingerprint' else by}", "bold"))
-    print_lines(console, Padding(cause_table(found[:SHOWN_CAUSES]), (0, 0, 0, 2)))
-    if len(found) > SHOWN_CAUSES:
-        console.print(Text(f"and {len(found) - SHOWN_CAUSES} more", "dim"))
+def _conclude(run: CommandSession, counted: list[tuple[DeadLetterQueue, list[Group]]], *, as_json: bool) -> None:
+    """Write the causes and the total, if several queues have dead letters, and the commands to type next.
 
-
-def _suggest(run: CommandSession, counted: list[tuple[DeadLetterQueue, list[Group]]]) -> None:
-    """Write the commands to type next: show one dead letter of the largest group, then retry some of the group."""
+    These show one dead letter of the largest group, and retry some of the group.
+    """
+    if not as_json and sum(bool(groups) for _, groups in counted) > 1:
+        found = causes((queue.name, groups) for queue, groups in counted)
+        by = found[0].groups[0][1].by
+        console, total = result_console(), sum(cause.count for cause in found)
+        scope = "all queues" if total >= sum(queue.about for queue, _ in counted) else "the samples of all queues"
+        console.print(Text(f"{count_of(total)} in {scope}, by {'cause' if by == 'fingerprint' else by}", "bold"))
+        print_lines(console, Padding(cause_table(found[:SHOWN_CAUSES]), (0, 0, 0, 2)))
+        if len(found) > SHOWN_CAUSES:
+            console.print(Text(f"and {len(found) - SHOWN_CAUSES} more", "dim"))
     largest = [(queue, groups[0]) for queue, groups in counted if groups]
-    if not largest:
-        return
-    queue, group = max(largest, key=lambda each: each[1].count)
-    where = queue_options(queue.name, run.where)
-    note("To look at one, and to retry the group after the fix, ten of it first:")
-    note(f"  tarry failed show {group.example} {where}")
-    note(f"  tarry failed retry {group_options(group)} --canary 10 {where}")
+    if largest:
+        queue, group = max(largest, key=lambda each: each[1].count)
+        where = queue_options(queue.name, run.where)
+        note("To look at one, and to retry the group after the fix, ten of it first:")
+        note(f"  tarry failed show {group.example} {where}")
+        note(f"  tarry failed retry {group_options(group)} --canary 10 {where}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

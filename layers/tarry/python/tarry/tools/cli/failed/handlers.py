@@ -34,12 +34,7 @@ class Handlers:
     """The handlers of the functions that consume the queues.
 
     They are imported at construction. They see the environment of this process, and variables of the template that it
-    does not set.
-
-    Raises:
-        CodeError: a handler cannot be imported.
-        UsageError: no template is given, or it is not clear which function consumes a queue.
-        TemplateError: a variable cannot be resolved.
+    does not set. Raises `CodeError`, `UsageError` and `TemplateError`.
     """
 
     def __init__(
@@ -65,10 +60,7 @@ class Handlers:
     def of(self, queue: str) -> Handler:
         """Return the handler of the function that consumes a queue.
 
-        The handler of a queue that SQS does not list as a source is imported on first use.
-
-        Raises:
-            NowhereToGo: no handler can be found or imported.
+        The handler of a queue that SQS does not list as a source is imported on first use. Raises `NowhereToGo`.
         """
         try:
             function, code = self._codes.get(queue) or self._load(queue)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tarry.failed import DeadLetterQueue, MessageMoveTask, Routes
     from tarry.tools.cli.failed.reporting import ResultReport
-    from tarry.tools.cli.failed.retrying import RetrySettings
     from tarry.tools.cli.failed.session import CommandSession
 
 STEPS_OF_POLL = 4
@@ -30,7 +29,7 @@ LISTED_WITHIN_STEPS = 40
 
 
 def move(
-    run: CommandSession, report: ResultReport, to: str | None, settings: RetrySettings, *, asks: bool, as_json: bool
+    run: CommandSession, report: ResultReport, to: str | None, rate: float | None, *, dry_run: bool, asks: bool
 ) -> NoReturn:
     """Let SQS move all messages of the dead-letter queues, one queue after the other, and end the command."""
     code = 0
@@ -41,7 +40,7 @@ def move(
         is_running = earlier is not None and earlier.is_running
         look = partial(failed.last_move, queue) if is_running else partial(failed.moved_since, queue, earlier)
         change: dict[str, Any] = {"queue": queue.arn.text, "to": target.text, "move_task": "started"}
-        if settings.dry_run:
+        if dry_run:
             state = "; a task that moves them is running already" if is_running else ""
             report.write(f"{queue}: SQS would move about {queue.about:,} messages to {target.name}{state}")
             continue
@@ -55,7 +54,7 @@ def move(
             if asks and not confirms(run.guidance, run.stopping, question):
                 continue
             run.begin_change()
-            change["move_task"] = _started(each, settings.limits.rate, target.name)
+            change["move_task"] = _started(each, rate, target.name)
             report.counts[change["move_task"]] += 1
         if run.audit is not None and not is_running:
             run.audit.add_change(change)
@@ -68,7 +67,7 @@ def move(
             change |= {"move_task": task.status.lower(), "moved": task.moved}
         if run.audit is not None and is_running and run.stopping():
             run.audit.add_change(change)  # cancelled a task that was not started here
-        code = max(code, _report(report, queue, task, target.name, as_json=as_json))
+        code = max(code, _report(report, queue, task, target.name))
         if run.stopping():
             break
     run.exit(code)
@@ -118,14 +117,12 @@ def _cancelled(task: MessageMoveTask) -> bool:
     return True
 
 
-def _report(
-    report: ResultReport, queue: DeadLetterQueue, task: MessageMoveTask | None, target: str, *, as_json: bool
-) -> int:
+def _report(report: ResultReport, queue: DeadLetterQueue, task: MessageMoveTask | None, target: str) -> int:
     """Write how a task has ended; return the exit code."""
     if task is None:
         note(f"tarry: {queue}: SQS lists no message move task that was started now; see the SQS console")
         return 1
-    if as_json:
+    if report.as_json:
         fields = {"queue": queue.name, "status": task.status, "moved": task.moved, "error": task.failure}
         report.write(json.dumps({name: value for name, value in fields.items() if value is not None}))
     else:

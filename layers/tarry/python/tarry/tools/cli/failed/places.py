@@ -26,8 +26,7 @@ LOCAL_REGION = "us-east-1"
 def requests_go_to(where: TargetOptions) -> str:
     """Return the endpoint URL of an SQS client with these options, of the environment, or of the profile.
 
-    Raises:
-        UsageError: it is not a URL.
+    Raises `UsageError`.
     """
     from botocore.exceptions import ProfileNotFound
 
@@ -114,8 +113,7 @@ def _endpoint_of_environment() -> str | None:
 def _chosen_endpoint(where: TargetOptions, *, ignored: bool) -> str:
     """Return the endpoint URL that boto3 chooses, without reading credentials; ``ignored``: not that of the settings.
 
-    Raises:
-        UsageError: the one of the settings is not a URL.
+    Raises `UsageError`.
     """
     import boto3
     from botocore.config import Config

@@ -10,22 +10,18 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tarry import world
-from tarry.failed import CannotEdit, edit
 from tarry.failed.text import printable
-from tarry.tools.cli.failed.rendering import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
     from rich.console import Console
 
-    from tarry.failed import DeadLetterMessage, Result
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
 """SIGHUP: the terminal or the connection was closed."""
@@ -53,7 +49,6 @@ class Stopping:
 
     @property
     def name(self) -> str:
-        """The name of the signal that came."""
         return signal.Signals(self.signal).name if self.signal else ""
 
     @contextmanager
@@ -97,14 +92,6 @@ class Stopping:
             raise StoppedBySignal
 
 
-class AsksOfAll(Protocol):
-    """Asks about all dead letters that failed like one (`tarry.tools.cli.failed.retrying`)."""
-
-    def ask(self, dead_letter: DeadLetterMessage) -> str | None: ...
-
-    def carry_out(self, key: str, dead_letter: DeadLetterMessage) -> Iterator[Result]: ...
-
-
 KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "a": "all alike", "b": "back", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
 SIGNAL_SECONDS = 0.5
@@ -120,59 +107,6 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-class DeadLetterPrompt:
-    """The prompt for one dead letter: retry, edit, delete, skip or quit."""
-
-    def __init__(
-        self,
-        console: Console,
-        stopping: Stopping,
-        retry: Callable[[DeadLetterMessage], Result],
-        delete: Callable[[DeadLetterMessage], Result],
-        skip: Callable[[DeadLetterMessage], Result],
-        alike: AsksOfAll | None = None,
-    ) -> None:
-        self._console = console
-        self._stopping = stopping
-        self._actions = {"r": retry, "d": delete, "s": skip}
-        self._alike = alike
-
-    def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Iterable[Result] | None:
-        """Show a dead letter and carry out the user's choice; return the results, or None to quit.
-
-        ``edit_first``: open the body in the editor before.
-        """
-        shown: DeadLetterMessage | None = None
-        if edit_first:
-            dead_letter = self._edited(dead_letter)
-        while True:
-            if shown != dead_letter:
-                self._console.print()
-                self._console.print(summary(dead_letter))
-                self._console.print()
-                shown = dead_letter
-            keys = ("" if dead_letter.is_undecodable else "r") + ("eds" if self._alike is None else "edsa") + "q"
-            match ask(self._console, self._stopping, "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys) + " ", keys):
-                case "q":
-                    return None
-                case "e":
-                    dead_letter = self._edited(dead_letter)
-                case "d" if not confirms(self._console, self._stopping, "Permanently delete this dead letter?"):
-                    continue
-                case "a" if self._alike is not None:
-                    if (of_all := self._alike.ask(dead_letter)) is not None:
-                        return self._alike.carry_out(of_all, dead_letter)
-                case key:
-                    return [self._actions[key](dead_letter)]
-
-    def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
-        try:
-            return edit(dead_letter, in_editor(dead_letter.body), world.current().clock.time())
-        except (NoEditor, CannotEdit) as error:
-            self._console.print(Text(printable(str(error)), "yellow"), soft_wrap=True)
-            return dead_letter
-
-
 def confirms(console: Console, stopping: Stopping, question: str) -> bool:
     """Ask a yes-or-no question; return whether the answer is yes."""
     return ask(console, stopping, f"{question} [y/N] ", "yn") == "y"
@@ -180,31 +114,32 @@ def confirms(console: Console, stopping: Stopping, question: str) -> bool:
 
 def ask_for_text(console: Console, stopping: Stopping, question: str) -> str:
     """Ask for a line of text; return it without spaces around it, empty at the end of the input."""
-    try:
-        with stopping.at_prompt():
-            console.print(Text(printable(question)), end="", soft_wrap=True)
-            console.file.flush()
-            return sys.stdin.readline().strip()
-    except StoppedBySignal:
-        console.print()
-        raise
+    with _asking(console, stopping, question):
+        return sys.stdin.readline().strip()
 
 
 def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
     """Ask a question and return the pressed key; at the end of the input, return the last of ``keys``."""
+    with _by_key(), _asking(console, stopping, question):  # by key before it is printed: a key may come at once
+        while True:
+            key = _read_key().lower()
+            if key in END_OF_INPUT:
+                key = keys[-1]
+            if key in keys:
+                console.print(Text(KEYS.get(key, key), "bold"))
+                return key
+
+
+@contextmanager
+def _asking(console: Console, stopping: Stopping, question: str) -> Iterator[None]:
+    """Print a question; a signal ends its line, and stops the command."""
     try:
-        with stopping.at_prompt(), _by_key():  # before the question is printed: the key may come at once
+        with stopping.at_prompt():
             console.print(Text(printable(question)), end="", soft_wrap=True)
             console.file.flush()
-            while True:
-                key = _read_key().lower()
-                if key in END_OF_INPUT:
-                    key = keys[-1]
-                if key in keys:
-                    console.print(Text(KEYS.get(key, key), "bold"))
-                    return key
+            yield
     except StoppedBySignal:
-        console.print()  # end the line of the question
+        console.print()
         raise
 
 
@@ -248,8 +183,7 @@ STDERR = 2
 def in_editor(body: str) -> str:
     """Open the body in the editor and return the edited body, without the newline that editors add at the end.
 
-    Raises:
-        NoEditor: neither VISUAL nor EDITOR is set, or the editor failed.
+    Raises `NoEditor`.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry import failed
-from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.selection import selection_fields
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
@@ -15,38 +14,24 @@ from tarry.tools.cli.failed.prompts import ask_for_text, confirms, has_terminal
 from tarry.tools.cli.failed.rendering import line
 from tarry.tools.cli.failed.retrying import distinct, remove_found
 from tarry.tools.cli.failed.session import session
-from tarry.tools.cli.options import (
-    All,
-    ArchivePath,
-    AsJson,
-    Audit,
-    Concurrency,
-    Force,
-    Keepalive,
-    NoArchive,
-    Selected,
-    TargetOptions,
-    YesDelete,
-)
+from tarry.tools.cli.options import All, ArchiveOptions, Audit, ChangeOptions, Selected, TargetOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tarry.tools.cli.failed.session import CommandSession
 
 
-def check_options(archive: Path | None, yes_delete: Sequence[str], *, no_archive: bool, everything: bool) -> None:
+def check_options(archives: ArchiveOptions, *, everything: bool) -> None:
     """Check that the options of `remove` go together. Raises `UsageError`."""
-    if archive is not None and no_archive:
+    if archives.archive is not None and archives.no_archive:
         raise UsageError("--archive and --no-archive cannot be combined: give one of them")
-    if yes_delete and not everything:
+    if archives.yes_delete and not everything:
         raise UsageError("--yes-delete confirms --all: add --all, or leave out --yes-delete")
 
 
-def check_can_ask(yes_delete: Sequence[str], *, force: bool) -> None:
-    """Check that `remove` can ask, or need not. Raises `UsageError`."""
-    if not (force or yes_delete or has_terminal()):
+def _check_can_ask(*, force: bool) -> None:
+    if not (force or has_terminal()):
         raise UsageError(
             "remove asks before it deletes, and there is no terminal: add --force, or with --all at AWS --yes-delete "
             "NAME; nothing was changed"
@@ -56,8 +41,7 @@ def check_can_ask(yes_delete: Sequence[str], *, force: bool) -> None:
 def confirms_emptying(run: CommandSession, yes_delete: Sequence[str]) -> bool:
     """Whether each queue that `remove --all` empties was named: by ``--yes-delete``, or typed at the terminal.
 
-    Raises:
-        UsageError: a queue is named that is not selected, or one is not named and there is no terminal.
+    Raises `UsageError` for a queue that is not selected, and for one that is not named if there is no terminal.
     """
     names = [queue.name for queue in run.queues]
     for each in yes_delete:
@@ -77,27 +61,18 @@ def confirms_emptying(run: CommandSession, yes_delete: Sequence[str]) -> bool:
     return True
 
 
-def is_asked_in_full(run: CommandSession, yes_delete: Sequence[str], *, everything: bool) -> bool:
-    """Whether the names of the queues are asked for, instead of one key."""
-    return everything and (run.account.is_aws or bool(yes_delete))
-
-
 EXAMPLE = """\
 tarry failed remove 636e0ad2 --queue orders-dlq
 tarry failed remove --queue orders-dlq --group 51aa03b8c7d2"""
 
 
-def remove(  # noqa: PLR0913, PLR0917 the options of the command
+def remove(
+    *,
     options: TargetOptions,
     chosen: Selected,
     everything: All = False,
-    force: Force = False,
-    as_json: AsJson = False,
-    keepalive: Keepalive = KEEPALIVE_SECONDS,
-    concurrency: Concurrency = 1,
-    archive: ArchivePath = None,
-    no_archive: NoArchive = False,
-    yes_delete: YesDelete = None,
+    change: ChangeOptions,
+    archives: ArchiveOptions,
     audit: Audit = None,
 ) -> None:
     """Delete dead letters, after writing them to an archive.
@@ -111,23 +86,24 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
     """
+    yes_delete, force = archives.yes_delete or [], change.force
     with refusals(aws=True):
         selection = chosen.selection(everything=everything)
         if selection.is_empty:
             raise UsageError("no dead letters selected: give ids, --where, --group or --all")
-        check_options(archive, yes_delete or (), no_archive=no_archive, everything=everything)
-    with session(options, action="Permanently delete", force=force) as run:
-        check_can_ask(yes_delete or (), force=force)
+        check_options(archives, everything=everything)
+    with session(options, keepalive=change.keepalive, action="Permanently delete", force=force) as run:
+        _check_can_ask(force=force or bool(yes_delete))
         run.begin_audit(audit, "failed remove", **selection_fields(selection))
-        report = run.report("deleted", "failed", as_json=as_json, shows_all=bool(selection.ids))
+        report = run.report("deleted", "failed", as_json=change.as_json, shows_all=bool(selection.ids))
         asks = is_shown = has_terminal() and not force
-        if is_asked_in_full(run, yes_delete or (), everything=selection.everything):
-            if not confirms_emptying(run, yes_delete or ()):
+        if everything and (run.account.is_aws or yes_delete):  # asked for by name, instead of by one key
+            if not confirms_emptying(run, yes_delete):
                 run.exit(0)
             asks = False
-        kept = None if no_archive else run.archived(archive)
+        kept = None if archives.no_archive else run.archived(archives.archive)
         if selection.ids:
-            with run.found(selection.ids, keepalive) as by_id, report.progress():
+            with run.found(selection.ids) as by_id, report.progress():
                 report_missing(run, report, selection.ids, by_id)
                 found = distinct(by_id)
                 for dead_letter, _ in found:
@@ -135,14 +111,14 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
                 question = f"Permanently delete {count_of(len(found))}?"
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
-                report_results(report, remove_found(run, found, concurrency, kept))
+                report_results(report, remove_found(run, found, change.concurrency, kept))
             run.end(report)
         if asks and not confirms_selection(run, selection, "Permanently delete"):
             run.exit(0)
         for each in run.queues:
-            with run.opened(each, keepalive) as inspection, report.progress():
+            with run.opened(each) as inspection, report.progress():
                 previewed = selection.as_previewed(each, is_shown=is_shown)
-                results = failed.remove(inspection, previewed, concurrency=concurrency, archive=kept)
+                results = failed.remove(inspection, previewed, concurrency=change.concurrency, archive=kept)
                 report_results(report, results, inspection)
             if run.stopping():
                 break

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 LINES_SHOWN = 12
 """Lines of a traceback in a summary: the last ones, which show where the error was raised."""
 BODY_SHOWN = 2_000
-"""Characters of a body in a summary."""
 WIDTH_WITHOUT_TERMINAL = 200
 ERROR_WIDTH = 40
 """The columns that a table keeps for the errors, if they need as many, before it shows origins and whole ids."""
@@ -106,7 +105,6 @@ def line(dead_letter: DeadLetterMessage) -> str:
 
 
 def details(dead_letter: DeadLetterMessage) -> RenderableType:
-    """Return all details of a dead letter."""
     return Group(
         *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
     )

@@ -42,30 +42,29 @@ class ProgressReport:
 
     def show(self, name: str, done: int, total: int, more: str = "") -> None:
         """Show how much is done, at a limited rate. ``more``: shown after it where there is no terminal."""
-        now = time.monotonic()
-        if now - self._shown_at < (FRAME_EVERY_SECONDS if self._console.is_terminal else LINE_EVERY_SECONDS):
-            return
-        self._shown_at = now
-        text = progress_text(done, total, now - self._began_at)
-        if self._console.is_terminal:
-            self._draw(name, done, total, text)
-        else:
-            note(f"{name}: {text}" + (f"; {more}" if more else ""))
+        if self._is_due():
+            text = progress_text(done, total, self._shown_at - self._began_at)
+            if self._console.is_terminal:
+                self._draw(name, done, total, text)
+            else:
+                note(f"{name}: {text}" + (f"; {more}" if more else ""))
 
     def show_wait(self, name: str, left: float, total: float) -> None:
         """Show how many seconds of a wait are left."""
-        now = time.monotonic()
-        if now - self._shown_at < (FRAME_EVERY_SECONDS if self._console.is_terminal else LINE_EVERY_SECONDS):
-            return
-        self._shown_at = now
-        text = f"{duration(left)} left" if left >= 1 else "nearly done"
-        if self._console.is_terminal:
-            self._draw(name, int(total - left), max(1, int(total)), text)
-        else:
-            note(f"{name}: {text}")
+        if self._is_due():
+            text = f"{duration(left)} left" if left >= 1 else "nearly done"
+            if self._console.is_terminal:
+                self._draw(name, int(total - left), max(1, int(total)), text)
+            else:
+                note(f"{name}: {text}")
+
+    def _is_due(self) -> bool:
+        now, every = time.monotonic(), FRAME_EVERY_SECONDS if self._console.is_terminal else LINE_EVERY_SECONDS
+        is_due = now - self._shown_at >= every
+        self._shown_at = now if is_due else self._shown_at
+        return is_due
 
     def clear(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -143,7 +142,7 @@ class ResultReport:
         """Whether the output was closed; the command then stops after the current dead letters."""
         self.came_back = ""
         """How many retried messages came back, if the command stopped for it."""
-        self._as_json = as_json
+        self.as_json = as_json
         self._outcomes = outcomes
         self._shows_all = shows_all
         self.bar = ProgressReport(console)
@@ -154,7 +153,7 @@ class ResultReport:
         if self.audit is not None:
             self.audit.add(result)
         self.hindered += result.hindrance in ("nowhere", "denied")
-        if self._as_json:
+        if self.as_json:
             fields = {"id": result.id, "outcome": result.outcome}
             self.write(json.dumps(fields if result.error is None else {**fields, "error": result.error}))
             if result.note:
@@ -167,7 +166,6 @@ class ResultReport:
 
     @property
     def handled(self) -> int:
-        """The number of dead letters with a result."""
         return self.counts.total()
 
     def write(self, line: str) -> None:
@@ -185,10 +183,8 @@ class ResultReport:
 
     def write_totals(self) -> None:
         """Write the totals: to stdout, but to stderr beside JSON or if stdout is closed."""
-        if self._as_json or self.is_cut_off:
-            note(str(self))
-        else:
-            self.write(str(self))
+        write = note if self.as_json or self.is_cut_off else self.write
+        write(str(self))
 
     @contextmanager
     def progress(self) -> Iterator[None]:

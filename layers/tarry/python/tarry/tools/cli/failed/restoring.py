@@ -11,14 +11,7 @@ from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
 from tarry.tools.cli.failed.prompts import confirms, has_terminal
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.options import (
-    AsJson,
-    Audit,
-    AwsOptions,
-    Force,
-    LocalPort,
-    TargetOptions,
-)
+from tarry.tools.cli.options import AsJson, Audit, AwsOptions, Force, LocalPort, TargetOptions
 
 RESTORE_EXAMPLE = """\
 tarry failed restore removed.jsonl --queue orders-dlq"""

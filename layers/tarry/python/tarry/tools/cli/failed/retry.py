@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tarry import failed
-from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.selection import selection_fields
 from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
@@ -26,26 +25,14 @@ from tarry.tools.cli.failed.moving import move
 from tarry.tools.cli.failed.prompts import has_terminal
 from tarry.tools.cli.failed.retrying import (
     RetryMethod,
-    RetrySettings,
     ask_for_each,
     ask_for_found,
     distinct,
     retry_found,
+    settings_of,
 )
 from tarry.tools.cli.failed.session import session
-from tarry.tools.cli.options import (
-    All,
-    AsJson,
-    Audit,
-    Concurrency,
-    DryRun,
-    Force,
-    Keepalive,
-    PaceOptions,
-    Selected,
-    TargetOptions,
-    Via,
-)
+from tarry.tools.cli.options import All, Audit, ChangeOptions, PaceOptions, Selected, TargetOptions, Via
 
 if TYPE_CHECKING:
     from tarry.failed import Result, Selection
@@ -53,29 +40,20 @@ if TYPE_CHECKING:
     from tarry.tools.cli.failed.session import CommandSession
 
 
-def preview(
-    run: CommandSession,
-    report: ResultReport,
-    method: RetryMethod,
-    selection: Selection,
-    keepalive: float,
-    *,
-    as_json: bool,
-) -> NoReturn:
+def preview(run: CommandSession, report: ResultReport, method: RetryMethod, selection: Selection, via: Via) -> NoReturn:
     """Write what `retry` would do to each selected dead letter, and end the command."""
     counts: Counter[str] = Counter()
     for queue in run.queues:
-        with run.opened(queue, keepalive) as inspection, report.progress():
+        with run.opened(queue) as inspection, report.progress():
             for result in failed.preview(inspection, selection, method.routes(inspection)):
                 counts[result.outcome] += 1
-                report.write(_json(result) if as_json else _line(result, method.settings.via))
+                report.write(_json(result) if report.as_json else _line(result, via))
         if run.should_stop():
             break
-    if method.settings.canary and counts["retried"]:
-        first = min(method.settings.canary, counts["retried"])
+    if first := min(method.settings.canary or 0, counts["retried"]):
         note(f"{first:,} of these first, and the others only if none of the {first:,} comes back")
     total = f"would retry {count_of(counts['retried'])}, fail {counts['failed']:,}, skip {counts['skipped']:,}"
-    if as_json:
+    if report.as_json:
         note(f"{total}; nothing was changed")
     else:
         report.write(f"{total}; nothing was changed")
@@ -115,7 +93,8 @@ tarry failed retry --queue orders-dlq --group 9f2c61d0a4be --canary 10
 tarry failed retry --stack shop --since 2h --rate 20/s --max-return 5%"""
 
 
-def retry(  # noqa: PLR0913, PLR0917 the options of the command
+def retry(  # noqa: PLR0913 the options of the command
+    *,
     options: TargetOptions,
     chosen: Selected,
     pace: PaceOptions,
@@ -133,11 +112,10 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         ),
     ] = Via.queue,
     edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
-    dry_run: DryRun = False,
-    force: Force = False,
-    as_json: AsJson = False,
-    keepalive: Keepalive = KEEPALIVE_SECONDS,
-    concurrency: Concurrency = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")
+    ] = False,
+    change: ChangeOptions,
     audit: Audit = None,
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
@@ -152,66 +130,50 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 success, 1 some dead letters could not be retried or have come
     back, 2 wrong usage (nothing was changed), 128 plus its number after a signal.
     """
+    force, action = change.force, None if dry_run else "Retry"
     with refusals(aws=True):
         selection = chosen.selection(everything=everything)
-        settings = RetrySettings.parsed(selection, via, pace, concurrency=concurrency, edit=edit, dry_run=dry_run)
+        settings = settings_of(selection, via, pace, concurrency=change.concurrency, edit=edit)
         asks = _asks(selection, force=force or dry_run)
-    action = None if dry_run else "Retry"
-    with session(options, needs_handlers=via is Via.local, action=action, force=force) as run:
+    with session(
+        options, keepalive=change.keepalive, needs_handlers=via is Via.local, action=action, force=force
+    ) as run:
         if not dry_run:
-            run.begin_audit(audit, "failed retry", **selection_fields(selection), to=to, **settings.fields())
+            fields = {"to": to, "via": via.value, **settings.fields()}
+            run.begin_audit(audit, "failed retry", **selection_fields(selection), **fields)
         outcomes = ("started",) if via is Via.aws else ("retried", "failed", "skipped", *(["deleted"] if asks else []))
-        report = run.report(*outcomes, as_json=as_json, shows_all=selection.is_empty or bool(selection.ids))
+        report = run.report(*outcomes, as_json=change.as_json, shows_all=selection.is_empty or bool(selection.ids))
         if via is Via.aws:
-            move(run, report, to, settings, asks=has_terminal() and not force, as_json=as_json)
-        method = RetryMethod(run, to, settings)
+            move(run, report, to, settings.limits.rate, dry_run=dry_run, asks=has_terminal() and not force)
+        method = RetryMethod(run, to, settings, change.concurrency, in_process=via is Via.local and not dry_run)
         if dry_run:
-            preview(run, report, method, selection, keepalive, as_json=as_json)
+            preview(run, report, method, selection, via)
         is_bulk = selection.is_filter or selection.everything
         is_shown = is_bulk and has_terminal() and not force
-        if is_shown and not confirms_selection(run, selection, "Retry", settings.text):
+        first = f", {settings.canary:,} of them first" if settings.canary else ""
+        if is_shown and not confirms_selection(run, selection, "Retry", first):
             run.exit(0)
         if selection.ids:
-            _retry_found(run, report, method, selection, keepalive, asks=asks, edit=edit)
+            with run.found(selection.ids) as by_id, report.progress():
+                report_missing(run, report, selection.ids, by_id)
+                retrying = ask_for_found if asks else retry_found
+                report_results(report, retrying(run, distinct(by_id), method, edit=edit))
+            run.end(report)
         for each in run.queues:
-            with run.opened(each, keepalive) as inspection, report.progress():
+            with run.opened(each) as inspection, report.progress():
                 previewed = selection.as_previewed(each, is_shown=is_shown)
                 results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, previewed)
                 try:
                     report_results(report, results, inspection)
                 except (failed.CanaryReturned, failed.TooManyReturned) as error:
                     report.bar.clear()
-                    command = _show_command(error, inspection.queue.name, run.where)
-                    note(f"tarry: {error}: {command}")
+                    shown = error.ids[0] if isinstance(error, failed.CanaryReturned) else "--group-by error"
+                    queue = queue_options(inspection.queue.name, run.where)
+                    note(f"tarry: {error}: tarry failed show {shown} {queue}")
                     report.came_back = str(error)
             if run.stopping() or report.came_back:
                 break
         run.end(report, report_no_match(run, selection, report.handled))
-
-
-def _show_command(error: failed.CanaryReturned | failed.TooManyReturned, queue: str, options: TargetOptions) -> str:
-    """Return the command that shows why messages came back."""
-    shown = error.ids[0] if isinstance(error, failed.CanaryReturned) else "--group-by error"
-    return f"tarry failed show {shown} {queue_options(queue, options)}"
-
-
-def _retry_found(
-    run: CommandSession,
-    report: ResultReport,
-    method: RetryMethod,
-    selection: Selection,
-    keepalive: float,
-    *,
-    asks: bool,
-    edit: bool,
-) -> None:
-    """Retry the dead letters with the selected ids, and end the command."""
-    with run.found(selection.ids, keepalive) as by_id, report.progress():
-        report_missing(run, report, selection.ids, by_id)
-        found = distinct(by_id)
-        results = ask_for_found(run, found, method, edit=edit) if asks else retry_found(run, found, method, edit=edit)
-        report_results(report, results)
-    run.end(report)
 
 
 def _asks(selection: Selection, *, force: bool) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from tarry import failed
-from tarry.failed.pacing import Canary, Limits, parse_rate, parse_share
+from tarry.failed.pacing import RetrySettings
 from tarry.failed.removing import Result, skipped
 from tarry.failed.requests import lookups
 from tarry.failed.selection import FoundDeadLetter
@@ -19,71 +18,34 @@ from tarry.failed.wording import count_of
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.cli.errors import note
-from tarry.tools.cli.failed.prompts import KEYS, DeadLetterPrompt, NoEditor, ask, confirms, in_editor
-from tarry.tools.cli.failed.rendering import line
+from tarry.tools.cli.failed.prompts import KEYS, NoEditor, ask, confirms, in_editor
+from tarry.tools.cli.failed.rendering import line, summary
 from tarry.tools.cli.options import PaceOptions, Via
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tarry.failed import ArchiveFile, DeadLetterMessage, Inspection, Routes, Selection
     from tarry.tools.cli.failed.handlers import Handlers
     from tarry.tools.cli.failed.session import CommandSession
 
 
-@dataclass(frozen=True)
-class RetrySettings:
-    """How dead letters are retried."""
-
-    via: Via
-    limits: Limits
-    canary: int | None = None
-    within: float | None = None
-    """The seconds to watch the canaries; None for as long as they may take."""
-    concurrency: int = 1
-    dry_run: bool = False
-
-    @classmethod
-    def parsed(
-        cls, selection: Selection, via: Via, pace: PaceOptions, *, concurrency: int, edit: bool, dry_run: bool
-    ) -> RetrySettings:
-        """Parse and check the options. Raises `UsageError` and `ConfigurationError`."""
-        canary, within, rate, max_return = pace.canary, pace.within, pace.rate, pace.max_return
-        given = {"--canary": canary, "--rate": rate, "--max-return": max_return}
-        given |= {"--concurrency": concurrency > 1 or None, "--edit": edit or None}
-        options = [name for name, value in given.items() if value is not None]
-        if edit and not selection.ids:
-            raise UsageError(
-                "--edit needs ids: give ids, or run without --all and --where to edit each dead letter when it is shown"
-            )
-        if within is not None and canary is None:
-            raise UsageError("--within says how long to watch canaries: give --canary N")
-        if canary is not None and not (selection.is_filter or selection.everything):
-            raise UsageError("--canary retries some of a selection first: give --group, --where or --all")
-        _check_via(via, selection, options)
-        limits = Limits(
-            None if rate is None else parse_rate(rate), None if max_return is None else parse_share(max_return)
+def settings_of(selection: Selection, via: Via, pace: PaceOptions, *, concurrency: int, edit: bool) -> RetrySettings:
+    """Parse and check the options. Raises `UsageError` and `ConfigurationError`."""
+    given = {"--canary": pace.canary, "--rate": pace.rate, "--max-return": pace.max_return}
+    given |= {"--concurrency": concurrency > 1 or None, "--edit": edit or None}
+    if edit and not selection.ids:
+        raise UsageError(
+            "--edit needs ids: give ids, or run without --all and --where to edit each dead letter when it is shown"
         )
-        seconds = None if within is None else parsed_duration(within, "--within")
-        if canary is not None:
-            Canary(canary, seconds)  # raises before the queues are asked
-        return cls(via, limits, canary, seconds, concurrency, dry_run)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the settings for the audit."""
-        return {
-            "via": self.via.value,
-            "canary": self.canary,
-            "within": self.within,
-            "rate": self.limits.rate,
-            "max_return": self.limits.max_return,
-        }
-
-    @property
-    def text(self) -> str:
-        """The settings for the question before a retry."""
-        return f", {self.canary:,} of them first" if self.canary else ""
+    if pace.within is not None and pace.canary is None:
+        raise UsageError("--within says how long to watch canaries: give --canary N")
+    if pace.canary is not None and not (selection.is_filter or selection.everything):
+        raise UsageError("--canary retries some of a selection first: give --group, --where or --all")
+    _check_via(via, selection, [name for name, value in given.items() if value is not None])
+    within = None if pace.within is None else parsed_duration(pace.within, "--within")
+    return RetrySettings(pace.canary, within, pace.rate, pace.max_return)
 
 
 def _check_via(via: Via, selection: Selection, options: list[str]) -> None:
@@ -106,27 +68,28 @@ def _check_via(via: Via, selection: Selection, options: list[str]) -> None:
 class RetryMethod:
     """The way to retry dead letters: back to their queues, or through their handlers in this process."""
 
-    def __init__(self, run: CommandSession, to: str | None, settings: RetrySettings) -> None:
+    def __init__(
+        self, run: CommandSession, to: str | None, settings: RetrySettings, concurrency: int, *, in_process: bool
+    ) -> None:
         self.settings = settings
+        self._concurrency = concurrency
         self._run = run
         self._routes = {queue.name: failed.Routes(queue, to, run.targets.known) for queue in run.queues}
-        self._handlers = self._load() if settings.via is Via.local and not settings.dry_run else None
+        self._handlers = self._load() if in_process else None
 
     def routes(self, inspection: Inspection) -> Routes:
         return self._routes[inspection.queue.name]
 
     def retry(self, inspection: Inspection, selection: Selection) -> Iterator[Result]:
         """Retry the dead letters of a queue that a selection without ids matches."""
-        routes, settings = self.routes(inspection), self.settings
+        routes = self.routes(inspection)
         if self._handlers is not None:
             return failed.run(inspection, selection, routes, self._handlers.of)
         most = min(self.at_once, max(inspection.queue.about, 1))
         sending = "message that it is sending" if most == 1 else f"messages that it is sending (up to {most})"
         note(f"If this command is killed, the {sending} may be delivered twice, under the same stable id.")
-        canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, self._watching())
-        return failed.retry(
-            inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
-        )
+        canary, limits = self.settings.watched(self._watching()), self.settings.limits
+        return failed.retry(inspection, selection, routes, concurrency=self._concurrency, limits=limits, canary=canary)
 
     def _watching(self) -> Callable[[float, float], None]:
         said: list[float] = []
@@ -148,7 +111,7 @@ class RetryMethod:
     @property
     def at_once(self) -> int:
         """How many dead letters `each` should get at once: a signal stops the command between two calls."""
-        return 1 if self._handlers is not None else MAX_ENTRIES * self.settings.concurrency
+        return 1 if self._handlers is not None else MAX_ENTRIES * self._concurrency
 
     def check(self, found: FoundDeadLetter) -> None:
         """Check that its queue and its handler are known. Raises `NowhereToGo`."""
@@ -187,8 +150,7 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
     failed.check_may_delete(inspection)
     about = inspection.queue.about
     announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
-    alike = Alike(run, inspection, method)
-    prompt = _prompt(run, inspection, method, alike)
+    prompt = DeadLetterPrompt(run, inspection, method, has_alike=True)
     # On FIFO ten at a time: SQS delivers no further message of a group that has one in flight.
     for dead_letters in inspection.polls(MAX_ENTRIES if inspection.queue.arn.is_fifo else 1):
         for dead_letter in dead_letters:
@@ -196,20 +158,17 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
                 return
             if dead_letter.id in inspection.handled:
                 inspection.handled.count_repeated(dead_letter)
-            elif alike.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
+            elif prompt.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
                 continue  # decided, or released with all others, and received again later
-            elif alike.is_skipped(dead_letter):
+            elif prompt.is_skipped(dead_letter):
                 yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
+            elif (results := prompt.decide(dead_letter)) is None:
+                return
             else:
-                results = prompt.decide(dead_letter)
-                if results is None:
-                    return
-                alike.decided(dead_letter)
                 yield from results
 
 
 def announce(count: str, inspections: Sequence[Inspection]) -> None:
-    """Write how many dead letters the command will ask about."""
     if inspections:
         queues = ", ".join(each.queue.name for each in inspections)
         note(f"{count} in {queues}")
@@ -223,23 +182,10 @@ def ask_for_found(
     for dead_letter, inspection in found:
         if run.stopping():
             return
-        results = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
-        if results is None:
+        prompt = DeadLetterPrompt(run, inspection, method, has_alike=False)
+        if (results := prompt.decide(dead_letter, edit_first=edit)) is None:
             return
         yield from results
-
-
-def _prompt(
-    run: CommandSession, inspection: Inspection, method: RetryMethod, alike: Alike | None = None
-) -> DeadLetterPrompt:
-    return DeadLetterPrompt(
-        run.guidance,
-        run.stopping,
-        retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
-        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter], run.archived())[0],
-        skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
-        alike=alike,
-    )
 
 
 def retry_found(
@@ -295,30 +241,28 @@ def _groups(found: Sequence[FoundDeadLetter], size: int) -> Iterator[Sequence[Fo
 def _edit_and_retry(found: FoundDeadLetter, method: RetryMethod) -> Result:
     dead_letter = found.dead_letter
     try:
-        edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
+        changed = edited(dead_letter)
     except (NoEditor, failed.CannotEdit) as error:
         return Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
-    if edited is dead_letter:
+    if changed is dead_letter:
         return skipped(dead_letter, "you did not change its body")
-    return method.each([FoundDeadLetter(edited, found.inspection)])[0]
+    return method.each([FoundDeadLetter(changed, found.inspection)])[0]
 
 
 GROUP_KEYS = "rdsb"
 
 
-class Alike:
-    """The dead letters of a queue by how they failed, and what the user decided on them."""
+class DeadLetterPrompt:
+    """The prompt for one dead letter of a queue: retry, edit, delete, skip, quit, or all that failed like it."""
 
-    def __init__(self, run: CommandSession, inspection: Inspection, method: RetryMethod) -> None:
+    def __init__(self, run: CommandSession, inspection: Inspection, method: RetryMethod, *, has_alike: bool) -> None:
         self._run = run
+        self._console = run.guidance
         self._inspection = inspection
         self._method = method
+        self._has_alike = has_alike
         self._decided: set[str] = set()
         self._skipped: set[str | None] = set()
-
-    def decided(self, dead_letter: DeadLetterMessage) -> None:
-        """Remember that the user has decided on this dead letter by itself."""
-        self._decided.add(dead_letter.delivery_id)
 
     def is_decided(self, dead_letter: DeadLetterMessage) -> bool:
         """Whether the user was asked about this dead letter."""
@@ -328,45 +272,88 @@ class Alike:
         """Whether the user skips all that failed like it."""
         return fingerprint(dead_letter) in self._skipped
 
-    def ask(self, dead_letter: DeadLetterMessage) -> str | None:
+    def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Iterable[Result] | None:
+        """Show a dead letter and ask what to do; return the results, or None to quit.
+
+        ``edit_first``: open the body in the editor before.
+        """
+        given, shown = dead_letter, None
+        if edit_first:
+            dead_letter = self._edited(dead_letter)
+        while True:
+            if shown != dead_letter:
+                self._console.print()
+                self._console.print(summary(dead_letter))
+                self._console.print()
+                shown = dead_letter
+            keys = ("" if dead_letter.is_undecodable else "r") + ("edsa" if self._has_alike else "eds") + "q"
+            key = self._ask("", keys)
+            if key == "q":
+                return None
+            if key == "e":
+                dead_letter = self._edited(dead_letter)
+            elif key == "d" and not self._confirms("Permanently delete this dead letter?"):
+                continue
+            elif key != "a":
+                results: Iterable[Result] = self._do(key, [dead_letter])
+                break
+            elif (of_all := self._ask_alike(dead_letter)) is not None:
+                results = self._do_alike(of_all, dead_letter)
+                break
+        self._decided.add(given.delivery_id)
+        return results
+
+    def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
+        try:
+            return edited(dead_letter)
+        except (NoEditor, failed.CannotEdit) as error:
+            self._console.print(Text(printable(str(error)), "yellow"), soft_wrap=True)
+            return dead_letter
+
+    def _ask(self, question: str, keys: str) -> str:
+        choices = "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys)
+        return ask(self._console, self._run.stopping, f"{question}{choices} ", keys)
+
+    def _confirms(self, question: str) -> bool:
+        return confirms(self._console, self._run.stopping, question)
+
+    def _do(self, key: str, dead_letters: list[DeadLetterMessage]) -> list[Result]:
+        if key == "d":
+            return failed.remove_dead_letters(self._inspection, dead_letters, self._run.archived())
+        if key == "s":
+            return [Result(each.id, "skipped", dead_letter=each) for each in dead_letters]
+        return self._method.each([FoundDeadLetter(each, self._inspection) for each in dead_letters])
+
+    def _ask_alike(self, dead_letter: DeadLetterMessage) -> str | None:
         """Show how many failed like this one, and ask what to do with all of them; return the key, or None to go back.
 
         All others are released before the question.
         """
-        console, inspection = self._run.guidance, self._inspection
+        inspection, same = self._inspection, fingerprint(dead_letter)
 
         def like_it(dead_letters: list[DeadLetterMessage]) -> list[int]:
             return [1 for each in dead_letters if self._is_like(each, dead_letter)]
 
         count = 1 + sum(sum(found) for found in inspection.in_threads(like_it, MAX_PARALLEL))
         inspection.begin_again(keep={dead_letter.delivery_id})
-        same = fingerprint(dead_letter)
         how = f"the fingerprint {same}" if same else "no failure record"
-        console.print(Text(printable(f"{count_of(count)} with {how} in {inspection.queue}"), "bold"), soft_wrap=True)
-        keys = GROUP_KEYS.replace("r", "") if dead_letter.is_undecodable else GROUP_KEYS
-        question = "All of them: " + "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys) + " "
-        key = ask(console, self._run.stopping, question, keys)
-        if key == "d" and not confirms(console, self._run.stopping, f"Permanently delete {count_of(count)}?"):
+        text = printable(f"{count_of(count)} with {how} in {inspection.queue}")
+        self._console.print(Text(text, "bold"), soft_wrap=True)
+        key = self._ask("All of them: ", GROUP_KEYS.replace("r", "") if dead_letter.is_undecodable else GROUP_KEYS)
+        if key == "b" or (key == "d" and not self._confirms(f"Permanently delete {count_of(count)}?")):
             return None
-        return None if key == "b" else key
+        return key
 
-    def carry_out(self, key: str, dead_letter: DeadLetterMessage) -> Iterator[Result]:
+    def _do_alike(self, key: str, dead_letter: DeadLetterMessage) -> Iterator[Result]:
         """Do the same with this dead letter and all that failed like it."""
+        yield from self._do(key, [dead_letter])
         if key == "s":
             self._skipped.add(fingerprint(dead_letter))
-            yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
             return
-        yield from self._do(key, [dead_letter])
-        size = MAX_ENTRIES if key == "d" else self._method.at_once
-        for dead_letters in self._inspection.polls(size):
+        for dead_letters in self._inspection.polls(MAX_ENTRIES if key == "d" else self._method.at_once):
             if chosen := [each for each in dead_letters if self._is_like(each, dead_letter)]:
                 yield from self._do(key, chosen)
         self._inspection.begin_again()
-
-    def _do(self, key: str, dead_letters: list[DeadLetterMessage]) -> list[Result]:
-        if key == "d":
-            return failed.remove_dead_letters(self._inspection, dead_letters, self._run.archived())
-        return self._method.each([FoundDeadLetter(each, self._inspection) for each in dead_letters])
 
     def _is_like(self, dead_letter: DeadLetterMessage, other: DeadLetterMessage) -> bool:
         is_same = fingerprint(dead_letter) == fingerprint(other)
@@ -376,3 +363,8 @@ class Alike:
 def fingerprint(dead_letter: DeadLetterMessage) -> str | None:
     """Return the fingerprint of the error; None if there is none."""
     return dead_letter.failure.fingerprint if dead_letter.failure else None
+
+
+def edited(dead_letter: DeadLetterMessage) -> DeadLetterMessage:
+    """Open the body in the editor; return the dead letter with the new one. Raises `NoEditor` and `CannotEdit`."""
+    return failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tarry import failed
 from tarry.failed.archive import ArchiveFile, new_archive
+from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.queue_names import region_of
 from tarry.failed.selection import found_by_ids
 from tarry.failed.usage import UsageError
@@ -44,6 +45,7 @@ class CommandSession:
     queues: list[DeadLetterQueue]
     stopping: Stopping
     guidance: Console
+    keepalive: float
     results: ResultReport | None = None
     audit: CommandAudit | None = None
     archive: ArchiveFile | None = None
@@ -52,14 +54,14 @@ class CommandSession:
         return self.results is not None and self.results.something_was_done
 
     @contextmanager
-    def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
+    def opened(self, queue: DeadLetterQueue) -> Iterator[Inspection]:
         """Open a dead-letter queue; at the end, write how much was scanned, and what a signal stopped and released."""
         warn_about(queue)
         stopped = "stopped after the current dead letters"
         inspection: Inspection | None = None
         try:
             with failed.opened(
-                queue, keepalive=keepalive, stop=self.should_stop, before_change=self.begin_change
+                queue, keepalive=self.keepalive, stop=self.should_stop, before_change=self.begin_change
             ) as inspection:
                 yield inspection
         except StoppedBySignal:
@@ -78,14 +80,14 @@ class CommandSession:
         report_inspection(inspection)
 
     @contextmanager
-    def found(self, ids: tuple[str, ...], keepalive: float) -> Iterator[dict[str, FoundDeadLetter]]:
+    def found(self, ids: tuple[str, ...]) -> Iterator[dict[str, FoundDeadLetter]]:
         """Find dead letters by id in all queues; they stay in flight within the context."""
         with ExitStack() as opened:
 
             def each_opened() -> Iterator[Inspection]:
                 for queue in self.queues:
                     if not self.should_stop():
-                        yield opened.enter_context(self.opened(queue, keepalive))
+                        yield opened.enter_context(self.opened(queue))
 
             yield found_by_ids(each_opened(), ids)
 
@@ -129,10 +131,8 @@ class CommandSession:
         if self.audit is not None:
             if self.archive is not None and not self.archive.count:
                 del self.audit.line["archive"]  # a new file was not kept
-            self.audit.end(
-                came_back=self.results and self.results.came_back,
-                signal=self.stopping.name,
-            )
+            self.audit.came_back = self.results.came_back if self.results else ""
+            self.audit.end(signal=self.stopping.name)
 
     def end(self, report: ResultReport, code: int = 0) -> NoReturn:
         """Write the totals and end the command. ``code``: the exit code if nothing else has failed."""
@@ -147,12 +147,18 @@ class CommandSession:
 
 @contextmanager
 def session(
-    where: TargetOptions, *, needs_handlers: bool = False, action: str | None = None, force: bool = False
+    where: TargetOptions,
+    *,
+    keepalive: float = KEEPALIVE_SECONDS,
+    needs_handlers: bool = False,
+    action: str | None = None,
+    force: bool = False,
 ) -> Iterator[CommandSession]:
     """Find the queues, and say where they are; turn errors in the input and errors of AWS into a line on stderr.
 
     Args:
         where: The options that select the queues.
+        keepalive: As for `tarry.failed.opened`.
         needs_handlers: Whether the template is needed.
         action: What a command that changes something does, for the question that names a place that the user did not.
         force: Ask nothing.
@@ -175,7 +181,7 @@ def session(
                     queues = [_found(each, account) for each in targets.queues]
                 place = f"{account.place(queues[0].arn.account, region_of(queues[0].arn.text))}{of_project}"
                 note(place)
-                run = CommandSession(where, account, targets, queues, stopping, guidance)
+                run = CommandSession(where, account, targets, queues, stopping, guidance, keepalive)
                 question = f"{action} dead letters of {run.queue_names} at {place}?"
                 if action is not None and not confirms_place(named, question, stopping):
                     run.exit(0)

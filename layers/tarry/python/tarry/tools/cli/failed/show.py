@@ -24,31 +24,22 @@ from tarry.tools.cli.failed.rendering import details, result_console, shortened_
 from tarry.tools.cli.failed.reporting import write_json
 from tarry.tools.cli.failed.session import CommandSession, session
 from tarry.tools.cli.failed.targets import AwsAccess, in_project
-from tarry.tools.cli.options import (
-    AsJson,
-    GroupedBy,
-    Keepalive,
-    Selected,
-    TargetOptions,
-)
+from tarry.tools.cli.options import AsJson, Grouping, Keepalive, Selected, TargetOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tarry.failed import DeadLetterMessage, Selection
-    from tarry.tools.cli.options import Grouping
 
 
 def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json: bool) -> None:
-    """Print the messages that wait for a retry, those that are tried next first.
-
-    Raises:
-        UsageError: The table is not known.
-    """
+    """Print the messages that wait for a retry, those that are tried next first. Raises `UsageError`."""
     where = where if table else in_project(where)
     account = AwsAccess(where)
     account.say_place("dynamodb")
-    tables = (table,) if table else _tables_of(where.stack, account)
+    if table is None and where.stack is None:
+        raise UsageError("--pending reads the table of attempts=: name it (--table NAME), or its stack (--stack NAME)")
+    tables = (table,) if table else tables_of_stack(account.client("cloudformation"), str(where.stack))
     found = pending(tables, account.client("dynamodb"), where.queue and queue_name(where.queue))
     shown = found[:most]
     if as_json:
@@ -61,27 +52,17 @@ def show_pending(where: TargetOptions, table: str | None, most: int, *, as_json:
     note(f"{', '.join(tables)}: {len(shown):,} message{'s'[: len(shown) != 1]} pending{more}")
 
 
-def _tables_of(stack: str | None, account: AwsAccess) -> tuple[str, ...]:
-    if stack is None:
-        raise UsageError("--pending reads the table of attempts=: name it (--table NAME), or its stack (--stack NAME)")
-    return tables_of_stack(account.client("cloudformation"), stack)
-
-
 def _rendered(records: Sequence[Record], width: int) -> Table:
     ids = [printable(str(record["id"])) for record in records]
     found = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for title in ("id", "queue", "attempt", "error", "next try (UTC)"):
         wraps = title == "error"
         found.add_column(title, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis", ratio=1 if wraps else None)
-    for own_id, row in zip(ids if width > 120 else shortened_ids(ids), _rows(records), strict=True):
+    for own_id, record in zip(ids if width > 120 else shortened_ids(ids), records, strict=True):
+        when = "due" if is_due(record) else record["next_try"][:19].replace("T", " ")
+        row = map(printable, (str(record["queue"]), str(record["attempt"]), why(record), when))
         found.add_row(Text(own_id), *map(Text, row))
     return found
-
-
-def _rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    for record in records:
-        when = "due" if is_due(record) else record["next_try"][:19].replace("T", " ")
-        yield tuple(map(printable, (str(record["queue"]), str(record["attempt"]), why(record), when)))
 
 
 EXAMPLE = """\
@@ -92,10 +73,16 @@ tarry failed show --queue orders-dlq --group-by fingerprint --since 2h
 tarry failed show --pending --stack shop"""
 
 
-def show(  # noqa: PLR0913, PLR0917 the options of the command
+def show(  # noqa: PLR0913 the options of the command
+    *,
     options: TargetOptions,
     chosen: Selected,
-    group_by: GroupedBy = None,
+    group_by: Annotated[
+        Grouping | None,
+        typer.Option(
+            "--group-by", metavar="|".join(Grouping), help="Count the dead letters in groups, instead of listing them."
+        ),
+    ] = None,
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="With --group-by: look at about N of each queue.")
     ] = None,
@@ -135,15 +122,15 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
             if selection.ids or selection.is_filter or group_by or form not in {"", "--json"}:
                 raise UsageError("--pending takes only --table, --stack, --queue, --max and --json")
             return show_pending(options, attempts_table, most, as_json=as_json)
-    with session(options, needs_handlers=as_test) as run:
+    with session(options, keepalive=keepalive, needs_handlers=as_test) as run:
         if selection.ids:
-            run.exit(_show_found(run, selection.ids, keepalive, form))
+            run.exit(_show_found(run, selection.ids, form))
         if group_by is not None:
-            count = show_groups(run, group_by.value, selection, keepalive, sample=sample, as_json=as_json)
+            count = show_groups(run, group_by.value, selection, sample=sample, as_json=as_json)
             run.exit(report_no_match(run, selection, count))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
-            with run.opened(found, keepalive) as inspection:
+            with run.opened(found) as inspection:
                 dead_letters = failed.show(inspection, selection, most).dead_letters
             shown += dead_letters
             if not as_event:
@@ -171,9 +158,9 @@ def _checked_form(selection: Selection, group_by: Grouping | None, sample: int |
     return form
 
 
-def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, form: str) -> int:
+def _show_found(run: CommandSession, ids: tuple[str, ...], form: str) -> int:
     """Show the dead letters with these ids; return the exit code."""
-    with run.found(ids, keepalive) as found:
+    with run.found(ids) as found:
         dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
     if form == "--event":
         write_json(failed.as_event(dead_letters))

@@ -52,7 +52,6 @@ class AwsAccess:
         self._new_session = partial(boto3.session.Session, profile_name=where.profile, region_name=region)
         self._endpoint_url = where.endpoint_url
         self.url = requests_go_to(where)
-        """The endpoint URL that requests to SQS go to."""
         self.is_aws = is_aws(self.url)
         try:
             self._session = self._new_session()
@@ -115,7 +114,6 @@ class AwsAccess:
         return str(self._session.client("sts", region_name=self.region, config=config).get_caller_identity()["Arn"])
 
     def renew(self) -> None:
-        """Read the credentials again for later clients."""
         self._session = self._new_session()
 
     def world(self) -> World:
@@ -127,10 +125,7 @@ def in_project(where: TargetOptions) -> TargetOptions:
     """Return the options, with the stack of the samconfig file if they name no queues.
 
     Its region precedes that of a profile, as for `sam deploy`. With an endpoint that is not AWS, which has no stacks,
-    the options stay as they are.
-
-    Raises:
-        UsageError: the samconfig file cannot be used.
+    the options stay as they are. Raises `UsageError`.
     """
     if where.queue or where.template or where.stack or not is_aws(requests_go_to(where)):
         return where
@@ -144,29 +139,17 @@ def in_project(where: TargetOptions) -> TargetOptions:
 def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
     """Find the dead-letter queues that the options select.
 
-    ``needs_template``: read the template even if a queue or a stack is named, to find the handlers.
-
-    Raises:
-        UsageError: there is no template, or it has no dead-letter queue.
-        UnknownQueue: the queue does not exist.
-        tarry.tools.template.TemplateError: the template cannot be read.
-        botocore.exceptions.ClientError: AWS refuses a request.
+    ``needs_template``: read the template even if a queue or a stack is named, to find the handlers. Raises
+    `UsageError`, `UnknownQueue`, `TemplateError` and `ClientError`.
     """
     if where.stack is not None:
         queues, logical_ids = _of_stack(where.stack, account)
         template = _read(_template(where), where, account) if needs_template else None
         by_id = {queue.logical_id: queue.name for queue in template.queues.values()} if template else {}
-        return Targets(
-            _chosen(
-                where.queue,
-                queues,
-                {logical_id: name for name, logical_id in logical_ids.items()},
-                f"stack {where.stack}",
-            ),
-            frozenset(logical_ids),
-            template,
-            {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
-        )
+        by_logical_id = {logical_id: name for name, logical_id in logical_ids.items()}
+        chosen = _chosen(where.queue, queues, by_logical_id, f"stack {where.stack}")
+        names_in_template = {name: by_id[each] for name, each in logical_ids.items() if each in by_id}
+        return Targets(chosen, frozenset(logical_ids), template, names_in_template)
     is_logical_id = where.queue is not None and names_resource(where.template or DEFAULT_TEMPLATE, where.queue)
     if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
         return Targets((where.queue,))
@@ -184,12 +167,7 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
 
 
 def project_template(where: TargetOptions, account: AwsAccess) -> Template:
-    """Return the template that the options select, for all its queues.
-
-    Raises:
-        UsageError: there is none, or its queues are named after the stack, which it does not know.
-        tarry.tools.template.TemplateError: it cannot be read.
-    """
+    """Return the template that the options select, for all its queues. Raises `UsageError` and `TemplateError`."""
     path = _template(where)
     template = _read(path, where, account)
     _check_names(template.queues, path, account)

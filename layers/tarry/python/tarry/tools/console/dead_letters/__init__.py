@@ -23,7 +23,6 @@ QUEUE = "/dead-letters/{queue}"
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     console = app[CONSOLE]
     app[SNAPSHOTS] = Snapshots()
     app[JOBS] = QueueJobs(console.run, explained)

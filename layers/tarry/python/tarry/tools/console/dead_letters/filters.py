@@ -37,14 +37,12 @@ class Choice(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is chosen."""
         return not (self.ids or self.where or self.everything)
 
     def selection(self, until: str | None = None) -> Selection:
         """Return the selection for `tarry.failed`. ``until`` leaves out dead letters that came after a scan.
 
-        Raises:
-            BadFilter: a condition cannot be parsed.
+        Raises `BadFilter`.
         """
         if self.ids:
             return failed.select(self.ids)
@@ -57,7 +55,6 @@ class Choice(NamedTuple):
         return urlencode(fields or ([("all", "1")] if self.everything else []))
 
     def without(self, condition: str) -> Choice:
-        """Return the choice without a condition."""
         return self._replace(where=tuple(each for each in self.where if each != condition))
 
     def words(self, count: int, queue: str) -> str:
@@ -77,11 +74,7 @@ class Choice(NamedTuple):
 
 
 def choice_of(query: MultiMapping[str]) -> Choice:
-    """Return the choice in the query of an address or in a form.
-
-    Raises:
-        UsageError: too many ids.
-    """
+    """Return the choice in the query of an address or in a form. Raises `UsageError`."""
     ids = tuple(dict.fromkeys(filter(None, query.getall("id", []))))
     where = tuple(dict.fromkeys(text for each in query.getall("where", []) if (text := each.strip())))
     if len(ids) > MAX_IDS:

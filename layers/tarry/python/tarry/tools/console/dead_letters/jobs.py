@@ -44,7 +44,6 @@ CAME_BACK = "stopped: messages came back"
 MAX_PROBLEMS = 200
 """The results of a job that its page lists; all are counted."""
 MAX_JOBS = 50
-"""The jobs that are remembered."""
 PUBLISH_SECONDS = 0.25
 STOP_SECONDS = 30.0
 """The longest time that the end of the console waits for the current dead letters of its jobs."""
@@ -100,7 +99,6 @@ class JobView(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
         return self.state in ("running", "stopping")
 
 
@@ -141,7 +139,6 @@ class QueueJob:
 
     @property
     def state(self) -> State:
-        """The state."""
         if self.ended_at is None:
             return "stopping" if self._is_stopping.is_set() else "running"
         if self._error:
@@ -150,7 +147,6 @@ class QueueJob:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
         return self.ended_at is None
 
     def stop(self) -> None:
@@ -210,11 +206,9 @@ class QueueJob:
     # from its thread
 
     def should_stop(self) -> bool:
-        """Whether it was asked to stop."""
         return self._is_stopping.is_set()
 
     def at(self, done: int | None = None, total: int | None = None, phase: str | None = None) -> None:
-        """Report progress."""
         with self._lock:
             self._done = self._done if done is None else done
             self._total = self._total if total is None else total
@@ -290,8 +284,7 @@ class QueueJobs:
     ) -> QueueJob:
         """Start a job in a thread of its own. ``again``: of a dry run, the form that starts the retry itself.
 
-        Raises:
-            Busy: a job runs on this queue.
+        Raises `Busy`.
         """
         with self._lock:
             if (active := self.active(queue)) is not None:
@@ -310,7 +303,6 @@ class QueueJobs:
         return job
 
     def active(self, queue: str) -> QueueJob | None:
-        """Return the job that runs on a queue."""
         return next((each for each in self._jobs.values() if each.queue == queue and each.is_active), None)
 
     def returned_since(self, queue: str, at: float) -> JobView | None:
@@ -319,7 +311,6 @@ class QueueJobs:
         return next((each for each in views if each.came_back and (each.ended_at or 0) > at), None)
 
     def get(self, number: int) -> QueueJob | None:
-        """Return a job by its number."""
         return self._jobs.get(number)
 
     def all(self) -> list[QueueJob]:

@@ -12,7 +12,7 @@ from tarry import failed
 from tarry.failed.archive import new_archive
 from tarry.failed.journal import CannotWrite
 from tarry.failed.leases import INTERVALS
-from tarry.failed.pacing import Canary, Limits, parse_rate, parse_share
+from tarry.failed.pacing import RetrySettings
 from tarry.failed.removing import Result, skipped
 from tarry.failed.selection import by_ids, not_found, selection_fields
 from tarry.failed.text import duration, parsed_duration
@@ -40,18 +40,14 @@ NAMES = ("canary", "within", "rate", "max_return", "to")
 class RetryForm(NamedTuple):
     """The settings of a retry, checked, and as they were typed."""
 
-    canary: int | None = None
-    within: float | None = None
-    """The seconds to watch the canaries; None for as long as they may take."""
-    limits: Limits = Limits()
+    settings: RetrySettings = RetrySettings()
     to: str | None = None
     """The queue to send all to; None to send each to the queue that it came from."""
     typed: tuple[tuple[str, str], ...] = ()
 
     @property
     def concurrency(self) -> int:
-        """The number of threads."""
-        return 1 if self.limits.rate is not None else CONCURRENCY
+        return 1 if self.settings.limits.rate is not None else CONCURRENCY
 
     @property
     def in_doubt(self) -> int:
@@ -64,36 +60,25 @@ class RetryForm(NamedTuple):
         options = [part for name, text in self.typed for part in (f"--{name.replace('_', '-')}", text)]
         return options + (["--concurrency", str(self.concurrency)] if self.concurrency > 1 else [])
 
+    def fields(self) -> dict[str, Any]:
+        return {"via": "queue", "to": self.to, **self.settings.fields()}
+
     @property
     def text(self) -> str:
         """The settings on one line: other settings have another one."""
         return json.dumps(self.typed)
 
-    def fields(self) -> dict[str, Any]:
-        """Return the settings for the audit."""
-        return {
-            "via": "queue",
-            "to": self.to,
-            "canary": self.canary,
-            "within": self.within,
-            "rate": self.limits.rate,
-            "max_return": self.limits.max_return,
-        }
-
 
 def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
     """Parse the fields of a form. ``by_id``: the dead letters are selected one by one.
 
-    Raises:
-        UsageError, ConfigurationError: a field is wrong.
+    Raises `UsageError` and `ConfigurationError`.
     """
     typed = {name: text for name in NAMES if (text := str(form.get(name, "")).strip())}
-    canary = None
-    if "canary" in typed:
-        if not (typed["canary"].isascii() and typed["canary"].isdecimal() and len(typed["canary"]) < MAX_DIGITS):
-            raise UsageError(f"the number of canaries must be a whole number, such as 10, got {typed['canary']!r:.50}")
-        canary = int(typed["canary"])
-    if canary is not None and by_id:
+    canary = typed.get("canary")
+    if canary and not (canary.isascii() and canary.isdecimal() and len(canary) < MAX_DIGITS):
+        raise UsageError(f"the number of canaries must be a whole number, such as 10, got {typed['canary']!r:.50}")
+    if canary and by_id:
         raise UsageError(
             "canaries are the first of many, and these dead letters are selected one by one: select by a filter, or "
             "leave the canaries out"
@@ -101,11 +86,8 @@ def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
     within = parsed_duration(typed["within"], "the time to watch canaries") if "within" in typed else None
     if within is not None and canary is None:
         raise UsageError("the time to watch canaries needs a number of canaries: give one, or leave the time out")
-    if canary is not None:
-        Canary(canary, within)  # raises if one is out of range
-    rate = parse_rate(typed["rate"]) if "rate" in typed else None
-    share = parse_share(typed["max_return"]) if "max_return" in typed else None
-    return RetryForm(canary, within, Limits(rate, share), typed.get("to"), tuple(typed.items()))
+    settings = RetrySettings(int(canary) if canary else None, within, typed.get("rate"), typed.get("max_return"))
+    return RetryForm(settings, typed.get("to"), tuple(typed.items()))
 
 
 FORGOTTEN_AT_ONCE = 200
@@ -161,9 +143,9 @@ def scan(run: JobRun, snapshots: Snapshots) -> None:
 # retries
 
 
-def dry_run(run: JobRun, selection: Selection, settings: RetryForm) -> None:
+def dry_run(run: JobRun, selection: Selection, form: RetryForm) -> None:
     """Report what a retry would do to each dead letter, without changing anything."""
-    routes = failed.Routes(run.queue, settings.to, run.console.known)
+    routes = failed.Routes(run.queue, form.to, run.console.known)
     queues: Counter[str] = Counter()
     with _opened(run) as inspection:
         for result in failed.preview(inspection, selection, routes):
@@ -173,26 +155,25 @@ def dry_run(run: JobRun, selection: Selection, settings: RetryForm) -> None:
     _note_limits(run.job, inspection)
     for name, count in queues.most_common():
         run.job.note(f"{count_of(count)} would be sent to {name}.")
-    if settings.canary and queues.total():
-        first = min(settings.canary, queues.total())
+    if first := min(form.settings.canary or 0, queues.total()):
         run.job.note(f"{first:,} of these first, and the others only if none of the {first:,} comes back.")
     _note_missing(run, run.job.counts.total() + inspection.handled.repeated)
 
 
-def retry(run: JobRun, selection: Selection, settings: RetryForm) -> None:
+def retry(run: JobRun, selection: Selection, form: RetryForm) -> None:
     """Send dead letters back to their queues."""
     job = run.job
-    with _audited(run, "failed retry", selection, settings.fields()) as audit:
-        routes = failed.Routes(run.queue, settings.to, run.console.known)
+    with _audited(run, "failed retry", selection, form.fields()) as audit:
+        routes = failed.Routes(run.queue, form.to, run.console.known)
 
         def watching(left: float, total: float) -> None:
             seconds = f"{duration(left)} of {duration(total)} left"
             job.at(phase=f"watching whether canaries come back: {seconds}" if left >= 1 else "")
 
-        canary = None if settings.canary is None else failed.Canary(settings.canary, settings.within, watching)
         with _opened(run, audit) as inspection:
+            canary, limits = form.settings.watched(watching), form.settings.limits
             results = failed.retry(
-                inspection, selection, routes, concurrency=settings.concurrency, limits=settings.limits, canary=canary
+                inspection, selection, routes, concurrency=form.concurrency, limits=limits, canary=canary
             )
             try:
                 _report(run, audit, results)
@@ -250,28 +231,19 @@ def remove(run: JobRun, selection: Selection) -> None:
 # shared by all
 
 
-class JobAudit(Audit):
-    """The audit line of a job."""
-
-    came_back = ""
-
-    def __init__(self, run: JobRun, command: str, asked: dict[str, Any]) -> None:
-        asked = {"from": "tarry console", "queues": [run.queue.arn.text], **asked}
-        super().__init__(run.console.audit_path, command, run.console.account, asked)
-
-
 @contextmanager
-def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, Any]) -> Iterator[JobAudit]:
+def _audited(run: JobRun, command: str, selection: Selection, fields: dict[str, Any]) -> Iterator[Audit]:
     """Open the audit before anything changes, and write its line at the end, also after an error."""
     until = None if selection.ids or run.snapshot is None else run.snapshot.until
-    audit = JobAudit(run, command, {**selection_fields(selection), "until": until, **fields})
+    asked = {"from": "tarry console", "queues": [run.queue.arn.text], **selection_fields(selection), "until": until}
+    audit = Audit(run.console.audit_path, command, run.console.account, {**asked, **fields})
     if error := audit.line.get("who_error"):
         run.job.note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({error}).")
     try:
         yield audit
     finally:
         try:
-            audit.end(came_back=audit.came_back, stopped=run.job.should_stop())
+            audit.end(stopped=run.job.should_stop())
         except CannotWrite as error:
             run.job.note(f"The audit line could not be written ({str(error).partition(';')[0]}): {audit.line}")
 

@@ -41,7 +41,6 @@ class Memory:
         self._lock = threading.Lock()
 
     def use(self, snapshot: Snapshot) -> None:
-        """Add a snapshot, as the newest one."""
         self._users.append(snapshot)
 
     def leave(self, snapshot: Snapshot) -> None:
@@ -63,7 +62,6 @@ class Memory:
             self.leave(others[0])
 
     def give(self, size: int) -> None:
-        """Return memory."""
         with self._lock:
             self._left += size
 
@@ -198,7 +196,6 @@ class Snapshot:
 
     @property
     def scan(self) -> str:
-        """The name of the scan, which no other scan of the queue has."""
         return repr(self.began_at)
 
     def seen(self, selection: Selection) -> Selection:
@@ -239,7 +236,6 @@ class Snapshot:
             return list(self._parts.values())
 
     def matching(self, selection: Selection) -> Matching:
-        """Return the dead letters that a selection matches."""
         with self._lock:
             if (found := self._matching.get(_key(selection))) is not None:
                 return found
@@ -271,7 +267,6 @@ class Snapshot:
         return Matching(found, not_compared)
 
     def groups(self, by: GroupBy) -> list[Group]:
-        """Return the groups of all dead letters, the largest first."""
         with self._lock:
             if by in self._groups:
                 return self._groups[by]
@@ -322,7 +317,6 @@ class Snapshots:
         self._memory.leave(snapshot)
 
     def of(self, queue: str) -> Snapshot | None:
-        """Return the last snapshot of a queue, by its name."""
         return self._by_queue.get(queue)
 
     def get(self, id: str) -> DeadLetterMessage | None:
@@ -335,20 +329,14 @@ class Snapshots:
         found = self._find(id)
         return None if found is None else found[0].part(found[1])
 
-    def has_body(self, id: str) -> bool:
-        """Whether `get` returns the dead letter."""
-        return self.get(id) is not None
-
     def gone(self, delivery_id: str) -> str | None:
         """Return the stable id of a dead letter that has left its queue since it was scanned; None for any other."""
         return next((found for each in self._by_queue.values() if (found := each.gone.get(delivery_id))), None)
 
     def ids(self) -> frozenset[str]:
-        """Return the stable ids of all dead letters."""
         return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
 
     def queue_of(self, id: str) -> str | None:
-        """Return the name of the queue of a dead letter."""
         found = self._find(id)
         return None if found is None else found[0].queue.name
 

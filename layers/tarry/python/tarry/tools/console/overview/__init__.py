@@ -19,7 +19,6 @@ SAMPLER = web.AppKey("sampler", Sampler)
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     app.router.add_get("/", overview, name="overview")
     app.cleanup_ctx.append(_sampling)
 

@@ -7,8 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.queue_names import counts_of
-from tarry.tools.console.finding import attributes_of
+from tarry.failed.queue_names import attributes_of, counts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,21 +40,13 @@ class QueueReading:
 
     @property
     def messages(self) -> int:
-        """The number of all messages."""
         return self.ready + self.in_flight + self.delayed
 
 
 def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | None = None) -> QueueReading | None:
-    """Read a queue; return None if it does not exist.
+    """Read a queue by its URL or name; return None if it does not exist. Raises `ClientError`.
 
-    Args:
-        address: The URL or name of the queue.
-        sqs: A boto3 client.
-        now: The time in epoch seconds.
-        served: The description of the queue by the SQS of `tarry local`, which knows more than SQS tells.
-
-    Raises:
-        botocore.exceptions.ClientError: SQS refuses the request.
+    ``served`` is its description by the SQS of `tarry local`, which knows more than SQS tells.
     """
     attributes = attributes_of(address, sqs)
     if attributes is None:
@@ -81,13 +72,10 @@ class QueueHistory:
     problem: str = ""
     """Why the last reading failed; empty if it did not."""
     is_gone: bool = False
-    """Whether the queue does not exist."""
     paused: tuple[str, ...] = ()
-    """The functions that consume it and are paused."""
 
     @property
     def last(self) -> QueueReading | None:
-        """The last reading."""
         return self.readings[-1] if self.readings else None
 
     def add(self, reading: QueueReading) -> None:

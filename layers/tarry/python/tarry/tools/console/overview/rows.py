@@ -28,7 +28,6 @@ class Chart:
     """One or two lines. ``label`` says the same in words."""
 
     lines: tuple[str, ...]
-    """The points of each line."""
     area: str
     """The points of the area below the first line."""
     highest: float
@@ -44,17 +43,13 @@ class TimeSpan(NamedTuple):
     seconds: float
 
     def x(self, at: float) -> float:
-        """Return the place of a time."""
         return round(min(1.0, max(0.0, (at - self.end) / self.seconds + 1)) * WIDTH, 1)
 
 
 def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None:
     """Return the chart of series; None if no series has two values, or all are 0.
 
-    Args:
-        what: What the chart shows, for its label.
-        named: The series with their names; an only one may have an empty name.
-        span: The time that it shows.
+    ``what`` it shows is for its label. ``named``: the series with their names; an only one may have an empty name.
     """
     drawn = [(name, series) for name, series in named if len(series) > 1]
     if not drawn:
@@ -224,7 +219,6 @@ class OverviewRow:
     dead_letter_chart: Chart | None
     concerns: tuple[Concern, ...]
     paused: tuple[str, ...] = ()
-    """The functions that are paused."""
 
     @property
     def level(self) -> int:
@@ -249,11 +243,9 @@ class OverviewRows:
     note: str = ""
     """Why ages and rates are not known; empty if they are."""
     is_read: bool = True
-    """Whether the queues were read at least once."""
 
     @property
     def urgent(self) -> tuple[OverviewRow, ...]:
-        """The rows that need attention."""
         return tuple(each for each in self.rows if each.concerns)
 
     @property
@@ -277,13 +269,8 @@ def rows_of(
 ) -> OverviewRows:
     """Return the overview.
 
-    Args:
-        queues: The queues.
-        histories: What is known about each queue and dead-letter queue, by its URL or name.
-        now: The time in epoch seconds.
-        note: Why ages and rates are not known.
-        place_options: The options of a command that acts at the same place.
-        latest_errors: Why the latest message came to each dead-letter queue, by its name.
+    ``histories`` are by the URL or name of each queue and dead-letter queue, ``latest_errors`` by the name. ``note``
+    says why ages and rates are not known; ``place_options`` are those of a command that acts at the same place.
     """
     begins = [series[0][0] for each in histories.values() if (series := each.ready(now))]
     span = TimeSpan(now, min(HOUR_SECONDS, max(LEAST_SECONDS, now - min(begins, default=now))))

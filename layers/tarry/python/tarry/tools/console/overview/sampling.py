@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.failed.queue_names import queue_name
+from tarry.failed.queue_names import listed, queue_name
 from tarry.support.values import queue_arn
 from tarry.tools.console import pages
 from tarry.tools.console.overview.readings import QueueHistory, QueueReading, read_queue
@@ -42,11 +42,7 @@ METRICS = {
 
 
 def last_hour(queues: Iterable[str], cloudwatch: Any, now: float) -> dict[str, dict[str, Series]]:
-    """Return the series of the last hour, by the name of the queue.
-
-    Raises:
-        botocore.exceptions.ClientError: CloudWatch refuses the request.
-    """
+    """Return the series of the last hour, by the name of the queue. Raises `ClientError`."""
     asked = [(queue, key) for queue in queues for key in METRICS]
     end = datetime.fromtimestamp(now, UTC)
     found: dict[str, dict[str, Series]] = {}
@@ -97,20 +93,14 @@ PAUSED_STATES = frozenset({"Disabled", "Disabling"})
 def paused_functions(client: Any, account: str | None) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the paused functions by the name of their queue, in one request or a few.
 
-    Args:
-        client: A boto3 client of Lambda.
-        account: The account id of the queues; None for any.
-
-    Raises:
-        botocore.exceptions.ClientError: Lambda refuses the request.
+    ``client`` is one of Lambda, ``account`` the id of the queues' account; None for any. Raises `ClientError`.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for page in client.get_paginator("list_event_source_mappings").paginate():
-        for each in page["EventSourceMappings"]:
-            queue = queue_arn(each.get("EventSourceArn"))
-            if queue.name and each["State"] in PAUSED_STATES and account in (None, queue.account):
-                function = str(each["FunctionArn"]).split(":", 6)[6]
-                found[queue.name] = (*found.get(queue.name, ()), function)
+    for each in listed(client, "list_event_source_mappings", "EventSourceMappings"):
+        queue = queue_arn(each.get("EventSourceArn"))
+        if queue.name and each["State"] in PAUSED_STATES and account in (None, queue.account):
+            function = str(each["FunctionArn"]).split(":", 6)[6]
+            found[queue.name] = (*found.get(queue.name, ()), function)
     return found
 
 

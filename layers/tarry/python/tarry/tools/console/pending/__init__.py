@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from tarry.failed.pending import is_due, pending, tables_of_stack, why
 from tarry.failed.usage import UsageError
@@ -21,7 +20,6 @@ MAX_ROWS = 500
 
 
 def routes(app: web.Application) -> None:
-    """Add the routes of these pages."""
     app.router.add_get("/pending", _page, name="pending")
 
 
@@ -43,8 +41,7 @@ async def _page(request: web.Request) -> web.Response:
 
 
 def _row(record: Record) -> Record:
-    path = f"/message/{quote(str(record['id']), safe='', errors='replace')}"
-    return {**record, "path": path, "is_due": is_due(record), "why": why(record)}
+    return {**record, "path": pages.path_of_message(str(record["id"])), "is_due": is_due(record), "why": why(record)}
 
 
 def _pending(console: Console) -> tuple[tuple[str, ...], list[Record]]:

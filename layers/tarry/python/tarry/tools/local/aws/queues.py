@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import Queue, SendError
-from tarry.failed.queue_names import counts_of, queue_name, redrive_of
+from tarry.failed.queue_names import counts_of, listed, queue_name, redrive_of
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tools.common.places import is_aws
@@ -40,8 +40,7 @@ class QueueDepth:
 
 def queue_depths(client: Any) -> list[QueueDepth]:
     """Return all queues, sorted by name. Raises the errors of boto3."""
-    pages = client.get_paginator("list_queues").paginate()
-    urls = [url for page in pages for url in page.get("QueueUrls") or []]
+    urls = [*listed(client, "list_queues", "QueueUrls")]
     endpoint: str = client.meta.endpoint_url
     ages = _oldest(endpoint) if urls and not is_aws(endpoint) else {}
     with ThreadPoolExecutor(AT_ONCE) as threads:

@@ -24,11 +24,10 @@ from tarry.tools.console.dead_letters.pages.requested import (
     is_older,
     queue_of,
     scanned,
-    sentence,
     until_of,
 )
 from tarry.tools.console.dead_letters.runs import NAMES, RetryForm, parsed
-from tarry.tools.console.pages import is_fragment, render
+from tarry.tools.console.pages import is_fragment, render, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from aiohttp import web
     from multidict import MultiMapping
 
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Selection
     from tarry.support.values import QueueArn
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.filters import Choice
-    from tarry.tools.console.dead_letters.jobs import QueueJob
+    from tarry.tools.console.dead_letters.jobs import Kind, QueueJob
     from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 
 
@@ -57,7 +56,6 @@ class Chosen:
 
     @property
     def count(self) -> int:
-        """The number of them."""
         return len(self.matching.dead_letters)
 
     def values(self, request: web.Request, verb: str, options: Sequence[str] = ()) -> dict[str, Any]:
@@ -94,36 +92,25 @@ UNDECODABLE = "the body cannot be decoded: edit it first"
 
 
 @dataclass(frozen=True)
-class Destination:
-    """The dead letters that go to one queue."""
+class Counted:
+    """The number of dead letters that go to one queue, or that stay for one reason."""
 
-    queue: str
-    count: int
-
-
-@dataclass(frozen=True)
-class Hindered:
-    """The dead letters that stay for one reason."""
-
-    why: str
+    text: str
     count: int
 
 
 class Plan(NamedTuple):
-    """The effect of a retry on the dead letters that are chosen."""
+    """The effect of a retry on the dead letters that are chosen. The largest counts come first."""
 
-    destinations: tuple[Destination, ...]
-    """The largest first."""
-    hindered: tuple[Hindered, ...]
+    destinations: tuple[Counted, ...]
+    hindered: tuple[Counted, ...]
 
     @property
     def sent(self) -> int:
-        """The number of dead letters that are sent."""
         return sum(each.count for each in self.destinations)
 
     @property
     def stay(self) -> int:
-        """The number of dead letters that stay in their queue."""
         return sum(each.count for each in self.hindered)
 
 
@@ -153,8 +140,8 @@ def planned(
         counts[answers[each.origin]] += 1
     found = counts.most_common()
     return Plan(
-        tuple(Destination(text, count) for (text, is_sent), count in found if is_sent),
-        tuple(Hindered(text, count) for (text, is_sent), count in found if not is_sent),
+        tuple(Counted(text, count) for (text, is_sent), count in found if is_sent),
+        tuple(Counted(text, count) for (text, is_sent), count in found if not is_sent),
     )
 
 
@@ -185,28 +172,38 @@ def _asks_for_name(console: Console, choice: Choice) -> bool:
 
 
 async def start_removal(request: web.Request) -> web.StreamResponse:
-    """Start a removal."""
-    console, form = console_of(request), await request.post()
-    queue = await queue_of(request)
-    snapshot = scanned(request, queue.name)
-    choice = chosen(form, shows_bodies=console.shows_bodies)
-    if _asks_for_name(console, choice) and (typed := str(form.get("name", "")).strip()) != queue.name:
+    form, queue = await request.post(), await queue_of(request)
+    choice = chosen(form, shows_bodies=console_of(request).shows_bodies)
+    typed = str(form.get("name", "")).strip()
+    if _asks_for_name(console_of(request), choice) and typed != queue.name:
         problem = f"{typed!r} is not {queue.name}: no dead letter was removed. Type the name of the queue."
         return await _remove_preview(request, form, problem)
-    if is_older(form, snapshot):
+    if is_older(form, scanned(request, queue.name)):
         return await _remove_preview(request, form, changed=SCANNED_AGAIN)
+    raise await _started(request, queue, choice, "remove", "Removal", runs.remove)
+
+
+async def _started(
+    request: web.Request,
+    queue: DeadLetterQueue,
+    choice: Choice,
+    kind: Kind,
+    title: str,
+    work: Callable[[runs.JobRun, Selection], None],
+    *,
+    again: Iterable[tuple[str, str]] = (),
+) -> web.HTTPSeeOther:
+    """Start a job on the dead letters that are chosen; return the redirection to its page. Raises `Problem`."""
+    console, snapshot = console_of(request), scanned(request, queue.name)
     selection = snapshot.seen(choice.selection())
     count = len((await console.compute(snapshot.matching, selection)).dead_letters)
-    title = f"Removal of {choice.words(count, queue.name)}"
-    job = start(
-        request,
-        "remove",
-        queue,
-        title,
-        count,
-        lambda job: runs.remove(runs.JobRun(console, job, queue, snapshot), selection),
+
+    def run(job: QueueJob) -> None:
+        work(runs.JobRun(console, job, queue, snapshot), selection)
+
+    return see(
+        request, start(request, kind, queue, f"{title} of {choice.words(count, queue.name)}", count, run, again=again)
     )
-    raise see(request, job)
 
 
 FIELDS = (*NAMES, "id", "where", "all", "scan", "until", "previewed")
@@ -224,24 +221,25 @@ async def _retry_preview(
 ) -> web.Response:
     console, found = console_of(request), await chosen_of(request, form)
     by_id, dead_letters = bool(found.choice.ids), found.matching.dead_letters
-    settings, plan = RetryForm(), None
+    typed, plan = RetryForm(), None
     try:
-        settings = parsed(form, by_id=by_id)
+        typed = parsed(form, by_id=by_id)
         if not problem:
-            plan = await console.in_thread(_plan, console, found.queue, dead_letters, settings, by_id)
+            plan = await console.in_thread(_plan, console, found.queue, dead_letters, typed, by_id)
     except (UsageError, TarryError) as error:
         problem = problem or sentence(error)
     return render(
         request,
         "dead_letters/retry.html",
         status=200 if is_fragment(request) else status_of(problem, changed),
-        **found.values(request, "retry", settings.options),
+        **found.values(request, "retry", typed.options),
         changed=changed,
         problem=problem,
         plan=plan,
-        settings=settings,
+        settings=typed,
+        canary=typed.settings.canary,
         form={name: str(form.get(name, "")) for name in NAMES},
-        in_doubt=min(settings.in_doubt, found.count),
+        in_doubt=min(typed.in_doubt, found.count),
     )
 
 
@@ -249,51 +247,40 @@ def _plan(
     console: Console,
     queue: DeadLetterQueue,
     dead_letters: list[DeadLetterMessage],
-    settings: RetryForm,
+    typed: RetryForm,
     by_id: bool,
-) -> Any:
-    routes = failed.Routes(queue, settings.to, console.known)
-    if settings.canary is not None:
+) -> Plan:
+    routes = failed.Routes(queue, typed.to, console.known)
+    if typed.settings.canary is not None:
         with failed.opened(queue) as inspection:
             check_can_watch(inspection)
     return planned(dead_letters, routes.target, by_id=by_id)
 
 
 async def start_retry(request: web.Request) -> web.StreamResponse:
-    """Start a retry."""
-    return await _start_retry(request, is_dry=False)
+    return await _start_retry(request, "retry", "Retry", runs.retry)
 
 
 async def start_dry_run(request: web.Request) -> web.StreamResponse:
     """Start a dry run of a retry, which changes nothing."""
-    return await _start_retry(request, is_dry=True)
+    return await _start_retry(request, "dry run", "Dry run of a retry", runs.dry_run)
 
 
-async def _start_retry(request: web.Request, *, is_dry: bool) -> web.StreamResponse:
-    console, form = console_of(request), await request.post()
-    queue = await queue_of(request)
+async def _start_retry(
+    request: web.Request, kind: Kind, title: str, work: Callable[[runs.JobRun, Selection, RetryForm], None]
+) -> web.StreamResponse:
+    form, queue = await request.post(), await queue_of(request)
     snapshot = scanned(request, queue.name)
-    choice = chosen(form, shows_bodies=console.shows_bodies)
+    choice = chosen(form, shows_bodies=console_of(request).shows_bodies)
     try:
-        settings = parsed(form, by_id=bool(choice.ids))
+        typed = parsed(form, by_id=bool(choice.ids))
     except (UsageError, TarryError) as error:
         return await _retry_preview(request, form, sentence(error))
     if is_older(form, snapshot):
         return await _retry_preview(request, form, changed=SCANNED_AGAIN)
-    if str(form.get("previewed", settings.text)) != settings.text:
+    if str(form.get("previewed", typed.text)) != typed.text:
         return await _retry_preview(request, form, changed=OTHER_SETTINGS)
-    selection = snapshot.seen(choice.selection())
-    count = len((await console.compute(snapshot.matching, selection)).dead_letters)
-    words = choice.words(count, queue.name)
-
-    def work(job: QueueJob) -> None:
-        run = runs.JobRun(console, job, queue, snapshot)
-        if is_dry:
-            runs.dry_run(run, selection, settings)
-        else:
-            runs.retry(run, selection, settings)
-
-    title = f"Dry run of a retry of {words}" if is_dry else f"Retry of {words}"
-    again = [(name, text) for name, text in form.items() if is_dry and name in FIELDS and isinstance(text, str)]
-    kind = "dry run" if is_dry else "retry"
-    raise see(request, start(request, kind, queue, title, count, work, again=again))
+    again = [
+        (name, text) for name, text in form.items() if kind == "dry run" and name in FIELDS and isinstance(text, str)
+    ]
+    raise await _started(request, queue, choice, kind, title, lambda run, found: work(run, found, typed), again=again)

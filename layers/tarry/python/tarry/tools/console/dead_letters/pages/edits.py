@@ -11,9 +11,9 @@ from tarry.failed.wording import brief
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
 from tarry.tools.console.dead_letters.pages.jobs import see, start
-from tarry.tools.console.dead_letters.pages.requested import about, queue_of, scanned, sentence, snapshot_of
+from tarry.tools.console.dead_letters.pages.requested import about, queue_of, scanned, snapshot_of
 from tarry.tools.console.json_layout import editable, restored
-from tarry.tools.console.pages import render
+from tarry.tools.console.pages import render, sentence
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,7 +39,6 @@ class Changes(NamedTuple):
 
 
 def changes(before: str, after: str) -> Changes:
-    """Return the changes of a body."""
     if before == after:
         return Changes(False, True, (), False)
     is_same = _is_same_value(before, after)

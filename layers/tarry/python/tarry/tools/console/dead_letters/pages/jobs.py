@@ -15,7 +15,7 @@ from tarry.failed.wording import count_of
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters.filters import Choice, problem_of
 from tarry.tools.console.dead_letters.jobs import JOBS, NOUNS, Busy
-from tarry.tools.console.dead_letters.pages.requested import names_of_queues, snapshot_of
+from tarry.tools.console.dead_letters.pages.requested import snapshot_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.pages import fragment, render
 
@@ -45,7 +45,6 @@ class JobRuns(Problem):
 
 
 def see(request: web.Request, job: QueueJob) -> web.HTTPSeeOther:
-    """Return the redirection to the page of a job."""
     return web.HTTPSeeOther(request.app.router["job"].url_for(number=str(job.number)))
 
 
@@ -59,14 +58,12 @@ async def busy(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 async def jobs(request: web.Request) -> web.Response:
-    """Show the jobs of this console."""
     return render(
         request, "dead_letters/jobs.html", jobs=[each.view() for each in request.app[JOBS].all()], nouns=NOUNS
     )
 
 
 async def job(request: web.Request) -> web.Response:
-    """Show a job."""
     found = _job(request)
     return render(request, "dead_letters/job.html", job=found.view())
 
@@ -142,9 +139,7 @@ class AuditPage(NamedTuple):
 
     runs: tuple[AuditedRun, ...]
     is_cut: bool
-    """Whether the file has earlier lines."""
     damaged: int
-    """The number of lines that cannot be read."""
 
 
 def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
@@ -268,7 +263,6 @@ class AuditRow(NamedTuple):
     ids: tuple[tuple[str, bool], ...]
     """The first ids, each with whether a scan has it."""
     more: int
-    """The number of the others."""
 
 
 async def audit(request: web.Request) -> web.Response:
@@ -285,7 +279,7 @@ async def audit(request: web.Request) -> web.Response:
 
 
 def _row(request: web.Request, run: AuditedRun, known: frozenset[str]) -> AuditRow:
-    own, names = names_of_queues(console_of(request)), [queue_name(each) for each in run.queues]
+    own, names = console_of(request).dead_letter_queues, [queue_name(each) for each in run.queues]
     queues = tuple((each, f"/dead-letters/{each}" if each in own else "") for each in names)
     is_scanned = len(names) == 1 and names[0] in own and snapshot_of(request, names[0]) is not None
     matching = f"{queues[0][1]}/list?{Choice(where=run.where).query}" if run.where and is_scanned else ""

@@ -20,7 +20,6 @@ from tarry.tools.console.dead_letters.jobs import JOBS
 from tarry.tools.console.dead_letters.pages.jobs import start
 from tarry.tools.console.dead_letters.pages.requested import (
     about,
-    names_of_queues,
     page_number,
     queue_of,
     scanned,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROWS = 100
-"""The rows of a page of a list."""
 SHOWN_IDS = 20
 
 
@@ -74,7 +72,6 @@ class GroupRow:
     count: int
     title: str
     under: str
-    """The text below the title."""
     period: str
     example: str
     query: str
@@ -89,7 +86,6 @@ def page_of(rows: Sequence[T], number: int, size: int = ROWS) -> Page:
 
 
 def row_of(dead_letter: DeadLetterMessage) -> ListRow:
-    """Return a dead letter as a row."""
     failure = dead_letter.failure
     return ListRow(
         dead_letter.delivery_id,
@@ -102,7 +98,6 @@ def row_of(dead_letter: DeadLetterMessage) -> ListRow:
 
 
 def group_row(group: Group) -> GroupRow:
-    """Return a group as a row."""
     error = brief_failure(group.failure)
     value = shortened(group.value or "(none)", 200)
     if group.by == "fingerprint":  # an error tells a person more
@@ -142,7 +137,6 @@ def cause_rows(snapshots: Iterable[Snapshot]) -> list[CauseRow]:
 
 
 def choice_of_group(group: Group) -> Choice:
-    """Return the choice of all dead letters of a group."""
     return Choice(where=group.conditions)
 
 
@@ -219,10 +213,9 @@ GROUPINGS: dict[GroupBy, str] = {
 
 
 async def index(request: web.Request) -> web.Response:
-    """Show the dead-letter queues."""
     console, latest = console_of(request), console_of(request).latest_errors()
     rows = []
-    for name, answer in zip(names_of_queues(console), await _queues_found(console), strict=True):
+    for name, answer in zip(console.dead_letter_queues, await _queues_found(console), strict=True):
         problem = ""
         if isinstance(answer, BaseException):
             if not isinstance(answer, Exception) or (text := explained(answer)) is None:
@@ -240,7 +233,7 @@ async def index(request: web.Request) -> web.Response:
                 "job": job and job.view(),
             }
         )
-    scans = [found for name in names_of_queues(console) if (found := snapshot_of(request, name))]
+    scans = [found for name in console.dead_letter_queues if (found := snapshot_of(request, name))]
     by_cause = await console.compute(cause_rows, scans) if len(scans) > 1 else []
     return render(
         request,
@@ -265,7 +258,7 @@ async def search_errors(request: web.Request) -> web.Response:
         console.searched = text
     else:
         console.known_errors = found.errors
-        names = set(names_of_queues(console)) & found.errors.keys()
+        names = set(console.dead_letter_queues) & found.errors.keys()
         count = (
             f"the latest errors of {len(names):,} dead-letter queue{'s'[: len(names) != 1]}" if names else "no error"
         )
@@ -279,7 +272,6 @@ def _searched(console: Console) -> LatestErrors:
 
 
 async def groups(request: web.Request) -> web.Response:
-    """Show the groups of a queue's dead letters."""
     queue = await scanned_queue_of(request)
     by: GroupBy = request.query.get("by", "fingerprint")  # type: ignore[assignment]
     if by not in get_args(GroupBy):
@@ -293,7 +285,6 @@ async def groups(request: web.Request) -> web.Response:
 
 
 async def start_scan(request: web.Request) -> web.Response:
-    """Start a scan."""
     queue = await queue_of(request)
     _start_scan(request, queue)
     back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
@@ -311,7 +302,7 @@ async def start_scans(request: web.Request) -> web.Response:
 async def _queues_found(console: Console) -> list[failed.DeadLetterQueue | BaseException]:
     """Return the dead-letter queues, each with its number of messages, or the error of asking SQS for it."""
     return await asyncio.gather(
-        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues), return_exceptions=True
+        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues.values()), return_exceptions=True
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import failed
 from tarry.failed.inspection import MAX_IN_FLIGHT
-from tarry.failed.queue_names import queue_name
 from tarry.failed.usage import UsageError
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.console.access import Problem, console_of
@@ -17,13 +16,13 @@ from tarry.tools.console.dead_letters.jobs import JOBS
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.overview import SAMPLER
 from tarry.tools.console.overview.sampling import UNSEEN_SECONDS
+from tarry.tools.console.pages import sentence
 
 if TYPE_CHECKING:
     from aiohttp import web
     from multidict import MultiMapping
 
     from tarry.failed import DeadLetterQueue
-    from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.snapshots import Snapshot
 
 RECENT_SECONDS = UNSEEN_SECONDS + 10
@@ -59,19 +58,14 @@ async def scanned_queue_of(request: web.Request) -> DeadLetterQueue:
 
 def _address(request: web.Request) -> str:
     console, name = console_of(request), request.match_info["queue"]
-    address = console.dead_letter_queue(name)
-    if address is None:
-        names = ", ".join(names_of_queues(console)) or "none"
+    queues = console.dead_letter_queues
+    if name not in queues:
+        names = ", ".join(queues) or "none"
         raise Problem(f"{name!r} is not a dead-letter queue of this console. Its dead-letter queues: {names}.", 404)
-    return address
-
-
-def names_of_queues(console: Console) -> list[str]:
-    return [queue_name(each) for each in console.dead_letter_queues]
+    return queues[name]
 
 
 def snapshot_of(request: web.Request, queue: str) -> Snapshot | None:
-    """Return the last snapshot of a queue."""
     return request.app[SNAPSHOTS].of(queue)
 
 
@@ -115,11 +109,6 @@ def until_of(form: MultiMapping[Any], snapshot: Snapshot, choice: Choice) -> str
 def is_older(form: MultiMapping[Any], snapshot: Snapshot) -> bool:
     """Whether a form is that of a preview of an earlier scan."""
     return str(form.get("scan") or snapshot.scan) != snapshot.scan
-
-
-def sentence(error: Exception) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def about(request: web.Request, queue: DeadLetterQueue) -> dict[str, Any]:
