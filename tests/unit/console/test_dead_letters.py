@@ -14,7 +14,7 @@ from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.console.dead_letters.filters import MAX_IDS, Choice, choice_of, command, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.tools.console.dead_letters.pages.chosen import Counted, planned
+from tarry.tools.console.dead_letters.pages.changes import Counted, planned
 from tarry.tools.console.dead_letters.pages.edits import changes
 from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
 from tarry.tools.console.dead_letters.pages.listing import cause_rows, page_of

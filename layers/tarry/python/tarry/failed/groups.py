@@ -1,4 +1,4 @@
-"""GroupCounts of dead letters that have the same error, fingerprint, type, reason or origin."""
+"""Groups of dead letters that have the same error, fingerprint, type, reason or origin; causes over several queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace of a retry: a number of messages a second, and a limit for those that come back."""
+"""The pace of a retry: messages a second, a limit for those that come back, and canaries, which are retried first."""
 
 from __future__ import annotations
 

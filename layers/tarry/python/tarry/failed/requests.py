@@ -1,4 +1,4 @@
-"""Requests without a deadline, repeated when SQS throttles them."""
+"""Requests without a deadline, repeated when SQS throttles them; the errors of the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for a terminal: control characters escaped, readable durations, errors without module names."""
+"""Text for a terminal: control characters escaped, errors without module names; times and durations, read too."""
 
 from __future__ import annotations
 

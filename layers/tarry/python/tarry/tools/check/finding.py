@@ -1,4 +1,4 @@
-"""The findings of rules, and their places in a template file."""
+"""The findings of rules, the catalog of rules, and the places of findings in a template file."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Helpers of all tools: text for a terminal, queue attributes, and the error for wrong usage."""
+"""The parts that several tools share: where they act, the audit, errors explained to a user, stripping the layer."""

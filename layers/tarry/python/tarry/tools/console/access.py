@@ -1,4 +1,4 @@
-"""The console as its pages use it: the queues, the clients, the permissions, and threads for requests."""
+"""The console as its pages use it: queues, clients, permissions, threads for requests, and parts sent to open pages."""
 
 from __future__ import annotations
 

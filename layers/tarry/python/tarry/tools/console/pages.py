@@ -1,4 +1,4 @@
-"""Rendering: templates with escaped text, the layout of all pages, and pages about problems."""
+"""Rendering: templates with escaped text, pictures, the layout of all pages, and pages about problems."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from tarry.tools.console import dead_letters, feed, message, overview, pages, pending, policy, send
-from tarry.tools.console import pages as pictures
-from tarry.tools.console import security as assets
+from tarry.tools.console import dead_letters, feed, message, overview, pages, pending, policy, security, send
 from tarry.tools.console.access import CONSOLE, console_of
 from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard, open_session
 from tarry.tools.simulator.http.server import PortTaken, is_our_fault
@@ -40,7 +38,7 @@ def application(console: Console, gate: Gate) -> web.Application:
     app.on_shutdown.append(_end)
     app.router.add_get(TOKEN_PATH, open_session)
     app.router.add_get("/live", _stream)
-    for each in (assets, overview, dead_letters, message, pending, policy, feed, send, pictures):
+    for each in (security, overview, dead_letters, message, pending, policy, feed, send, pages):
         each.routes(app)
     return app
 

@@ -1,4 +1,4 @@
-"""The settings and the plan of a run, checked against the template before anything starts."""
+"""The settings and the plan of a run, with its mappings, checked against the template before anything starts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

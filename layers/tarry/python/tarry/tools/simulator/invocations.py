@@ -1,4 +1,4 @@
-"""The result of an invocation, and the messages that its response reports as failed."""
+"""The result of an invocation, as JSON, and the messages that its response reports as failed."""
 
 import json
 import signal

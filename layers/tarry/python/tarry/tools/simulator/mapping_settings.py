@@ -1,4 +1,4 @@
-"""The settings of an event source mapping, with the limits that Lambda enforces."""
+"""The settings of an event source mapping, with Lambda's limits: its filters, and how it scales."""
 
 from __future__ import annotations
 

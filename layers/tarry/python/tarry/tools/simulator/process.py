@@ -1,4 +1,4 @@
-"""Simulated processes: groups of actors that are frozen, thawed and killed together."""
+"""Simulated processes: groups of actors that are frozen, thawed and killed together; events that actors wait for."""
 
 from __future__ import annotations
 

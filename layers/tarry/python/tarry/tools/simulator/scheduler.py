@@ -1,4 +1,4 @@
-"""The scheduler of a simulation: a heap of timed actions.
+"""The scheduler of a simulation, a heap of timed actions; and the one of `tarry local`, on an event loop.
 
 In virtual time, the clock jumps from action to action. In real time (`tarry.tools.simulator.scheduler`), the
 scheduler waits for each action. The model code runs on the scheduler's thread only, so it needs no locks.

@@ -1,4 +1,4 @@
-"""Reading tarry's log lines: Lambda's JSON format, Powertools' and other JSON formats, and plain text."""
+"""Reading tarry's log lines in JSON and in plain text, and the story that they tell of a message."""
 
 from __future__ import annotations
 

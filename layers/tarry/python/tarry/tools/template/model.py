@@ -1,4 +1,4 @@
-"""The parts of a template as frozen values."""
+"""The parts of a template as frozen values: queues, functions, mappings, permissions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Reading the functions of a template."""
+"""Reading the functions, mappings and queues of a template, the resources beside them, and what no run plays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults as data: kind, place, frequency. They are seeded, so that a run can be repeated to the byte.
+"""Faults as data: kind, place, frequency, seeded so that a run can be repeated to the byte; the parts of a run.
 
 sandbox.faults.add("lost_answer", operation="SendMessageBatch")            # once
 sandbox.faults.add("throttle", queue="orders", times=None, chance=0.2)    # a fifth of all, until it is cleared

@@ -1,4 +1,4 @@
-"""The report of a run of the sandbox: the timeline of each message, the final states, the broken rules."""
+"""The report of a run of the sandbox: timelines and stories of messages, the final states, the broken rules."""
 
 from __future__ import annotations
 

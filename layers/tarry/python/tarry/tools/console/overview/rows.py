@@ -1,4 +1,4 @@
-"""The overview as values: a row for each queue, those that need attention first."""
+"""The overview as values: a row for each queue with its charts, those that need attention first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQS of a command: its endpoint and its client.
+"""The SQS of a command, its endpoint and its client; the variables that keep programs away from AWS.
 
 By default this is the SQS of `tarry local`, so that no message goes to AWS by mistake.
 """

@@ -1,4 +1,4 @@
-"""A message as a queue stores it and as ReceiveMessage returns it, with the MD5 digests that SDKs verify.
+"""A message as it is sent, stored and received, with its handles and the MD5 digests that SDKs verify.
 
 The digests: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 """

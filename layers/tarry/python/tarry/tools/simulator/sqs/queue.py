@@ -8,9 +8,8 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.tools.simulator.sqs import message as contents
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, wrong_for_queue_type
-from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, handle_of, read_handle
+from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, handle_of, read_handle, trace_header
 from tarry.tools.simulator.sqs.message_store import MessageStore, StandardOrder
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ class SimulatedQueue:
             sent_at=now,
             position=self._store.next_position,
             visible_at=now + delay_seconds,
-            trace_header=contents.trace_header(entry) or self._context.trace_header(),
+            trace_header=trace_header(entry) or self._context.trace_header(),
             group=entry.get("MessageGroupId"),
             **more,
         )

@@ -1,4 +1,4 @@
-"""The rule about the order of FIFO groups."""
+"""Rules about the order of FIFO groups, and about the queues that messages come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule about messages whose leases have ended."""
+"""Rules about messages whose leases have ended, and about those that are released."""
 
 from __future__ import annotations
 

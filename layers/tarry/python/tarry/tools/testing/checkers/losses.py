@@ -1,4 +1,4 @@
-"""Rules about losses: no message is lost, and every message settles."""
+"""Rules about losses: no message is lost or moved without its record, and every message settles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Violations: the results of checkers."""
+"""Violations, the results of checkers; the rule that every fault of a test strikes."""
 
 from __future__ import annotations
 

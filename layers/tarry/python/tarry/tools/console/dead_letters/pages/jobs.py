@@ -1,4 +1,4 @@
-"""The pages of jobs, their progress on all pages that are open, and the start of a job."""
+"""The pages of jobs, their progress on all open pages, the start of a job, and the audit of earlier ones."""
 
 from __future__ import annotations
 

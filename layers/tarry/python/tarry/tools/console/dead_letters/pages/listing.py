@@ -1,4 +1,4 @@
-"""The list of dead letters with its filter, and the help while a condition is typed."""
+"""The list of dead letters with its filter, the help while a condition is typed, and the groups of dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead letters that a preview is about, and the values that the previews of a retry and of a removal share."""
+"""The pages that retry and remove dead letters: which ones, the preview, the question."""
 
 from __future__ import annotations
 
