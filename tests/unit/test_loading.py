@@ -48,13 +48,40 @@ assert "boto3" in sys.modules and world.current().is_loaded and world.current().
 """
 
 
+INITIALIZES = {
+    "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "TARRY_LOAD_BOTO3": "init",
+}
+
+
 def test_the_client_is_made_with_the_consumer() -> None:  # SPEC C8
-    environment = {
-        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "TARRY_LOAD_BOTO3": "init",
-    }
-    subprocess.run([sys.executable, "-c", FUNCTION], env={**os.environ, **environment}, check=True)
+    subprocess.run([sys.executable, "-c", FUNCTION], env={**os.environ, **INITIALIZES}, check=True)
+
+
+FAILURES = """
+import sys
+from tarry import DeadLetter, MemoryAttempts, consumer
+from tests.records import Context, batch_of
+from tests.wire import Queue, Wire
+
+def fails(message):
+    raise ValueError
+
+PARTS = ("tarry.decide", "tarry.record", "tarry.run", "tarry.settle", "tarry.sqs")
+handlers = [consumer(fails), consumer(fails, on_failure=[DeadLetter()]), consumer(fails, attempts=MemoryAttempts())]
+loaded = {*sys.modules}
+with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}):
+    for handler in handlers:
+        handler(batch_of(3, receives=2), Context())
+late = [name for name in sys.modules if name not in loaded and name.startswith(PARTS)]
+assert not late, late
+"""
+
+
+def test_after_that_no_failure_loads_code_of_the_settlement() -> None:
+    """SPEC C8, I2. Messages that are isolated, retried, dead-lettered, and written to an attempt store."""
+    subprocess.run([sys.executable, "-c", FAILURES], env={**os.environ, **INITIALIZES}, check=True)
 
 
 def test_a_client_that_cannot_be_made_does_not_keep_the_function_from_starting() -> None:

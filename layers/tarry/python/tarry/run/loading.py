@@ -25,8 +25,8 @@ MODULES = (
     "tarry.run.verdicts",
     "tarry.run.order",
     "tarry.settle.settlement",
-    "tarry.settle.copies",
-    "tarry.settle.eager_acks",
+    "tarry.settle.extending",  # which loads early deletes
+    "tarry.settle.attempts",  # which loads copies
 )
 
 
