@@ -780,6 +780,30 @@ def test_an_invocation_waits_in_another_thread_for_the_look_up_that_another_one_
     assert len(wire.requests) == 1
 
 
+class Reported(Invocation):
+    """An invocation whose report begins as soon as a request has looked for its observer."""
+
+    observers: list[Any]
+
+    @property
+    def observer(self) -> Any:
+        return self.observers.pop() if self.observers else None
+
+    @observer.setter
+    def observer(self, observer: Any) -> None: ...
+
+
+def test_a_request_that_the_report_overtakes_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC L5. Its own failure would count as that of the queue, also for the next invocation."""
+    with orders() as wire:
+        log = consumer(print).log
+        invocation = Reported(wire.world, Context(30), lambda _: None, log)
+        invocation.observers = [SimpleNamespace(requests=[])]
+        assert Lookups(Requests(invocation), log).source(QueueArn(arn("orders"))).error is None
+    assert len(wire.requests) == 1
+    assert lines(caplog, "look_up_failed") == []
+
+
 class HangingThreads:
     """Threads that never start, and events that are never set, with the timeouts of their waits."""
 

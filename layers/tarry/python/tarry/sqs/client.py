@@ -124,8 +124,8 @@ class Requests:
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Make one request. Raises the errors of boto3, and `OutOfTime`."""
         self.check()
-        if self.invocation.observer is not None:
-            self.invocation.observer.requests.append(operation)
+        if (observer := self.invocation.observer) is not None:  # read once: in a late request, the report takes it away
+            observer.requests.append(operation)
         world, token = self.invocation.world, _sender.set(self)
         try:
             request = getattr(client_of(world), operation)
