@@ -33,6 +33,11 @@ def rejects(message: Message) -> None:
         raise Reject("the customer is gone") from error
 
 
+def test_the_failure_record_names_an_error_of_tarry_without_its_file() -> None:  # SPEC F2
+    generates = failure_of(lambda message: (each for each in [message]), max_attempts=1)
+    assert generates["type"] == "tarry.HandlerNeverRan"
+
+
 # said
 
 

@@ -92,6 +92,8 @@ RETURNED = f"the handler of one message returned {KEY}: raise the error instead,
 class HandlerNeverRan(TypeError):
     """The handler returned a generator, so no line of it has run."""
 
+    __module__ = "tarry"  # in records and logs, where no file of tarry is named
+
 
 def apply_result(result: Any, subject: Message[Any] | Batch[Any]) -> None:
     """Apply the return value of a handler: raise a verdict, or an error if it failed without raising one."""
