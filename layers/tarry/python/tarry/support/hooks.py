@@ -50,9 +50,11 @@ def call(what: str, hook: Callable[..., T], *arguments: object) -> T:
         return hook(*arguments)
     here, began_in = world.current(), generation()
     began = here.clock.monotonic()
+    if (most := limit.hook_seconds(began)) <= 0:  # before any other look at the clock: each costs time on a slow CPU
+        raise _not_called(what, "no time was left. Give the function a longer Timeout")
     token = world.hook_limit.set(None)
     try:
-        return _bounded(what, here, limit.hook_seconds(began), partial(hook, *arguments))
+        return _bounded(what, here, most, partial(hook, *arguments))
     except BaseException as error:
         exit_if_forked(began_in, error)
         raise
@@ -67,8 +69,6 @@ def call(what: str, hook: Callable[..., T], *arguments: object) -> T:
 def _bounded(what: str, here: World, seconds: float, hook: Callable[[], T]) -> T:
     if seconds == math.inf:
         return hook()
-    if seconds <= 0:
-        raise _not_called(what, "no time was left. Give the function a longer Timeout")
     running = Running(here.clock.monotonic, seconds, HookInterrupted)
     interruption = here.threads.interrupt(seconds, running.fire)
     if interruption is None:
