@@ -1,7 +1,7 @@
 """Deciding the outcome of a message from its verdict: functions of the message, policy, failure steps and queue.
 
-A message that meets an open circuit of Powertools' circuit breaker is deferred (SPEC K5): that is no failure of the
-message, because its handler has not reached the service behind the circuit.
+A message that meets an open circuit of Powertools' circuit breaker is deferred (SPEC K5). It has not failed,
+because its handler did not reach the service behind the circuit.
 """
 
 from __future__ import annotations

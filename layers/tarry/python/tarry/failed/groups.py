@@ -178,7 +178,7 @@ def as_value(text: Any) -> str:
 
 WORD = re.compile(r"[\w-]+")
 DIGITS_OF_IDS = 4
-"""A word with so many digits is an id, which differs from message to message. An HTTP status has three."""
+"""A word with this many digits is taken for an id, which differs between messages. An HTTP status has three."""
 
 
 class Cause(Value):

@@ -159,7 +159,7 @@ class Sources:
     def file_of(self, module: str) -> SourceFile | None:
         """Return the file of one of the project's own modules; None if it has none, or cannot be parsed."""
         parts = module.split(".")
-        if not all(parts):  # a handler that is no module, which importing it reports
+        if not all(parts):  # not the name of a module; importing the handler reports it
             return None
         if (package := self.root.joinpath(*parts, "__init__.py")).is_file():
             return self._parsed(package, module)
