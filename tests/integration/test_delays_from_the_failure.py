@@ -164,6 +164,28 @@ def test_a_delay_set_while_the_batch_runs_survives_a_crash(sandbox: Sandbox) -> 
     assert runs[1] - runs[0] == pytest.approx(30, abs=2)
 
 
+def test_in_a_cold_process_a_delay_is_set_before_a_redelivered_message_runs_long(sandbox: Sandbox) -> None:  # SPEC C11
+    """The fresh message waits for the look-up that was begun for the redelivered one."""
+    runs: list[tuple[str, float]] = []
+
+    @consumer(backoff=Fixed(10))
+    def handler(message: Message) -> None:
+        runs.append((message.body, sandbox.elapsed))
+        if message.body == "long":
+            sandbox.sleep(LONG)
+        elif message.attempt == 1:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=400)
+    sandbox.connect(handler, "orders", timeout=300, window=20)
+    sandbox.faults.add("crash", seconds=20, times=1)
+    sandbox.send("orders", "long")
+    sandbox.send("orders", "first", delay=410)
+    sandbox.run()
+    assert [body for body, _ in runs] == ["long", "first", "long", "first"]
+    assert runs[3][1] - runs[1][1] <= 10 + 20 + 2  # 20: the batching window
+
+
 def test_an_unconfirmed_visibility_change_is_not_repeated_after_its_delay_has_passed(
     sandbox: Sandbox,
 ) -> None:  # SPEC C11

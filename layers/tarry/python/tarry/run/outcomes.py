@@ -84,6 +84,8 @@ class AwaitingFacts:
         self.messages: deque[Awaiting] = deque()
         self._ended_at: dict[str, float] = {}
         """When the look-up of each queue has ended; infinity if it has not. A queue without a look-up is missing."""
+        self._not_awaited: dict[str, Event] = {}
+        """Of each queue whose look-up was started and that no message has waited for: set when it has ended."""
         self.wake: Callable[[], None] = nothing
         """Called, in any thread, when a look-up has ended."""
 
@@ -98,20 +100,20 @@ class AwaitingFacts:
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Return whether the queue of a message was looked up, with or without success.
 
-        Otherwise, start the look-up and wait for it briefly. A look-up is started again when its failure has left the
-        cache, because the message would be decided with a request in this thread.
+        Otherwise, start the look-up, if none is in progress, and wait for it briefly. A look-up is started again when
+        its failure has left the cache, because the message would be decided with a request in this thread.
         """
         if settlement.lookups.knows(delivery.source):
             return True
         queue, invocation = delivery.source.text, delivery.invocation
         ended_at = self._ended_at.get(queue)
-        if ended_at is not None and invocation.elapsed() < ended_at + FAILURE_KEPT_SECONDS / 2:
-            return ended_at != math.inf
-        self._ended_at[queue] = math.inf
-        ended = invocation.world.threads.event()
-        settlement.lookups.prepare(delivery.source, partial(self._note_end, delivery, ended))
-        if self._may_wait:
-            ended.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
+        if ended_at is None or invocation.elapsed() >= ended_at + FAILURE_KEPT_SECONDS / 2:
+            self._ended_at[queue] = math.inf
+            ended = self._not_awaited[queue] = invocation.world.threads.event()
+            settlement.lookups.prepare(delivery.source, partial(self._note_end, delivery, ended))
+        # Only the first message waits: a slow look-up must not delay each of them.
+        if self._may_wait and (begun := self._not_awaited.pop(queue, None)) is not None:
+            begun.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
         return self._ended_at[queue] != math.inf
 
     def fetch(self, deliveries: Iterable[Delivery], settlement: Settlement) -> list[Event]:
@@ -121,6 +123,7 @@ class AwaitingFacts:
             ended = delivery.invocation.world.threads.event()
             if settlement.fetch(delivery, partial(self._note_end, delivery, ended)):
                 self._ended_at.setdefault(queue, math.inf)
+                self._not_awaited.setdefault(queue, ended)
                 fetching.append(ended)
         return fetching
 
