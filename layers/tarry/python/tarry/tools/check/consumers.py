@@ -37,45 +37,18 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-NameInTarry = Callable[[ast.expr], str | None]
-Value = Callable[[ast.expr], ast.expr | None]
+DECORATORS = frozenset({"consumer", "batch_consumer"})
+MAKERS = DECORATORS | {"Consumer"}
+"""The names of tarry that make a consumer."""
+GENERICS = frozenset({"Message", "Batch"})
+POWERTOOLS = "aws_lambda_powertools"
+MAX_DEPTH = 10
+"""The number of imports that are followed from the module of the handler to the one that defines it."""
 
-
-def backoff_of(node: ast.expr | None, name_in_tarry: NameInTarry, value: Value) -> Backoff | None:
-    """Return the backoff that an expression makes; None if that is not certain."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=maker, attr="rocketmq"), args=[], keywords=keywords):
-            make = Schedule.rocketmq if name_in_tarry(maker) == "Schedule" else None
-            return _made(make, [], keywords, value)
-        case ast.Call(func=function, args=arguments, keywords=keywords):
-            return _made(KINDS.get(name_in_tarry(function)), arguments, keywords, value)
-        case _:
-            return None
-
-
-def _made(
-    make: Callable[..., Backoff] | None, arguments: list[ast.expr], keywords: list[ast.keyword], value: Value
-) -> Backoff | None:
-    if make is None or any(each.arg is None for each in keywords):
-        return None
-    try:
-        given = {str(each.arg): constant(each.value, value) for each in keywords}
-        return as_backoff(make(*(constant(each, value) for each in arguments), **given))
-    except (ConfigurationError, ArithmeticError, RecursionError, TypeError, ValueError):
-        return None  # not constant, or the consumer itself cannot be made of it
-
-
-def constant(node: ast.expr, value: Value) -> Any:
-    """Return the value of an expression of constants. Raises `ValueError` for any other expression."""
-    match value(node):
-        case ast.Constant(value=found):
-            return found
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [constant(each, value) for each in elements]
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
-            return OPERATORS[type(sign)](constant(left, value), constant(right, value))
-        case _:
-            raise ValueError
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Settings = Mapping[str | None, ast.expr | None]
+"""The keyword arguments of a call; under None, those that do not show: ``**settings``."""
+NOT_SHOWN: Settings = {None: None}
 
 
 class Import(NamedTuple):
@@ -86,14 +59,14 @@ class Import(NamedTuple):
 
 
 class Names:
-    """The meanings of the names in a file, as far as they show without running it."""
+    """The meanings of the names in a file, as far as they show without running it, and the consumers made of them."""
 
     def __init__(self, file: SourceFile) -> None:
         self.bound: dict[str, ast.AST | Import] = {}
         """The definition, value or import of each name at the top level; the last one."""
         self.certain: set[str] = set()
         """The names whose last definition is under no condition."""
-        self.file = file
+        self._file = file
         for node, is_certain in _top_level(file.tree.body):
             for name, what in self._bindings(node):
                 self.bound[name] = what
@@ -122,20 +95,20 @@ class Names:
                     yield each.asname or top, Import(each.name if each.asname else top, "")
             case ast.ImportFrom():
                 statement = ImportStatement(node.module or "", (), node.level, node.lineno)
-                module = next(modules_named(statement, self.file), "")
+                module = next(modules_named(statement, self._file), "")
                 yield from ((each.asname or each.name, Import(module, each.name)) for each in node.names)
 
-    def name_in_tarry(self, node: ast.expr) -> str | None:
+    def name_in_tarry(self, node: ast.AST) -> str | None:
         """Return the name in tarry for which an expression stands."""
         match node:
             case ast.Name(id=name):
-                return self.imported(name, "tarry")
+                return self._imported(name, "tarry")
             case ast.Attribute(value=ast.Name(id=module), attr=name) if self.bound.get(module) == ("tarry", ""):
                 return name
             case _:
                 return None
 
-    def imported(self, name: str, package: str) -> str | None:
+    def _imported(self, name: str, package: str) -> str | None:
         """Return the name in a package that a name is imported from."""
         match self.bound.get(name):
             case Import(module, original) if module.partition(".")[0] == package:
@@ -143,33 +116,12 @@ class Names:
             case _:
                 return None
 
-    def value(self, node: ast.expr | None) -> ast.expr | None:
+    def _value(self, node: ast.expr | None) -> ast.expr | None:
         """Return the value of a name that is assigned once, or the expression itself."""
         return self._values.get(node.id, node) if isinstance(node, ast.Name) else node
 
-
-def _top_level(body: Sequence[ast.stmt], *, is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
-    """Yield the statements of a module, those under ``if`` and ``try`` too, and whether each is certain to run."""
-    for node in body:
-        yield node, is_certain
-        if isinstance(node, ast.If | ast.Try):
-            below = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
-            yield from _top_level(below, is_certain=False)
-
-
-DECORATORS = frozenset({"consumer", "batch_consumer"})
-GENERICS = frozenset({"Message", "Batch"})
-POWERTOOLS = "aws_lambda_powertools"
-
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class SettingsReader:
-    """A reader of the settings of the consumers in a file, whose names have known meanings."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
+    def _settings(self, keywords: Sequence[ast.keyword]) -> Settings:
+        return {keyword.arg: self._value(keyword.value) for keyword in keywords}
 
     def consumer_among(self, decorators: Sequence[ast.expr], function: Function | None = None) -> ConsumerCode | None:
         """Return the consumer that one of these decorators makes of a function, the topmost first."""
@@ -181,75 +133,97 @@ class SettingsReader:
 
     def _consumer(self, node: ast.expr, function: Function | None) -> ConsumerCode | None:
         """Return what ``consumer``, ``consumer(...)`` or a partial of it makes; None for another expression."""
-        call = node if isinstance(node, ast.Call) else None
-        if self._names.name_in_tarry(call.func if call else node) not in DECORATORS:
+        made, keywords = (node.func, node.keywords) if isinstance(node, ast.Call) else (node, [])
+        if self.name_in_tarry(made) not in DECORATORS:
             return None
-        if call is None:
-            attempts = Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
-            model = self._model(None, function)
-            return ConsumerCode({"default": DEFAULT_STEPS}, attempts, model, is_backoff_known=True)
-        settings = {keyword.arg: self._names.value(keyword.value) for keyword in call.keywords}
+        settings = self._settings(keywords)
         model = self._model(settings.get("model"), function)
-        if None in settings:  # **settings
+        if None in settings:
             return ConsumerCode({"default": ()}, model=model)
-        policy = self._policy(settings)
-        made = ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(policy), model)
-        if policy is None or None in policy:
-            return made
+        policy = self._policy(settings.get("policy"), settings)
+        consumer = ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(policy), model)
         match policy.get("backoff"):
+            case _ if None in policy:
+                return consumer
             case None | ast.Constant(value=None):
-                return made._replace(is_backoff_known=True)
-            case node:
-                backoff = backoff_of(node, self._names.name_in_tarry, self._names.value)
-                return made._replace(backoff=backoff, is_backoff_known=backoff is not None)
+                return consumer._replace(is_backoff_known=True)
+            case given:
+                backoff = self._backoff(given)
+                return consumer._replace(backoff=backoff, is_backoff_known=backoff is not None)
 
     def _model(self, value: ast.expr | None, function: Function | None) -> tuple[Path, int] | None:
         """Return the place of the model: the setting ``model``, or ``Message[Order]`` in an annotation."""
         if value is not None and not isinstance(value, ast.Constant):
-            return self._names.file.path, value.lineno
+            return self._file.path, value.lineno
         arguments = [*function.args.posonlyargs, *function.args.args] if function else []
         for annotation in filter(None, (each.annotation for each in arguments[:1])):
             for node in ast.walk(_parsed(annotation)):
                 match node:
-                    case ast.Subscript(value=generic, slice=model) if self._names.name_in_tarry(generic) in GENERICS:
+                    case ast.Subscript(value=generic, slice=model) if self.name_in_tarry(generic) in GENERICS:
                         is_open = isinstance(model, ast.Name | ast.Attribute) and ast.unparse(model).endswith("Any")
-                        place = self._names.file.path, annotation.lineno
+                        place = self._file.path, annotation.lineno
                         return None if is_open or ast.unparse(model) == "object" else place
         return None
 
-    def _policy(self, settings: Mapping[str | None, ast.expr | None]) -> Mapping[str | None, ast.expr | None] | None:
-        """Return the settings of the retry policy; None if it is made elsewhere."""
-        match settings.get("policy"):
+    def _policy(self, given: ast.expr | None, settings: Settings) -> Settings:
+        """Return the settings of the retry policy: of the consumer, or of a `RetryPolicy` that is made beside it."""
+        match given:
             case None | ast.Constant(value=None):
                 return settings
-            case ast.Call(func=function, args=[], keywords=keywords) if (
-                self._names.name_in_tarry(function) == "RetryPolicy"
-            ):
-                return {keyword.arg: self._names.value(keyword.value) for keyword in keywords}
+            case ast.Call(func=function, args=[], keywords=keywords) if self.name_in_tarry(function) == "RetryPolicy":
+                return self._settings(keywords)
             case _:
-                return None
+                return NOT_SHOWN
 
-    def _attempts(self, policy: Mapping[str | None, ast.expr | None] | None) -> Attempts | None:
-        if policy is None:
-            return None
+    def _attempts(self, policy: Settings) -> Attempts | None:
         match policy.get("max_attempts"):
-            case None if None not in policy:  # no **settings
+            case None if None not in policy:
                 return Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
             case ast.Constant(value=int(number)):
                 return Attempts(number, is_default=False)
             case _:
                 return None
 
+    def _backoff(self, node: ast.expr) -> Backoff | None:
+        """Return the backoff that an expression makes; None if that is not certain."""
+        make: Callable[..., Backoff] | None
+        match node:
+            case ast.Call(func=ast.Attribute(value=maker, attr="rocketmq"), args=[] as arguments, keywords=keywords):
+                make = Schedule.rocketmq if self.name_in_tarry(maker) == "Schedule" else None
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                make = KINDS.get(self.name_in_tarry(function))
+            case _:
+                return None
+        if make is None or any(each.arg is None for each in keywords):
+            return None
+        try:
+            given = {str(each.arg): self._constant(each.value) for each in keywords}
+            return as_backoff(make(*map(self._constant, arguments), **given))
+        except (ConfigurationError, ArithmeticError, RecursionError, TypeError, ValueError):
+            return None  # not constant, or the consumer itself cannot be made of it
+
+    def _constant(self, node: ast.expr) -> Any:
+        """Return the value of an expression of constants. Raises `ValueError` for any other expression."""
+        match self._value(node):
+            case ast.Constant(value=found):
+                return found
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self._constant(each) for each in elements]
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+                return OPERATORS[type(sign)](self._constant(left), self._constant(right))
+            case _:
+                raise ValueError
+
     def _decorator(self, node: ast.expr) -> Decorator | None:
-        made = self._names.value(node)
+        made = self._value(node)
         function = made.func if isinstance(made, ast.Call) else made
-        known = self._names.imported(function.id, POWERTOOLS) if isinstance(function, ast.Name) else None
-        return Decorator(known, self._names.file.path, node.lineno) if known else None
+        known = self._imported(function.id, POWERTOOLS) if isinstance(function, ast.Name) else None
+        return Decorator(known, self._file.path, node.lineno) if known else None
 
     def _lists(self, given: ast.expr | None) -> Steps:
         if isinstance(given, ast.Dict):
             by_queue = {
-                key.value: self._list(self._names.value(value))
+                key.value: self._list(self._value(value))
                 for key, value in zip(given.keys, given.values, strict=True)
                 if isinstance(key, ast.Constant) and isinstance(key.value, str)
             }
@@ -261,22 +235,27 @@ class SettingsReader:
         match given:
             case None | ast.Constant(value=None) | ast.List(elts=[]) | ast.Tuple(elts=[]):
                 return DEFAULT_STEPS
-            case ast.List() | ast.Tuple():
-                return tuple(self._step(self._names.value(each)) for each in given.elts)
+            case ast.List(elts=steps) | ast.Tuple(elts=steps):
+                return tuple(self._step(self._value(each)) for each in steps)
             case _:
                 return ()
 
     def _step(self, node: ast.expr | None) -> Step:
         if not isinstance(node, ast.Call):
             return UNKNOWN_STEP
-        kind = self._names.name_in_tarry(node.func) or ""
+        kind = self.name_in_tarry(node.func) or ""
         keywords = {str(each.arg): each.value for each in node.keywords}
         try:
-            given = signature(BUILT_IN[kind]).bind_partial(*node.args, **keywords)
+            given = signature(BUILT_IN[kind]).bind_partial(*node.args, **keywords).arguments
         except (KeyError, TypeError):  # one of the user's own; **options
             return UNKNOWN_STEP
-        times = self._times(given.arguments.get("times")) if kind == "SendAgain" else None
-        match self._names.value(given.arguments.get("queue")):
+        times: Any = None
+        match self._value(given.get("times")):
+            case None if kind == "SendAgain":
+                times = 1
+            case ast.Constant(value=int(times)):
+                pass
+        match self._value(given.get("queue")):
             case None | ast.Constant(value=None):
                 return Step(kind, times=times)
             case ast.Constant(value=str(text)):
@@ -284,15 +263,14 @@ class SettingsReader:
             case _:
                 return UNKNOWN_STEP
 
-    def _times(self, node: ast.expr | None) -> int | None:
-        """Return the ``times`` of a `SendAgain`; None if it is not known."""
-        match self._names.value(node):
-            case None:
-                return 1
-            case ast.Constant(value=int(number)):
-                return number
-            case _:
-                return None
+
+def _top_level(body: Sequence[ast.stmt], *, is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Yield the statements of a module, those under ``if`` and ``try`` too, and whether each is certain to run."""
+    for node in body:
+        yield node, is_certain
+        if isinstance(node, ast.If | ast.Try):
+            below = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+            yield from _top_level(below, is_certain=False)
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:
@@ -304,27 +282,16 @@ def _parsed(annotation: ast.expr) -> ast.expr:
     return annotation
 
 
-MAX_DEPTH = 10
-"""The number of imports that are followed from the module of the handler to the one that defines it."""
-MAKERS = DECORATORS | {"Consumer"}
-"""The names of tarry that make a consumer."""
-
-
-def consumer_of(sources: Sources, module: str, name: str) -> ConsumerCode | None:
-    """Return the consumer that a handler is; None if it is not certain that it is a consumer of tarry."""
-    return _Finder([sources]).consumer_of(module, name)
-
-
 def is_consumer(function: TemplateFunction) -> bool:
     """Return whether the handler of a function is a consumer of tarry, or calls one, as far as its source tells."""
     if function.code is None or not function.handler:
         return False
     module, _, name = function.handler.rpartition(".")
     roots = [function.code, *(each for layer in function.layers for each in (layer / "python", layer))]
-    return _Finder([Sources(root) for root in roots]).is_handler(module.replace("/", "."), name)
+    return ConsumerFinder([Sources(root) for root in roots]).is_handler(module.replace("/", "."), name)
 
 
-class _Finder:
+class ConsumerFinder:
     """A finder of consumers in the files of some places, the first that has a module."""
 
     def __init__(self, places: Sequence[Sources]) -> None:
@@ -332,7 +299,7 @@ class _Finder:
         self._names: dict[str, Names | None] = {}
 
     def consumer_of(self, module: str, name: str, depth: int = 0) -> ConsumerCode | None:
-        """Return the consumer that a name is; None if it is not certain that it is one."""
+        """Return the consumer that a name is; None if it is not certain that it is one of tarry."""
         names = self._names_of(module, depth)
         if names is None or name not in names.certain:
             return None
@@ -340,49 +307,30 @@ class _Finder:
             case Import(origin, original):
                 return self.consumer_of(origin, original, depth + 1)
             case ast.FunctionDef() | ast.AsyncFunctionDef() as function:
-                return SettingsReader(names).consumer_among(function.decorator_list, function)
+                return names.consumer_among(function.decorator_list, function)
             case ast.Name(id=other) if other in names.bound:
                 return self.consumer_of(module, other, depth + 1)
             case value:
-                calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
-                made = SettingsReader(names).consumer_among(calls)
+                made = names.consumer_among(_calls_in(value))
                 return made and made._replace(above=())  # calls, whose order is not that of decorators
 
-    def is_handler(self, module: str, name: str, depth: int = 0) -> bool:
-        """Return whether a name is a consumer, or a function that calls one."""
+    def is_handler(
+        self, module: str, name: str, depth: int = 0, seen: frozenset[str] = frozenset(), *, may_call: bool = True
+    ) -> bool:
+        """Return whether a name is decorated as a consumer, assigned from one, or if ``may_call`` calls one."""
         names = self._names_of(module, depth)
-        match names.bound.get(name) if names else None:
-            case None:
-                return False
-            case Import(origin, original):
-                return self.is_handler(origin, original, depth + 1)
-            case definition:
-                called = [each.func for each in ast.walk(definition) if isinstance(each, ast.Call)]
-                used = [name, *(each.id for each in called if isinstance(each, ast.Name))]
-                return any(self._is_consumer(module, each, depth) for each in used)
-
-    def _is_consumer(self, module: str, name: str, depth: int, seen: frozenset[str] = frozenset()) -> bool:
-        """Return whether a name is a consumer of tarry: decorated as one, or assigned from one."""
-        names = self._names_of(module, depth)
-        if names is None or name in seen:
+        definition = names.bound.get(name) if names else None
+        if names is None or definition is None or name in seen:
             return False
-        match names.bound.get(name):
-            case None:
-                return False
-            case Import(origin, original):
-                return self._is_consumer(origin, original, depth + 1)
-            case ast.FunctionDef() | ast.AsyncFunctionDef() as function:
-                parts: Sequence[ast.AST] = function.decorator_list
-            case value:
-                parts = [value]
-        nodes = [node for part in parts for node in ast.walk(part)]
-        return any(
-            isinstance(node, ast.Name | ast.Attribute)
-            and (
-                names.name_in_tarry(node) in MAKERS
-                or (isinstance(node, ast.Name) and self._is_consumer(module, node.id, depth, seen | {name}))
-            )
-            for node in nodes
+        if isinstance(definition, Import):
+            return self.is_handler(*definition, depth + 1, may_call=may_call)
+        makers = definition.decorator_list if isinstance(definition, Function) else [definition]
+        nodes = [node for maker in makers for node in ast.walk(maker)]
+        used = nodes + [each.func for each in (_calls_in(definition) if may_call else ())]
+        return any(names.name_in_tarry(node) in MAKERS for node in nodes) or any(
+            self.is_handler(module, node.id, depth, seen | {name}, may_call=False)
+            for node in used
+            if isinstance(node, ast.Name)
         )
 
     def _names_of(self, module: str, depth: int) -> Names | None:
@@ -393,3 +341,7 @@ class _Finder:
             file = next((each for each in files if each is not None), None)
             self._names[module] = None if file is None else Names(file)
         return self._names[module]
+
+
+def _calls_in(node: ast.AST) -> list[ast.Call]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]

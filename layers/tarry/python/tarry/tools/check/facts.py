@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.tools.check.consumers import consumer_of, is_consumer
+from tarry.tools.check.consumers import ConsumerFinder, is_consumer
 from tarry.tools.check.finding import At, Places
 from tarry.tools.check.sources import ConsumerCode, SourceFile, Sources, Step, Uses, uses_of
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
@@ -176,8 +176,8 @@ class Facts:
             if function.code is not None:
                 sources, module = self.code(function)
                 with suppress(OSError):
-                    name = (function.handler or "").rpartition(".")[2]
-                    self._consumers[function.name] = consumer_of(sources, module, name)
+                    found = ConsumerFinder([sources]).consumer_of(module, (function.handler or "").rpartition(".")[2])
+                    self._consumers[function.name] = found
         return self._consumers[function.name]
 
     def steps(self, function: TemplateFunction, queue: str) -> tuple[Step, ...]:

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from hashlib import sha256
 from typing import Any
 
@@ -13,20 +12,14 @@ from tarry.tools.template.variables import physical_name
 
 
 class LazyValues(Mapping[str, Any]):
-    """Values made on first use. A value that needs itself raises `TemplateError`.
+    """Values made on first use. A value that needs itself raises `TemplateError`."""
 
-    ``watch`` is called with the name of each value that is used.
-    """
-
-    def __init__(self, makers: Mapping[str, Callable[[], Any]], watch: Callable[[str], None] | None = None) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]) -> None:
         self._makers = makers
-        self._watch = watch
         self._made: dict[str, Any] = {}
         self._open: dict[str, None] = {}
 
     def __getitem__(self, key: str) -> Any:
-        if self._watch is not None:
-            self._watch(key)
         if key not in self._made:
             if key in self._open:
                 cycle = [*self._open][list(self._open).index(key) :]
@@ -40,12 +33,6 @@ class LazyValues(Mapping[str, Any]):
                 del self._open[key]
         return self._made[key]
 
-    def unwatched(self) -> "LazyValues":
-        """Return the same values, whose use is not watched."""
-        found = copy(self)
-        found._watch = None
-        return found
-
     def __contains__(self, key: object) -> bool:
         return key in self._makers
 
@@ -54,14 +41,6 @@ class LazyValues(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._makers)
-
-
-def unwatched(scope: Intrinsics) -> Intrinsics:
-    """Return a scope for values that do not matter to what is played."""
-    refs = scope.refs.unwatched() if isinstance(scope.refs, LazyValues) else scope.refs
-    found = Intrinsics(refs, scope.attributes, scope.mappings, scope.conditions, scope.pending)
-    found.fill = scope.fill
-    return found
 
 
 PATTERN = re.compile(r"\{\{resolve:(ssm|ssm-secure|secretsmanager):([^{}]*)\}\}")
@@ -83,7 +62,7 @@ class DynamicReferences:
 
     def __init__(self, resources: Mapping[str, Mapping[str, Any]], scope: Intrinsics, stored: Stored) -> None:
         self._resources = {name: each for name, each in resources.items() if each["Type"] in KINDS}
-        self._scope = unwatched(scope)
+        self._scope = scope.unwatched()
         self._scope.fill = self.fill
         self._stored = stored
         self._open: list[str] = []

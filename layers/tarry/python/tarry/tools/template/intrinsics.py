@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from tarry.tools.template.model import TemplateError
@@ -13,6 +14,18 @@ NO_VALUE = object()
 """The value of ``AWS::NoValue``: the property is left out."""
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_METHODS = {
+    "Ref": "_ref",
+    "Fn::GetAtt": "_get_att",
+    "Fn::Sub": "_sub",
+    "Fn::Join": "_join",
+    "Fn::If": "_if",
+    "Fn::FindInMap": "_find_in_map",
+    "Fn::Select": "_select",
+    "Fn::Split": "_split",
+    "Fn::Length": "_length",
+    "Fn::ToJsonString": "_to_json",
+}
 
 
 class Intrinsics:
@@ -30,6 +43,7 @@ class Intrinsics:
         mappings: Mapping[str, Any] | None = None,
         conditions: Mapping[str, Any] | None = None,
         pending: frozenset[str] = frozenset(),
+        watch: Callable[[str], None] | None = None,
     ) -> None:
         self.refs = refs
         self.attributes: Mapping[str, str] = {} if attributes is None else attributes
@@ -38,18 +52,14 @@ class Intrinsics:
         self.pending = pending
         self.fill: Fill | None = None
         """Replaces dynamic references in the parts of a text; None to keep them."""
-        self._functions: dict[str, Callable[[Any, str], Any]] = {
-            "Ref": self._ref,
-            "Fn::GetAtt": self._get_att,
-            "Fn::Sub": self._sub,
-            "Fn::Join": self._join,
-            "Fn::If": self._if,
-            "Fn::FindInMap": self._find_in_map,
-            "Fn::Select": self._select,
-            "Fn::Split": self._split,
-            "Fn::Length": self._length,
-            "Fn::ToJsonString": self._to_json,
-        }
+        self._watch = watch
+        """Called with each name in ``refs`` that is referred to."""
+
+    def unwatched(self) -> "Intrinsics":
+        """Return the same scope for values that do not matter to what is played."""
+        found = copy(self)
+        found._watch = None
+        return found
 
     def resolve(self, value: Any, where: str) -> Any:
         """Return the value with all intrinsics resolved, except pending ones."""
@@ -63,10 +73,10 @@ class Intrinsics:
         if name is None:
             found = {key: self.resolve(each, f"{where}.{key}") for key, each in value.items()}
             return {key: each for key, each in found.items() if each is not NO_VALUE}
-        if name not in self._functions:
+        if name not in _METHODS:
             raise TemplateError(f"{where}: {name} cannot be resolved here")
         try:
-            return self._functions[name](value[name], where)
+            return getattr(self, _METHODS[name])(value[name], where)
         except (TypeError, ValueError, AttributeError, IndexError) as error:
             raise TemplateError(f"{where}: {name} cannot be resolved with {value[name]!r}") from error
 
@@ -102,6 +112,8 @@ class Intrinsics:
         if name == "AWS::NoValue":
             return NO_VALUE
         if name in self.refs:
+            if self._watch is not None:
+                self._watch(name)
             return self.refs[name]
         if name in self.pending:
             return {"Ref": name}

@@ -12,12 +12,13 @@ from typing import Any
 from tarry.failed.usage import UsageError
 from tarry.tools.template.code import CodeFinder
 from tarry.tools.template.document import load_document, properties_of
-from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored, unwatched
+from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored
 from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
 from tarry.tools.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
 from tarry.tools.template.resources import (
     BACKING_TYPES,
+    name_and_qualifier,
     read_backing,
     read_functions,
     read_mappings,
@@ -202,47 +203,25 @@ QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 
 
 def with_names(
-    refs: Mapping[str, Callable[[], Any]],
-    resources: Mapping[str, Mapping[str, Any]],
-    given: Intrinsics,
-    region: str,
-    pending: frozenset[str],
-    watch: Callable[[str], None],
+    refs: Mapping[str, Callable[[], Any]], resources: Resources, given: Intrinsics, region: str, pending: frozenset[str]
 ) -> Intrinsics:
     """Return a scope that also knows the names and ARNs of the queues and functions among the resources.
 
-    ``pending`` are the logical ids of all resources; ``watch`` is called with each name that is referred to.
+    ``pending`` are the logical ids of all resources.
     """
     refs = dict(refs)
     attributes: dict[str, Callable[[], Any]] = {}
-    scope = Intrinsics(LazyValues(refs, watch), LazyValues(attributes), given.mappings, given.conditions, pending)
-    names = _Names(scope, region)
-    for logical_id, resource in resources.items():
-        properties = resource.get("Properties") or {}
-        match resource["Type"]:
-            case "AWS::SQS::Queue":
-                attributes[f"{logical_id}.QueueName"] = partial(names.of_queue, logical_id, properties)
-                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_queue, logical_id)
-            case "AWS::Lambda::Function":
-                refs[logical_id] = partial(names.of_function, logical_id, properties)
-                attributes[f"{logical_id}.Arn"] = partial(names.arn_of_function, logical_id)
-            case kind if kind in QUALIFIED_TYPES:
-                arn = partial(names.qualified_arn, logical_id, properties)
-                refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
-    return scope
+    scope = copy.copy(given)
+    scope.refs, scope.attributes, scope.pending = LazyValues(refs), LazyValues(attributes), pending
+    functions = f"arn:aws:lambda:{region}:{ACCOUNT}:function"
 
+    def settled(logical_id: str, key: str, default: Any = None) -> Any:
+        properties = resources[logical_id].get("Properties") or {}
+        return scope.settled(properties.get(key, default), f"{logical_id}.{key}")
 
-class _Names:
-    """The names and ARNs of resources, whose properties are resolved in a scope that knows these names too."""
-
-    def __init__(self, scope: Intrinsics, region: str) -> None:
-        self._scope = scope
-        self._region = region
-
-    def of_queue(self, logical_id: str, properties: Mapping[str, Any]) -> str:
-        is_fifo = self._settled(logical_id, properties, "FifoQueue", default=False)
-        suffix = ".fifo" if str(is_fifo).lower() == "true" else ""
-        found = self._settled(logical_id, properties, "QueueName", default=logical_id + suffix)
+    def name_of_queue(logical_id: str) -> str:
+        suffix = ".fifo" if str(settled(logical_id, "FifoQueue")).lower() == "true" else ""
+        found = settled(logical_id, "QueueName", logical_id + suffix)
         if not isinstance(found, str) or not QUEUE_NAME.fullmatch(found):
             raise TemplateError(
                 f"{logical_id}.QueueName: {found!r} is not a queue name: use up to 80 letters, digits, hyphens and "
@@ -250,24 +229,28 @@ class _Names:
             )
         return found
 
-    def arn_of_queue(self, logical_id: str) -> str:
-        return f"arn:aws:sqs:{self._region}:{ACCOUNT}:{self._scope.attributes[f'{logical_id}.QueueName']}"
-
-    def of_function(self, logical_id: str, properties: Mapping[str, Any]) -> Any:
-        return self._settled(logical_id, properties, "FunctionName", default=logical_id)
-
-    def arn_of_function(self, logical_id: str) -> str:
-        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{self._scope.refs[logical_id]}"
-
-    def qualified_arn(self, logical_id: str, properties: Mapping[str, Any]) -> str:
+    def qualified_arn(logical_id: str) -> str:
         """Return the ARN of an alias or a version."""
-        function = self._settled(logical_id, properties, "FunctionName", default=None)
-        qualifier = self._settled(logical_id, properties, "Name", default=FIRST_VERSION)
-        name = re.sub(r"^.*:function:", "", str(function)).partition(":")[0]
-        return f"arn:aws:lambda:{self._region}:{ACCOUNT}:function:{name}:{qualifier}"
+        name, _ = name_and_qualifier(str(settled(logical_id, "FunctionName")))
+        return f"{functions}:{name}:{settled(logical_id, 'Name', FIRST_VERSION)}"
 
-    def _settled(self, logical_id: str, properties: Mapping[str, Any], key: str, *, default: Any) -> Any:
-        return self._scope.settled(properties.get(key, default), f"{logical_id}.{key}")
+    for logical_id, resource in resources.items():
+        match resource["Type"]:
+            case "AWS::SQS::Queue":
+                name = f"{logical_id}.QueueName"
+                attributes[name] = partial(name_of_queue, logical_id)
+                attributes[f"{logical_id}.Arn"] = partial(
+                    lambda name: f"arn:aws:sqs:{region}:{ACCOUNT}:{scope.attributes[name]}", name
+                )
+            case "AWS::Lambda::Function":
+                refs[logical_id] = partial(settled, logical_id, "FunctionName", logical_id)
+                attributes[f"{logical_id}.Arn"] = partial(
+                    lambda logical_id: f"{functions}:{scope.refs[logical_id]}", logical_id
+                )
+            case kind if kind in QUALIFIED_TYPES:
+                arn = partial(qualified_arn, logical_id)
+                refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
+    return scope
 
 
 PLAYED = frozenset({"Function", "LayerVersion", "SimpleTable", "Connector"})
@@ -360,9 +343,11 @@ def read_template(
     path = Path(path)
     try:
         values = read_samconfig(path, None).parameters if configured is None else configured
-        return _read(
-            path, parameters or {}, region, values, stored or {}, lenient=lenient or tolerant, tolerant=tolerant
-        )
+        written = load_document(path)
+        declared = written.get("Parameters") or {}
+        given = parameter_values(declared, parameters or {}, values, placeholders=lenient or tolerant)
+        reading = Reading(lenient or tolerant, given, tolerant)
+        return _template(path, region, written, reading, stored or {})
     except UsageError as error:  # of the samconfig file
         raise TemplateError(str(error)) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
@@ -370,34 +355,26 @@ def read_template(
         raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error
 
 
-def _read(
-    path: Path,
-    parameters: Mapping[str, str],
-    region: str,
-    configured: Mapping[str, str],
-    stored: Stored,
-    *,
-    lenient: bool,
-    tolerant: bool,
-) -> Template:
-    written = load_document(path)
-    values = parameter_values(written.get("Parameters") or {}, parameters, configured, placeholders=lenient)
-    reading = Reading(lenient, values, tolerant)
+def _template(path: Path, region: str, written: dict[str, Any], reading: Reading, stored: Stored) -> Template:
+    values = reading.parameters
     refs = _refs(values, region)
-    whole = expanded(written, Intrinsics(LazyValues(refs, reading.use), {}, written.get("Mappings")))
+    whole = expanded(written, Intrinsics(LazyValues(refs), {}, written.get("Mappings"), watch=reading.use))
     document, not_played = pruned(whole)
-    translated, refused = translate(document, region, values.values, tolerant=tolerant)
+    translated, refused = translate(document, region, values.values, tolerant=reading.tolerant)
     reading.left_out.extend(refused)
-    resources, scope = _in_use(translated, refs, region, reading, frozenset(whole["Resources"]))
-    scope.fill = DynamicReferences(resources, scope, stored).fill
-    finder = CodeFinder(path, document, scope, reading.left_out.append)
-    mappings = read_mappings(resources, scope, reading)
-    consumers = {mapping.function for mapping in mappings}
-    functions = read_functions(resources, scope, finder, consumers, reading)
-    queues = read_queues(resources, scope, reading, mappings, functions)
-    elsewhere = frozenset(subscriptions_elsewhere(resources, unwatched(scope)))
-    backing = read_backing({name: each for name, each in resources.items() if name not in elsewhere}, scope, reading)
-    checked = read_checked(written, translated["Resources"], unwatched(scope))
+    early = Intrinsics(
+        LazyValues(refs), {}, translated.get("Mappings"), translated.get("Conditions"), watch=reading.use
+    )
+    resources = {name: each for name, each in translated["Resources"].items() if _is_in_use(name, each, early, reading)}
+    reading.scope = with_names(refs, resources, early, region, frozenset(resources) | frozenset(whole["Resources"]))
+    reading.scope.fill = DynamicReferences(resources, reading.scope, stored).fill
+    finder = CodeFinder(path, document, reading.scope, reading.left_out.append)
+    mappings = read_mappings(resources, reading)
+    functions = read_functions(resources, reading, finder, {mapping.function for mapping in mappings})
+    queues = read_queues(resources, reading, mappings, functions)
+    elsewhere = frozenset(subscriptions_elsewhere(resources, reading.scope.unwatched()))
+    backing = read_backing({name: each for name, each in resources.items() if name not in elsewhere}, reading)
+    checked = read_checked(written, translated["Resources"], reading.scope.unwatched())
     return Template(
         path=path,
         region=region,
@@ -414,24 +391,13 @@ def _read(
     )
 
 
-def _in_use(
-    translated: Mapping[str, Any],
-    refs: Mapping[str, Callable[[], Any]],
-    region: str,
-    reading: Reading,
-    declared: frozenset[str],
-) -> tuple[Resources, Intrinsics]:
-    """Return the resources whose condition holds, and the scope that resolves their properties."""
-    conditions = translated.get("Conditions")
-    early = Intrinsics(LazyValues(refs, reading.use), {}, translated.get("Mappings"), conditions)
-    resources = {}
-    for name, resource in translated["Resources"].items():
-        matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
-        scope = early if matters else Intrinsics(LazyValues(refs), {}, early.mappings, conditions)
-        condition = partial(scope.condition, resource.get("Condition"), name)
-        if "Condition" not in resource or reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES):
-            resources[name] = resource
-    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared, reading.use)
+def _is_in_use(name: str, resource: Mapping[str, Any], scope: Intrinsics, reading: Reading) -> bool:
+    """Whether the condition of a resource holds; one that cannot be resolved does not."""
+    if "Condition" not in resource:
+        return True
+    matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
+    condition = partial((scope if matters else scope.unwatched()).condition, resource["Condition"], name)
+    return bool(reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES))
 
 
 def _refs(values: ParameterValues, region: str) -> dict[str, Callable[[], Any]]:

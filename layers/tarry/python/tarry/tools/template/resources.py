@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.tools.template.dynamic import unwatched
 from tarry.tools.template.intrinsics import Intrinsics, attribute_text, references
 from tarry.tools.template.model import (
     DEFAULT_BATCH_SIZE,
@@ -28,7 +27,7 @@ from tarry.tools.template.values import Reading, Resources, integer, map_of, of_
 from tarry.tools.template.variables import physical_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tarry.tools.template.code import CodeFinder
 
@@ -46,7 +45,7 @@ OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSour
 """Properties that only mappings of streams, message brokers and Kafka have."""
 
 
-def unplayed(resources: Mapping[str, Mapping[str, Any]], elsewhere: Collection[str]) -> Iterator[str]:
+def unplayed(resources: Resources, elsewhere: Collection[str]) -> Iterator[str]:
     """Yield the resources of a translated template that are not played, each with its type or its part.
 
     ``elsewhere`` are the logical ids of subscriptions to topics of other stacks.
@@ -63,13 +62,23 @@ def unplayed(resources: Mapping[str, Mapping[str, Any]], elsewhere: Collection[s
             yield f"{name} (subscription: {properties.get('Protocol')})"
         elif name in elsewhere:
             yield f"{name} (subscription to a topic elsewhere)"
-        elif kind == "AWS::SNS::Topic" and (others := _other_protocols(properties)):
+        elif kind == "AWS::SNS::Topic" and (others := _other_protocols(properties.get("Subscription"))):
             yield f"{name} (its subscriptions: {', '.join(others)})"
-        elif kind == "AWS::S3::Bucket" and _notifies_function(properties):
+        elif kind == "AWS::S3::Bucket" and _notifies_function(properties.get("NotificationConfiguration")):
             yield f"{name} (its notifications of functions)"
 
 
-def subscriptions_elsewhere(resources: Mapping[str, Mapping[str, Any]], scope: Intrinsics) -> Iterator[str]:
+def _notifies_function(configuration: Any) -> bool:
+    return isinstance(configuration, dict) and bool(configuration.get("LambdaConfigurations"))
+
+
+def _other_protocols(subscriptions: Any) -> list[str]:
+    found = subscriptions if isinstance(subscriptions, list) else []
+    protocols = dict.fromkeys(str(each.get("Protocol")) for each in found if isinstance(each, dict))
+    return [each for each in protocols if each != "sqs"]
+
+
+def subscriptions_elsewhere(resources: Resources, scope: Intrinsics) -> Iterator[str]:
     """Yield the logical ids of subscriptions to topics that the template does not have."""
     topics = {name: each for name, each in resources.items() if each["Type"] == "AWS::SNS::Topic"}
 
@@ -78,11 +87,9 @@ def subscriptions_elsewhere(resources: Mapping[str, Mapping[str, Any]], scope: I
         properties = scope.resolve({"TopicName": given}, topic)
         return physical_name(topic, {**topics[topic], "Properties": properties})
 
-    for name, resource in resources.items():
-        if resource["Type"] != "AWS::SNS::Subscription":
-            continue
+    for name, properties in of_type(resources, "AWS::SNS::Subscription"):
         try:
-            arn = scope.resolve((resource.get("Properties") or {}).get("TopicArn"), name)
+            arn = scope.resolve(properties.get("TopicArn"), name)
             known = [each.name for each in references(arn)] or [
                 topic for topic in topics if name_of(topic) == str(arn).rpartition(":")[2]
             ]
@@ -92,48 +99,41 @@ def subscriptions_elsewhere(resources: Mapping[str, Mapping[str, Any]], scope: I
             yield name
 
 
-def _notifies_function(properties: Mapping[str, Any]) -> bool:
-    configuration = properties.get("NotificationConfiguration")
-    return isinstance(configuration, dict) and bool(configuration.get("LambdaConfigurations"))
-
-
-def _other_protocols(topic: Mapping[str, Any]) -> list[str]:
-    found = topic.get("Subscription")
-    protocols = (
-        [str(each.get("Protocol")) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    )
-    return [each for each in dict.fromkeys(protocols) if each != "sqs"]
-
-
 FUNCTION_SETTINGS = ("Handler", "MemorySize", "RecursiveLoop", "ReservedConcurrentExecutions", "Timeout")
 
 
 def read_functions(
-    resources: Resources, scope: Intrinsics, finder: CodeFinder, consumers: Collection[str], reading: Reading
+    resources: Resources, reading: Reading, finder: CodeFinder, consumers: Collection[str]
 ) -> dict[str, TemplateFunction]:
     """Return the functions by name; ``consumers`` are the names of those that must be resolvable."""
-    found = {}
-    for logical_id, _ in of_type(resources, "AWS::Lambda::Function"):
-        name = reading.attempt(partial(scope.refs.__getitem__, logical_id), is_needed=False)
-        read = partial(_function, logical_id, resources, scope, finder, reading)
+    found: dict[str, TemplateFunction] = {}
+    for logical_id, properties in of_type(resources, "AWS::Lambda::Function"):
+        name = reading.attempt(partial(reading.scope.refs.__getitem__, logical_id), is_needed=False)
+        read = partial(_function, logical_id, properties, resources, reading, finder)
         if name is not None and (function := reading.attempt(read, is_needed=name in consumers)) is not None:
             found[function.name] = function
-    return _with_async(found, resources, scope, reading)
+    for logical_id, properties in of_type(resources, "AWS::Lambda::EventInvokeConfig"):
+        read_name = partial(reading.scope.settled, properties.get("FunctionName"), f"{logical_id}.FunctionName")
+        name, _ = name_and_qualifier(str(reading.attempt(read_name, is_needed=False)))
+        if name in found:
+            settings = _invoke_settings(logical_id, properties, reading)
+            found[name] = replace(found[name], asynchronous=replace(found[name].asynchronous, **settings))
+    return found
 
 
 def _function(
-    logical_id: str, resources: Resources, scope: Intrinsics, finder: CodeFinder, reading: Reading
+    logical_id: str, properties: Mapping[str, Any], resources: Resources, reading: Reading, finder: CodeFinder
 ) -> TemplateFunction:
-    properties = resources[logical_id].get("Properties") or {}
-    plain = reading.known(properties, FUNCTION_SETTINGS, scope, logical_id)
+    plain = reading.known(properties, FUNCTION_SETTINGS, logical_id)
+    optional = reading.known(properties, ["Runtime", "DeadLetterConfig"], logical_id, is_needed=False)
     where = f"{logical_id}.Environment"
     variables = map_of(map_of(properties.get("Environment"), where).get("Variables"), f"{where}.Variables")
-    environment, unresolved = _environment(variables, scope, f"{where}.Variables")
-    runtime = _texts(properties, ["Runtime"], scope, reading, logical_id).get("Runtime")
+    environment, unresolved = _environment(variables, reading.scope, f"{where}.Variables")
+    runtime = optional.get("Runtime")
     function = TemplateFunction(
         logical_id=logical_id,
-        name=scope.refs[logical_id],
-        arn=scope.attributes[f"{logical_id}.Arn"],
+        name=reading.scope.refs[logical_id],
+        arn=reading.scope.attributes[f"{logical_id}.Arn"],
         code=None,
         handler=plain.get("Handler"),
         timeout_seconds=integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
@@ -143,58 +143,31 @@ def _function(
         environment=environment,
         unresolved=unresolved,
         all_layers=finder.layers(logical_id),
-        runtime=runtime,
-        log_level=_log_level(properties.get("LoggingConfig"), scope, reading, f"{logical_id}.LoggingConfig"),
+        runtime=runtime if isinstance(runtime, str) else None,
+        log_level=_log_level(properties.get("LoggingConfig"), reading, f"{logical_id}.LoggingConfig"),
         build_method=finder.build_method(logical_id),
-        permissions=permissions_of(properties.get("Role"), resources, finder.resources, unwatched(scope)),
+        permissions=permissions_of(properties.get("Role"), resources, finder.resources, reading.scope.unwatched()),
+        asynchronous=TemplateAsync(dead_letter_arn=(optional.get("DeadLetterConfig") or {}).get("TargetArn") or None),
     )
     return finder.with_code(function)
 
 
-def _with_async(
-    functions: dict[str, TemplateFunction], resources: Resources, scope: Intrinsics, reading: Reading
-) -> dict[str, TemplateFunction]:
-    """Return the functions with their settings for asynchronous invocations."""
-
-    def known(properties: Mapping[str, Any], name: str, where: str) -> Any:
-        read = partial(reading.known, properties, [name], scope, where)
-        return (reading.attempt(read, is_needed=False) or {}).get(name)
-
-    for name, function in functions.items():
-        properties = resources[function.logical_id].get("Properties") or {}
-        if arn := (known(properties, "DeadLetterConfig", function.logical_id) or {}).get("TargetArn"):
-            functions[name] = replace(function, asynchronous=TemplateAsync(dead_letter_arn=arn))
-    key = "MaximumRetryAttempts"
-    for logical_id, properties in of_type(resources, "AWS::Lambda::EventInvokeConfig"):
-        of_function = reading.attempt(
-            partial(scope.settled, properties.get("FunctionName"), f"{logical_id}.FunctionName"), is_needed=False
-        )
-        found = re.sub(r"^.*:function:", "", str(of_function)).partition(":")[0]
-        if found in functions:
-            destinations = known(properties, "DestinationConfig", logical_id) or {}
-            retries = known(properties, key, logical_id)
-            functions[found] = replace(
-                functions[found],
-                asynchronous=replace(
-                    functions[found].asynchronous,
-                    retries=2 if retries is None else integer({key: retries}, key, 2, logical_id),
-                    on_success=(destinations.get("OnSuccess") or {}).get("Destination"),
-                    on_failure=(destinations.get("OnFailure") or {}).get("Destination"),
-                ),
-            )
-    return functions
+def _invoke_settings(logical_id: str, properties: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return the fields of `TemplateAsync` that an ``EventInvokeConfig`` sets."""
+    retries = "MaximumRetryAttempts"
+    plain = reading.known(properties, [retries, "DestinationConfig"], logical_id, is_needed=False)
+    destinations = plain.get("DestinationConfig") or {}
+    ends = {"on_success": "OnSuccess", "on_failure": "OnFailure"}
+    found = {name: (destinations.get(end) or {}).get("Destination") for name, end in ends.items()}
+    number = optional_integer(plain, retries, logical_id)
+    return found if number is None else {**found, "retries": number}
 
 
-def _log_level(config: Any, scope: Intrinsics, reading: Reading, where: str) -> str | None:
-    found = _texts(config, ["LogFormat", "ApplicationLogLevel"], scope, reading, where)
-    return found.get("ApplicationLogLevel", "INFO") if found.get("LogFormat") == "JSON" else None
-
-
-def _texts(values: Any, names: list[str], scope: Intrinsics, reading: Reading, where: str) -> dict[str, str]:
-    """Return the named values that are texts; the function runs without those that cannot be resolved."""
-    read = partial(reading.known, values if isinstance(values, dict) else {}, names, scope, where)
-    found = reading.attempt(read, is_needed=False) or {}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+def _log_level(config: Any, reading: Reading, where: str) -> str | None:
+    given = config if isinstance(config, dict) else {}
+    found = reading.known(given, ["LogFormat", "ApplicationLogLevel"], where, is_needed=False)
+    level = found.get("ApplicationLogLevel")
+    return (level if isinstance(level, str) else "INFO") if found.get("LogFormat") == "JSON" else None
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -206,9 +179,8 @@ def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) ->
             values |= scope.resolve({name: value}, where)
         except TemplateError as error:
             unresolved[name] = str(error)
-    return {
-        name: value if isinstance(value, dict) else attribute_text(value) for name, value in values.items()
-    }, unresolved
+    texts = {name: value if isinstance(value, dict) else attribute_text(value) for name, value in values.items()}
+    return texts, unresolved
 
 
 MAPPING_SETTINGS = (
@@ -221,46 +193,63 @@ MAPPING_SETTINGS = (
 )
 
 
-def read_mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> tuple[TemplateMapping, ...]:
+def read_mappings(resources: Resources, reading: Reading) -> tuple[TemplateMapping, ...]:
     """Return the mappings of queues that are enabled."""
     found = (
-        reading.each(partial(_mapping, logical_id, properties, scope, reading))
+        reading.each(partial(_mapping, logical_id, properties, reading))
         for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping")
         if not OF_OTHER_EVENTS & properties.keys()  # the ARN of their source, such as a stream, is often unknown
     )
     return tuple(each for each in found if each is not None)
 
 
-def _mapping(
-    logical_id: str, properties: Mapping[str, Any], scope: Intrinsics, reading: Reading
-) -> TemplateMapping | None:
+def _mapping(logical_id: str, properties: Mapping[str, Any], reading: Reading) -> TemplateMapping | None:
     """Return a mapping; None if it is not of a queue, or disabled, or its ends are not known."""
     ends = {key: properties[key] for key in ("EventSourceArn", "FunctionName") if key in properties}
-    between = reading.attempt(partial(scope.settled, ends, logical_id))
+    between = reading.attempt(partial(reading.scope.settled, ends, logical_id))
     if between is None:
         return None
-    plain = reading.known(properties, MAPPING_SETTINGS, scope, logical_id)
+    plain = reading.known(properties, MAPPING_SETTINGS, logical_id)
     if attribute_text(plain.get("Enabled", True)) == "false":
         return None
-    arn = str(reading.queue_arn(between.get("EventSourceArn", ""), scope))
+    arn = str(reading.queue_arn(between.get("EventSourceArn", "")))
     if not re.match(r"arn:[\w-]+:sqs:", arn):
         return None
     if not isinstance(name := between.get("FunctionName"), str):
         raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
-    function, _, qualifier = re.sub(r"^.*:function:", "", name).partition(":")
+    where = f"{logical_id}.ScalingConfig"
+    limit = optional_integer(plain.get("ScalingConfig") or {}, "MaximumConcurrency", where)
+    return mapping_of(logical_id, arn, name, plain, limit)
+
+
+def mapping_of(
+    logical_id: str, queue_arn: str, function: str, settings: Mapping[str, Any], limit: int | None
+) -> TemplateMapping:
+    """Return a mapping with the settings that CloudFormation and the API of Lambda name alike.
+
+    ``function`` is its name or its ARN, ``limit`` the most invocations that the mapping makes at once.
+
+    Raises:
+        TemplateError: a setting has another type than it must have.
+    """
+    name, qualifier = name_and_qualifier(function)
     return TemplateMapping(
         logical_id=logical_id,
-        queue_arn=arn,
-        function=function,
+        queue_arn=queue_arn,
+        function=name,
         qualifier=qualifier,
-        batch_size=integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
-        window_seconds=integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
-        reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
-        maximum_concurrency=optional_integer(
-            plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
-        ),
-        filters=tuple(_filters(plain.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
+        batch_size=integer(settings, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
+        window_seconds=integer(settings, "MaximumBatchingWindowInSeconds", 0, logical_id),
+        reports_failures="ReportBatchItemFailures" in (settings.get("FunctionResponseTypes") or []),
+        maximum_concurrency=limit,
+        filters=tuple(_filters(settings.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
     )
+
+
+def name_and_qualifier(function: str) -> tuple[str, str]:
+    """Return the name of a function, and the alias or version, from an ARN or from ``name:qualifier``."""
+    name, _, qualifier = function.rpartition(":function:")[2].partition(":")
+    return name, qualifier
 
 
 def _filters(criteria: Any, where: str) -> Iterable[str]:
@@ -289,69 +278,60 @@ QUEUE_ATTRIBUTES = (
 
 def read_queues(
     resources: Resources,
-    scope: Intrinsics,
     reading: Reading,
     mappings: Iterable[TemplateMapping],
     functions: Mapping[str, TemplateFunction],
 ) -> dict[str, TemplateQueue]:
-    """Return the queues by name. Raises `TemplateError` for a cycle of dead-letter queues."""
-    unknown = partial(unknown_visibility, mappings=mappings, functions=functions)
-    each = (
-        reading.each(partial(_queue, logical_id, properties, scope, reading, unknown))
-        for logical_id, properties in of_type(resources, "AWS::SQS::Queue")
-    )
-    found = {queue.name: queue for queue in each if queue is not None}
-    if not reading.tolerant:
-        _refuse_cycles(found, {mapping.queue for mapping in mappings})
-    return found
+    """Return the queues by name.
 
-
-def _queue(
-    logical_id: str,
-    properties: Mapping[str, Any],
-    scope: Intrinsics,
-    reading: Reading,
-    unknown: Callable[[str], dict[str, str]],
-) -> TemplateQueue:
-    found = reading.known(properties, QUEUE_ATTRIBUTES, scope, logical_id)
-    attributes = {name: attribute_text(value) for name, value in found.items()}
-    if attributes.get("FifoQueue") == "false":
-        del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
-    integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
-    if "VisibilityTimeout" in properties and "VisibilityTimeout" not in attributes:
-        attributes |= unknown(scope.attributes[f"{logical_id}.QueueName"])
-    where = f"{logical_id}.RedrivePolicy"
-    redrive = _redrive(properties, scope, reading, logical_id)
-    return TemplateQueue(
-        name=scope.attributes[f"{logical_id}.QueueName"],
-        arn=scope.attributes[f"{logical_id}.Arn"],
-        logical_id=logical_id,
-        attributes=attributes,
-        dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn"), scope),
-        max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, where),
-        is_name_fixed=isinstance(properties.get("QueueName", logical_id), str),
-    )
-
-
-def _redrive(properties: Mapping[str, Any], scope: Intrinsics, reading: Reading, logical_id: str) -> Mapping[str, Any]:
-    """Return the redrive policy of a queue; its dead-letter queue may have the name of a placeholder."""
-    where = f"{logical_id}.RedrivePolicy"
-    found = map_of(reading.known(properties, ["RedrivePolicy"], scope, logical_id).get("RedrivePolicy"), where)
-    if (parameter := reading.defaulted.pop(f"{where}.deadLetterTargetArn", None)) is None:
-        return found
-    reading.use(parameter)
-    whole = map_of(unwatched(scope).settled(properties["RedrivePolicy"], where), where)
-    return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
-
-
-def _refuse_cycles(queues: Mapping[str, TemplateQueue], consumed: Collection[str]) -> None:
-    """Raise `TemplateError` for a cycle of dead-letter queues of which functions consume all."""
-    for cycle in dead_letter_cycles(queues):
-        if set(cycle) <= set(consumed):
+    Raises:
+        TemplateError: a message would never leave a cycle of dead-letter queues, of which functions consume all.
+    """
+    found: dict[str, TemplateQueue] = {}
+    for logical_id, properties in of_type(resources, "AWS::SQS::Queue"):
+        queue = reading.each(partial(_queue, logical_id, properties, reading))
+        if queue is not None:
+            if "VisibilityTimeout" in properties and "VisibilityTimeout" not in queue.attributes:
+                unknown = unknown_visibility(queue.name, mappings, functions)
+                queue = replace(queue, attributes={**queue.attributes, **unknown})
+            found[queue.name] = queue
+    consumed = {mapping.queue for mapping in mappings}
+    for cycle in () if reading.tolerant else dead_letter_cycles(found):
+        if consumed.issuperset(cycle):
             raise TemplateError(
                 "a message that always fails would never leave the cycle of dead-letter queues "
                 f"{' -> '.join([*cycle, cycle[0]])}: remove one RedrivePolicy"
             )
+    return found
+
+
+def _queue(logical_id: str, properties: Mapping[str, Any], reading: Reading) -> TemplateQueue:
+    found = reading.known(properties, QUEUE_ATTRIBUTES, logical_id)
+    attributes = {name: attribute_text(value) for name, value in found.items()}
+    if attributes.get("FifoQueue") == "false":
+        del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
+    integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
+    redrive = _redrive(properties, reading, logical_id)
+    return TemplateQueue(
+        name=reading.scope.attributes[f"{logical_id}.QueueName"],
+        arn=reading.scope.attributes[f"{logical_id}.Arn"],
+        logical_id=logical_id,
+        attributes=attributes,
+        dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn")),
+        max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, f"{logical_id}.RedrivePolicy"),
+        is_name_fixed=isinstance(properties.get("QueueName", logical_id), str),
+    )
+
+
+def _redrive(properties: Mapping[str, Any], reading: Reading, logical_id: str) -> Mapping[str, Any]:
+    """Return the redrive policy of a queue; its dead-letter queue may have the name of a placeholder."""
+    where = f"{logical_id}.RedrivePolicy"
+    found = map_of(reading.known(properties, ["RedrivePolicy"], logical_id).get("RedrivePolicy"), where)
+    if (parameter := reading.defaulted.pop(f"{where}.deadLetterTargetArn", None)) is None:
+        return found
+    reading.use(parameter)
+    whole = map_of(reading.scope.unwatched().settled(properties["RedrivePolicy"], where), where)
+    return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 
 
 BACKING_TYPES = frozenset(
@@ -375,12 +355,12 @@ SEPARATE = frozenset({"Targets", "Subscription"})
 """Properties of rules and topics whose elements are resolved one by one: some may be APIs or state machines."""
 
 
-def read_backing(resources: Resources, scope: Intrinsics, reading: Reading) -> dict[str, Mapping[str, Any]]:
+def read_backing(resources: Resources, reading: Reading) -> dict[str, Mapping[str, Any]]:
     """Return the tables, buckets, topics and keys, without the properties that refer to other kinds of resources."""
     known = {name for name, each in resources.items() if each["Type"] in BACKING_TYPES | {"AWS::SQS::Queue"}}
 
     def resolved(key: str, value: Any, logical_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = scope.resolve({key: value}, logical_id)
+        found: dict[str, Any] = reading.scope.resolve({key: value}, logical_id)
         for reference in references(found):
             if reference.name not in known:
                 raise TemplateError(f"{logical_id}.{key}: {reference} cannot be resolved here")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from tarry.tools.template.dynamic import LazyValues
 from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, attribute_text, intrinsic_of, references
 from tarry.tools.template.model import ACCOUNT, Checked, TemplateAlarm, TemplateError
 
@@ -147,19 +146,18 @@ class KnownValues(Intrinsics):
     """
 
     def __init__(self, given: Intrinsics, invented: frozenset[str]) -> None:
-        made_up = {name: partial(_refuse, name) for name in invented}
-        refs = {name: partial(given.refs.__getitem__, name) for name in given.refs}
-        super().__init__(LazyValues(refs | made_up), given.attributes, given.mappings, given.conditions, given.pending)
-        self.fill = given.fill
+        vars(self).update(vars(given))
         self._given = given
+        self._invented = invented
 
     def condition(self, name: Any, where: str) -> bool:
         """Return the value of a condition of the template."""
         return self._given.condition(name, where)
 
-
-def _refuse(parameter: str) -> Any:
-    raise MadeUpValue(parameter)
+    def _ref(self, name: str, where: str) -> Any:
+        if name in self._invented:
+            raise MadeUpValue(name)
+        return super()._ref(name, where)
 
 
 T = TypeVar("T")
@@ -167,7 +165,7 @@ T = TypeVar("T")
 Resources = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
     """How to read: parts that cannot be resolved are left out if ``lenient``."""
 
@@ -175,6 +173,8 @@ class Reading:
     parameters: ParameterValues
     tolerant: bool = False
     """Whether resources that cannot be read are left out, whatever the reason."""
+    scope: Intrinsics = field(init=False)
+    """Resolves the properties of resources, once their names are known."""
     left_out: list[str] = field(default_factory=list)
     """Why parts of the template are left out."""
     defaulted: dict[str, str] = field(default_factory=dict)
@@ -203,14 +203,17 @@ class Reading:
         return self.attempt(make, is_needed=False) if self.tolerant else make()
 
     def known(
-        self, properties: Mapping[str, Any], names: Iterable[str], scope: Intrinsics, where: str
+        self, properties: Mapping[str, Any], names: Iterable[str], where: str, *, is_needed: bool = True
     ) -> dict[str, Any]:
         """Return the named properties, resolved, without the parts that depend on a made-up value."""
-        resolver = KnownValues(scope, self.parameters.invented)
-        given = {name: properties[name] for name in names if name in properties}
-        found = {name: self.attempt(partial(self._items, {name: given[name]}, resolver, where)) for name in given}
-        self.unknown.update(f"{where}.{name}" for name, value in found.items() if value is None)
-        return {name: value[name] for name, value in found.items() if value}
+        resolver = KnownValues(self.scope, self.parameters.invented)
+        found: dict[str, Any] = {}
+        for name in (each for each in names if each in properties):
+            items = partial(self._items, {name: properties[name]}, resolver, where)
+            if (value := self.attempt(items, is_needed=is_needed)) is None:
+                self.unknown.add(f"{where}.{name}")
+            found |= value or {}
+        return found
 
     def _items(self, values: Mapping[Any, Any], resolver: KnownValues, where: str) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -236,10 +239,10 @@ class Reading:
             case _:
                 return resolver.settled(value, where)
 
-    def queue_arn(self, value: Any, scope: Intrinsics) -> Any:
+    def queue_arn(self, value: Any) -> Any:
         """Return the ARN of a queue; one given by a parameter without a value has the name of the placeholder."""
         if value in self.parameters.placeholders.values():
-            return f"arn:aws:sqs:{scope.refs['AWS::Region']}:{ACCOUNT}:{value}"
+            return f"arn:aws:sqs:{self.scope.refs['AWS::Region']}:{ACCOUNT}:{value}"
         return value
 
 
@@ -282,10 +285,10 @@ def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intr
     alarms: list[TemplateAlarm] = []
     are_known = not any(each.get("Type") in NESTED for each in document["Resources"].values() if isinstance(each, dict))
     for logical_id, properties in of_type(translated, "AWS::CloudWatch::Alarm"):
-        for metric in _metrics(properties):
-            found = _alarm(logical_id, metric, scope)
-            are_known = are_known and found is not None
-            alarms += [found] if found else []
+        try:
+            alarms += alarms_of(logical_id, properties, partial(scope.settled, where=logical_id))
+        except (TemplateError, LookupError, TypeError, AttributeError):
+            are_known = False
     transforms = document.get("Transform")
     unknown = [each for each in (transforms if isinstance(transforms, list) else [transforms]) if each is not None]
     macros = tuple(
@@ -302,32 +305,18 @@ def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intr
     )
 
 
-def _metrics(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the metrics of an alarm: its own, and those that its expressions use."""
-    if "MetricName" in properties:
-        yield properties
-    several = properties.get("Metrics")
-    for each in several if isinstance(several, list) else []:
-        match each:
-            case {"MetricStat": {"Metric": dict(metric)}}:
-                yield metric
+def alarms_of(name: str, alarm: Mapping[str, Any], settled: Callable[[Any], Any]) -> Iterator[TemplateAlarm]:
+    """Yield an alarm with each of its metrics of queues: its own, and those that its expressions use.
 
-
-def _alarm(logical_id: str, metric: Mapping[str, Any], scope: Intrinsics) -> TemplateAlarm | None:
-    """Return an alarm with one of its metrics; None if it cannot be told which metric that is."""
-    try:
-        namespace = scope.resolve(metric.get("Namespace"), logical_id)
-        if namespace != "AWS/SQS":
-            return (
-                TemplateAlarm(logical_id, str(metric.get("MetricName")), None) if isinstance(namespace, str) else None
-            )
-        name = scope.settled(metric.get("MetricName"), logical_id)
-        dimensions = scope.settled(metric.get("Dimensions") or [], logical_id)
-        return TemplateAlarm(
-            logical_id, name, next((each["Value"] for each in dimensions if each["Name"] == "QueueName"), None)
-        )
-    except (TemplateError, LookupError, TypeError, AttributeError):
-        return None
+    ``alarm`` is as CloudFormation or CloudWatch has it; ``settled`` resolves its values, or raises an error.
+    """
+    several = alarm.get("Metrics")
+    parts = [(each.get("MetricStat") or {}).get("Metric") or {} for each in several or ()]
+    for metric in [alarm, *parts]:
+        if settled(metric.get("Namespace")) == "AWS/SQS":
+            dimensions = settled(metric.get("Dimensions") or [])
+            queue = next((each["Value"] for each in dimensions if each["Name"] == "QueueName"), None)
+            yield TemplateAlarm(name, settled(metric.get("MetricName")), queue)
 
 
 def _keys(resources: Resources, scope: Intrinsics) -> Iterator[tuple[str, str]]:
