@@ -19,7 +19,7 @@ from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn
 from tarry.tools.check.checking import CheckReport, findings_of
-from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts, resource_of
+from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts
 from tarry.tools.check.finding import At
 from tarry.tools.check.sources import Step, Uses
 from tarry.tools.check.start import findings_of_code
@@ -34,7 +34,6 @@ from tarry.tools.template import (
 )
 from tarry.tools.template.finding import find_template
 from tarry.tools.template.model import (
-    DEFAULT_BATCH_SIZE,
     DEFAULT_MAX_RECEIVE_COUNT,
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_SECONDS,
@@ -45,6 +44,8 @@ from tarry.tools.template.model import (
     TemplateLayer,
 )
 from tarry.tools.template.policies import statements_of
+from tarry.tools.template.resources import mapping_of, name_and_qualifier
+from tarry.tools.template.values import alarms_of
 
 
 class DeployedFacts(Facts):
@@ -61,9 +62,6 @@ class DeployedFacts(Facts):
     def at_mapping(self, mapping: TemplateMapping, *keys: str) -> At:
         function = self.functions[mapping.function]
         return At(self._ids.get(mapping.logical_id, function.logical_id), (PROPERTIES, *keys))
-
-    def place(self, part: TemplateQueue | TemplateFunction) -> dict[str, Any]:
-        return {"at": At(resource_of(part))}
 
     def where(self, part: TemplateQueue | TemplateFunction) -> str:
         return ""
@@ -174,23 +172,16 @@ class DeployedGatherer:
                 limit = limit_of(each)
             except (TypeError, ValueError):
                 self._unknown.add(f"{uuid}.ScalingConfig")
-            self._mappings[uuid] = TemplateMapping(
-                uuid,
-                each["EventSourceArn"],
-                self._function(each["FunctionArn"]),
-                batch_size=each.get("BatchSize", DEFAULT_BATCH_SIZE),
-                window_seconds=each.get("MaximumBatchingWindowInSeconds", 0),
-                reports_failures="ReportBatchItemFailures" in (each.get("FunctionResponseTypes") or []),
-                maximum_concurrency=limit,
-            )
+            self._mappings[uuid] = mapping_of(uuid, arn.text, each["FunctionArn"], each, limit)
+            self._read_function(each["FunctionArn"])
 
     # functions
 
-    def _function(self, arn: str) -> str:
-        """Read a function, once; return its name."""
-        name = arn.rsplit(":function:", maxsplit=1)[-1].partition(":")[0]
+    def _read_function(self, arn: str) -> None:
+        """Read a function, once."""
+        name, _ = name_and_qualifier(arn)
         if name in self._functions:
-            return name
+            return
         client = self._clients.client("lambda")
         config = client.get_function_configuration(FunctionName=arn)
         logical_id = self._ids.get(name, name)
@@ -216,7 +207,6 @@ class DeployedGatherer:
             permissions=permissions,
             asynchronous=TemplateAsync(dead_letter_arn=(config.get("DeadLetterConfig") or {}).get("TargetArn") or None),
         )
-        return name
 
     def _allowed(self, request: Any) -> Any:
         """Return the answer of a request; None if the credentials do not allow it, or the endpoint does not know it."""
@@ -249,14 +239,11 @@ class DeployedGatherer:
 
     def _alarms(self) -> list[TemplateAlarm] | None:
         """Return the alarms on queues; None if they cannot be read."""
-
-        def read() -> list[TemplateAlarm]:
-            client = self._clients.client("cloudwatch")
-            alarms = listed(client, "describe_alarms", "MetricAlarms", AlarmTypes=["MetricAlarm"])
-            return [found for each in alarms for found in _alarms_of(each)]
-
-        found: list[TemplateAlarm] | None = self._allowed(read)
-        return found
+        alarms = listed(
+            self._clients.client("cloudwatch"), "describe_alarms", "MetricAlarms", AlarmTypes=["MetricAlarm"]
+        )
+        read = self._allowed(lambda: list(alarms))
+        return None if read is None else [found for each in read for found in alarms_of(each["AlarmName"], each)]
 
 
 def limit_of(mapping: Mapping[str, Any]) -> int | None:
@@ -274,15 +261,6 @@ def limit_of(mapping: Mapping[str, Any]) -> int | None:
 def _document(given: Any) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(unquote(given)) if isinstance(given, str) else given
     return found
-
-
-def _alarms_of(alarm: Mapping[str, Any]) -> Iterator[TemplateAlarm]:
-    metrics = [alarm, *((each.get("MetricStat") or {}).get("Metric") or {} for each in alarm.get("Metrics") or [])]
-    for each in metrics:
-        if each.get("Namespace") == "AWS/SQS":
-            dimensions = each.get("Dimensions") or []
-            queue = next((one["Value"] for one in dimensions if one["Name"] == "QueueName"), None)
-            yield TemplateAlarm(alarm["AlarmName"], each["MetricName"], queue)
 
 
 def check_deployed(

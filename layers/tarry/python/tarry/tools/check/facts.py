@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tarry.tools.check.consumers import ConsumerFinder, is_consumer
 from tarry.tools.check.finding import At, Places
@@ -93,7 +93,9 @@ class Facts:
 
     def known(self, part: TemplateQueue | TemplateFunction | TemplateMapping, key: str, value: T) -> T | None:
         """Return the value of a property; None if it is not certain."""
-        return None if self.template.checked.is_unknown(f"{part.logical_id}.{key}") else value
+        place = f"{part.logical_id}.{key}"
+        is_unknown = any(f"{each}.".startswith(f"{place}.") for each in self.template.checked.unknown)
+        return None if is_unknown else value
 
     def visibility(self, queue: TemplateQueue) -> int | None:
         return self.known(queue, "VisibilityTimeout", queue.visibility_timeout_seconds)
@@ -145,13 +147,9 @@ class Facts:
         event = mapping.logical_id.removeprefix(function.logical_id)
         return At(function.logical_id, (PROPERTIES, "Events", event, PROPERTIES, *keys))
 
-    def place(self, part: TemplateQueue | TemplateFunction) -> dict[str, Any]:
-        """Return the place of a resource as the arguments of a finding: its file and line."""
-        return {"file": self.template.path, "line": self.places.line_of(At(resource_of(part)))}
-
     def where(self, part: TemplateQueue | TemplateFunction) -> str:
         """Return the place of a resource for a text, such as `` (template.yaml:3)``."""
-        return " ({file}:{line})".format(**self.place(part))
+        return f" ({self.template.path}:{self.places.line_of(At(resource_of(part)))})"
 
     # the code
 

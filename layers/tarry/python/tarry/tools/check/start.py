@@ -256,7 +256,7 @@ def _modules(facts: Facts) -> Iterator[Finding]:
     for (code, version, missing), functions in groups.items():
         names = [each.logical_id for each in functions]
         if is_unpacked(code):
-            yield from missing_in_inline_code(names, missing.imports, facts.place(functions[0]))
+            yield from missing_in_inline_code(names, missing.imports)
         elif any(missing):
             from tarry.tools.check.distributions import distribution_with
 

@@ -2,7 +2,6 @@
 
 import atexit
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -13,9 +12,11 @@ import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,48 +38,42 @@ def why_foreign(directory: Path) -> str:
 
     Empty if it can import all of them, or if there are none. A module may be there for several Pythons; one is enough.
     """
-    modules: dict[Path, list[Path]] = defaultdict(list)
+    modules: dict[Path, list[tuple[Path, re.Match[str]]]] = defaultdict(list)
     for path in directory.rglob("*.so"):
-        if TAGGED.fullmatch(path.name[path.name.index(".") :]):
-            modules[path.with_name(path.name.partition(".")[0])].append(path)
-    foreign = (paths[0] for paths in modules.values() if not any(map(_fits, paths)))
-    return _described(found) if (found := next(foreign, None)) else ""
-
-
-def _fits(path: Path) -> bool:
-    suffix = path.name[path.name.index(".") :]
-    if suffix == ".abi3.so":
-        return _machine(path) == _machine(Path(sys.executable))
-    return suffix in EXTENSION_SUFFIXES
-
-
-def _machine(path: Path) -> str:
-    """Return the machine of an ELF file; empty for other files."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(20)
-    except OSError:
+        name, dot, suffix = path.name.partition(".")
+        if tag := TAGGED.fullmatch(dot + suffix):
+            modules[path.with_name(name)].append((path, tag))
+    first = next((paths[0] for paths in modules.values() if not any(map(_fits, *zip(*paths, strict=True)))), None)
+    if first is None:
         return ""
-    return MACHINES.get(head[18:20], "another machine") if head.startswith(ELF) else ""
-
-
-def _described(path: Path) -> str:
-    found = TAGGED.fullmatch(path.name[path.name.index(".") :])
-    assert found
-    machine = found["machine"] or _machine(path) or "another system"
-    version = f"{found['version'][0]}.{found['version'][1:]}" if found["version"] else ""
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    path, tag = first
+    machine = tag["machine"] or _machine(path) or "another system"
+    version = f"{tag['version'][0]}.{tag['version'][1:]}" if tag["version"] else ""
+    here, own = f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine()
     there = f"{machine} and Python {version}" if version else machine
-    own = platform.machine()
     command = ["make", "build"]
     if machine != own:
         command.append(f"ARCH={'arm64' if own == 'aarch64' else own}")
     if version not in ("", here):
         command.append(f"PYTHON={here}")
     return (
-        f"built for {there}, and this is Python {here} on {own}. Packages installed here are used instead; "
-        f"to build for this machine: {' '.join(command)}"
+        f"{directory} is built for {there}, and this is Python {here} on {own}. Packages installed here are used "
+        f"instead; to build for this machine: {' '.join(command)}"
     )
+
+
+def _fits(path: Path, tag: re.Match[str]) -> bool:
+    if tag[0] == ".abi3.so":
+        return _machine(path) == _machine(Path(sys.executable))
+    return tag[0] in EXTENSION_SUFFIXES
+
+
+def _machine(path: Path) -> str:
+    """Return the machine of an ELF file; empty for other files."""
+    with suppress(OSError), path.open("rb") as file:
+        head = file.read(20)
+        return MACHINES.get(head[18:20], "another machine") if head.startswith(ELF) else ""
+    return ""
 
 
 def inline_code(text: str, runtime: str) -> Path:
@@ -149,15 +144,14 @@ class CodeFinder:
     ) -> None:
         self._leave_out = leave_out
         self._template = path
-        self._directory = path.parent
         self._build = None if is_built(path) else project_of(path) / BUILD
         self.resources: Mapping[str, Any] = document["Resources"]
         """The resources as written."""
-        self._shared = _dict(_dict(document.get("Globals")).get("Function"))
+        self._shared = properties_of(properties_of(document, "Globals"), "Function")
         self._scope = scope
         self._is_sam = "Transform" in document
-        self._parameters = _dict(document.get("Parameters"))
-        self._why_foreign = cache(why_foreign)  # functions share layers
+        self._parameters = properties_of(document, "Parameters")
+        self._foreign = cache(why_foreign)  # functions share layers
 
     def with_code(self, function: TemplateFunction) -> TemplateFunction:
         """Return a function with its code and what is to know of it. If the source cannot run by itself, run its build.
@@ -169,10 +163,10 @@ class CodeFinder:
         resource = self.resources.get(logical_id)
         if not isinstance(resource, dict):
             return function
-        properties = _dict(resource.get("Properties"))
+        properties = properties_of(resource)
         if resource["Type"] == "AWS::Lambda::Function":
             code = properties.get("Code")
-            text = code.get("ZipFile") if isinstance(code, dict) else None
+            text = properties_of(properties, "Code").get("ZipFile")
         else:
             code = properties.get("CodeUri", self._shared.get("CodeUri", "."))  # the default of SAM CLI
             text = properties.get("InlineCode")
@@ -184,21 +178,19 @@ class CodeFinder:
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
         reason = _why_not(source, handler, runtime)
+        lacks_packages = reason and source is not None and has_handler(source, handler, runtime)
         if build is None or not has_handler(build, handler, runtime):
-            is_lacking = reason and source is not None and has_handler(source, handler, runtime)
-            install = (
-                "npm ci" if is_node(runtime) else "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
-            )
-            lacking = f"{reason}: run {install}" if is_lacking else ""
-            return replace(function, code=source, lacking_packages=lacking)
-        if reason and source is not None and (changed := _changed_after(source, build.stat().st_mtime)) is not None:
-            reason += f"; {changed} is newer than this build: run sam build"
-        if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
+            from_pip = "sam build" if self._is_sam else f"pip install -r {REQUIREMENTS}"
+            remedy = f"{reason}: run {'npm ci' if is_node(runtime) else from_pip}"
+            return replace(function, code=source, lacking_packages=remedy if lacks_packages else "")
+        if source is None or not reason:
+            other = build if self._is_preferred(build, source, logical_id) else None
+            return replace(function, code=source, other_code=other)
+        if lacks_packages and (why := self._foreign(build)):
             return replace(function, code=source, foreign_build=why)
-        if reason:
-            return replace(function, code=build, build_reason=reason, other_code=source)
-        other = build if self._is_preferred(build, source, logical_id) else None
-        return replace(function, code=source, other_code=other)
+        if (changed := _changed_after(source, build.stat().st_mtime)) is not None:
+            reason += f"; {changed} is newer than this build: run sam build"
+        return replace(function, code=build, build_reason=reason, other_code=source)
 
     def _is_preferred(self, build: Path, source: Path | None, logical_id: str) -> bool:
         """Whether a build is other code than its source, and newer than all of it and than the template."""
@@ -211,11 +203,11 @@ class CodeFinder:
 
     def build_method(self, logical_id: str) -> str | None:
         """Return the ``BuildMethod`` of a function."""
-        return _build_method_of(_dict(self.resources.get(logical_id)))
+        return _build_method_of(properties_of(self.resources, logical_id))
 
     def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
         """Return the layers of a function, those of ``Globals`` first."""
-        own = _dict(_dict(self.resources.get(logical_id)).get("Properties")).get("Layers", [])
+        own = properties_of(properties_of(self.resources, logical_id)).get("Layers", [])
         shared = self._shared.get("Layers", []) if logical_id in self.resources else []
         return (*self._layers(shared, logical_id), *self._layers(own, logical_id))
 
@@ -240,7 +232,7 @@ class CodeFinder:
         key = LAYERS.get(resource.get("Type", ""))
         if key is None:
             return TemplateLayer()
-        source = self._path(resource, _dict(resource.get("Properties")).get(key, "."), logical_id)
+        source = self._path(resource, properties_of(resource).get(key, "."), logical_id)
         build = self._built(logical_id)
         foreign = ""
         if build is not None and not (source and (source / "python").is_dir()):
@@ -250,29 +242,24 @@ class CodeFinder:
             return TemplateLayer(foreign=foreign)
         return TemplateLayer(source, build_method=_build_method_of(resource) if source else None, foreign=foreign)
 
-    def _foreign(self, directory: Path) -> str:
-        """Return why a directory cannot be imported from here, and the remedy; empty if it can."""
-        why = self._why_foreign(directory)
-        return f"{directory} is {why}" if why else ""
-
     def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
         """Return the directory of a path in a resource; None if it is in S3."""
         uri = self._asset(resource, code) or self._text(code, logical_id)
         if uri is None or uri.startswith("s3://"):
             return None
-        path = self._directory / uri
+        path = self._template.parent / uri
         if path.suffix in ARCHIVES and path.is_file():
             return unpacked(path)
         return path.parent if path.is_file() else path
 
     def _asset(self, resource: Mapping[str, Any], code: Any) -> str | None:
         """Return the path of an asset of the CDK, by its metadata, or by its key in S3 if metadata is switched off."""
-        asset = _dict(resource.get("Metadata")).get(ASSET)
+        asset = properties_of(resource, "Metadata").get(ASSET)
         if isinstance(asset, str):
             return asset
         key = _dict(code).get("S3Key")
         found = Path(key).stem if isinstance(key, str) else next(iter(ASSET_OF_CDK_1.findall(str(key))), None)
-        return f"asset.{found}" if found and (self._directory / f"asset.{found}").exists() else None
+        return f"asset.{found}" if found and (self._template.parent / f"asset.{found}").exists() else None
 
     def _text(self, value: Any, logical_id: str) -> str | None:
         """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
@@ -385,16 +372,7 @@ def _missing_requirements(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError):
         return []
     names = [found[1] for line in lines if (found := REQUIREMENT.fullmatch(line))]
-    return [name for name in names if name.lower() != "tarry" and not _is_installed(name)]
-
-
-@cache
-def _is_installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+    return [name for name in names if name.lower() != "tarry" and not any(distributions(name=name))]
 
 
 def _dict(value: Any) -> Mapping[str, Any]:

@@ -261,10 +261,6 @@ class Checked:
     unknown: frozenset[str] = frozenset()
     """The properties that are set to a value that is not known, such as ``Queue.VisibilityTimeout``."""
 
-    def is_unknown(self, place: str) -> bool:
-        """Whether the value of a property, or of a part of it, is not known."""
-        return any(each == place or each.startswith(f"{place}.") for each in self.unknown)
-
 
 @dataclass(frozen=True)
 class Template:
@@ -304,9 +300,6 @@ class Template:
         return f"the event {event} of {function.logical_id}"
 
 
-FIFO = {"FifoQueue": "true"}
-
-
 def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
     """Return the queues of the template by name, with default attributes for those it names only by ARN.
 
@@ -315,13 +308,12 @@ def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
     named = [mapping.queue for mapping in template.mappings]
     named += [queue.dead_letters for queue in template.queues.values() if queue.dead_letters]
     arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
-    foreign = {name: TemplateQueue(name, arn + name, attributes=_foreign(name, template)) for name in named}
+    foreign = {}
+    for name in named:
+        fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+        visibility = unknown_visibility(name, template.mappings, template.functions)
+        foreign[name] = TemplateQueue(name, arn + name, attributes=visibility | fifo)
     return foreign | dict(template.queues)
-
-
-def _foreign(name: str, template: Template) -> dict[str, str]:
-    visibility = unknown_visibility(name, template.mappings, template.functions)
-    return visibility | (FIFO if name.endswith(".fifo") else {})
 
 
 def unknown_visibility(

@@ -17,7 +17,6 @@ from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
 from tarry.tools.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
 from tarry.tools.template.resources import (
-    BACKING_TYPES,
     name_and_qualifier,
     read_backing,
     read_functions,
@@ -27,6 +26,7 @@ from tarry.tools.template.resources import (
     unplayed,
 )
 from tarry.tools.template.values import ParameterValues, Reading, Resources, parameter_values, read_checked
+from tarry.tools.template.variables import BACKING_TYPES
 
 SERVERLESS = "AWS::Serverless::"
 FUNCTION = f"{SERVERLESS}Function"

@@ -24,7 +24,7 @@ from tarry.tools.template.model import (
 )
 from tarry.tools.template.policies import permissions_of
 from tarry.tools.template.values import Reading, Resources, integer, map_of, of_type, optional_integer
-from tarry.tools.template.variables import physical_name
+from tarry.tools.template.variables import BACKING_TYPES, physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -333,23 +333,6 @@ def _redrive(properties: Mapping[str, Any], reading: Reading, logical_id: str) -
     whole = map_of(reading.scope.unwatched().settled(properties["RedrivePolicy"], where), where)
     return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 
-
-BACKING_TYPES = frozenset(
-    {
-        "AWS::DynamoDB::Table",
-        "AWS::Events::EventBus",
-        "AWS::Events::Rule",
-        "AWS::KMS::Alias",
-        "AWS::KMS::Key",
-        "AWS::Kinesis::Stream",
-        "AWS::S3::Bucket",
-        "AWS::SNS::Subscription",
-        "AWS::SNS::Topic",
-        "AWS::SSM::Parameter",
-        "AWS::SecretsManager::Secret",
-    }
-)
-"""The types of resources that can be created on a developer machine, besides queues and functions."""
 
 SEPARATE = frozenset({"Targets", "Subscription"})
 """Properties of rules and topics whose elements are resolved one by one: some may be APIs or state machines."""

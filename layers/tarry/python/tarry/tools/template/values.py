@@ -305,7 +305,9 @@ def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intr
     )
 
 
-def alarms_of(name: str, alarm: Mapping[str, Any], settled: Callable[[Any], Any]) -> Iterator[TemplateAlarm]:
+def alarms_of(
+    name: str, alarm: Mapping[str, Any], settled: Callable[[Any], Any] = lambda value: value
+) -> Iterator[TemplateAlarm]:
     """Yield an alarm with each of its metrics of queues: its own, and those that its expressions use.
 
     ``alarm`` is as CloudFormation or CloudWatch has it; ``settled`` resolves its values, or raises an error.

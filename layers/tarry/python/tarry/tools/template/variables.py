@@ -6,27 +6,20 @@ from typing import Any
 from tarry.tools.template.intrinsics import Intrinsics, references
 from tarry.tools.template.model import ACCOUNT, Template, TemplateError, TemplateFunction
 
-NAMES = {
-    "AWS::DynamoDB::Table": "TableName",
-    "AWS::Events::EventBus": "Name",
-    "AWS::Events::Rule": "Name",
-    "AWS::Kinesis::Stream": "Name",
-    "AWS::S3::Bucket": "BucketName",
-    "AWS::SNS::Topic": "TopicName",
-    "AWS::SSM::Parameter": "Name",
-    "AWS::SecretsManager::Secret": "Name",
+NAMED = {
+    "AWS::DynamoDB::Table": ("TableName", "dynamodb:{region}:{account}:table/{name}"),
+    "AWS::Events::EventBus": ("Name", "events:{region}:{account}:event-bus/{name}"),
+    "AWS::Events::Rule": ("Name", "events:{region}:{account}:rule/{name}"),
+    "AWS::KMS::Key": ("", "kms:{region}:{account}:key/{name}"),
+    "AWS::Kinesis::Stream": ("Name", "kinesis:{region}:{account}:stream/{name}"),
+    "AWS::S3::Bucket": ("BucketName", "s3:::{name}"),
+    "AWS::SNS::Topic": ("TopicName", "sns:{region}:{account}:{name}"),
+    "AWS::SSM::Parameter": ("Name", "ssm:{region}:{account}:parameter/{name}"),
+    "AWS::SecretsManager::Secret": ("Name", "secretsmanager:{region}:{account}:secret:{name}"),
 }
-ARNS = {
-    "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
-    "AWS::Events::EventBus": "events:{region}:{account}:event-bus/{name}",
-    "AWS::Events::Rule": "events:{region}:{account}:rule/{name}",
-    "AWS::KMS::Key": "kms:{region}:{account}:key/{name}",
-    "AWS::Kinesis::Stream": "kinesis:{region}:{account}:stream/{name}",
-    "AWS::S3::Bucket": "s3:::{name}",
-    "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
-    "AWS::SSM::Parameter": "ssm:{region}:{account}:parameter/{name}",
-    "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
-}
+"""The property with the name of a resource, and the form of its ARN, by type."""
+BACKING_TYPES = NAMED.keys() | {"AWS::KMS::Alias", "AWS::SNS::Subscription"}
+"""The types of resources that can be created on a developer machine, besides queues and functions."""
 MIN_BUCKET_NAME, MAX_BUCKET_NAME = 3, 63
 REF_IS_ARN = frozenset({"AWS::SNS::Topic", "AWS::SecretsManager::Secret"})
 """The types whose Ref is the ARN, not the name."""
@@ -73,33 +66,24 @@ def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:
         if queue.logical_id:
             refs[queue.logical_id] = attributes[f"{queue.logical_id}.QueueUrl"] = urls[queue.name]
     for logical_id, resource in template.backing.items():
-        name = physical_name(logical_id, resource)
-        arn = _arn(resource["Type"], name, template.region)
-        refs[logical_id] = arn if resource["Type"] in REF_IS_ARN else name
+        name, kind = physical_name(logical_id, resource), resource["Type"]
+        form = NAMED[kind][1] if kind in NAMED else "{name}"
+        arn = "arn:aws:" + form.format(region=template.region, account=ACCOUNT, name=name.lstrip("/"))
+        refs[logical_id] = arn if kind in REF_IS_ARN else name
         attributes[f"{logical_id}.Arn"] = attributes[f"{logical_id}.TopicArn"] = arn
         attributes[f"{logical_id}.TopicName"] = attributes[f"{logical_id}.Name"] = name
-    return Intrinsics(refs, attributes, pending=frozenset(_others(template)))
+    values = [value for function in template.functions.values() for value in function.environment.values()]
+    others = frozenset(reference.name for value in values for reference in references(value))
+    return Intrinsics(refs, attributes, pending=others)
 
 
 def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
     """Return the name of a table, bucket or another resource: from the template, or its logical id."""
-    name = (resource.get("Properties") or {}).get(NAMES.get(resource["Type"], ""))
+    kind = resource["Type"]
+    name = (resource.get("Properties") or {}).get(NAMED[kind][0] if kind in NAMED else "")
     if isinstance(name, str):
         return name
-    return _bucket_name(logical_id) if resource["Type"] == "AWS::S3::Bucket" else logical_id
-
-
-def _bucket_name(logical_id: str) -> str:
-    """Return a name that S3 accepts: 3 to 63 lower-case letters and digits."""
-    name = logical_id.lower()[:MAX_BUCKET_NAME]
+    if kind != "AWS::S3::Bucket":
+        return logical_id
+    name = logical_id.lower()[:MAX_BUCKET_NAME]  # S3 accepts lower-case letters and digits
     return name if len(name) >= MIN_BUCKET_NAME else f"{name}-bucket"
-
-
-def _arn(kind: str, name: str, region: str) -> str:
-    return "arn:aws:" + ARNS.get(kind, "{name}").format(region=region, account=ACCOUNT, name=name.lstrip("/"))
-
-
-def _others(template: Template) -> set[str]:
-    """Return the names of all resources that functions refer to."""
-    values = [value for function in template.functions.values() for value in function.environment.values()]
-    return {reference.name for value in values for reference in references(value)}

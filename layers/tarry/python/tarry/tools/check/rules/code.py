@@ -3,11 +3,10 @@
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
 from tarry.tools.check.facts import Facts, Version, is_removed, text_of, version_of
-from tarry.tools.check.finding import Finding, listed, setting, subject
+from tarry.tools.check.finding import At, Finding, listed, setting, subject
 from tarry.tools.check.sources import Decorator, OutsideImport
 from tarry.tools.template import TemplateFunction
 
@@ -64,10 +63,8 @@ def missing_modules(
             yield Finding("W9001", tuple(functions), text, file=imports[0].path, line=imports[0].line)
 
 
-def missing_in_inline_code(
-    functions: Sequence[str], missing: Sequence[OutsideImport], place: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Describe the modules that the code in a template, or in a zip file, imports and lacks; ``place`` is its place."""
+def missing_in_inline_code(functions: Sequence[str], missing: Sequence[OutsideImport]) -> Iterator[Finding]:
+    """Describe the modules that the code in a template, or in a zip file, imports and lacks."""
     if missing:
         modules = listed(each.module for each in missing)
         layers = "its Layers" if len(functions) == 1 else "their Layers"
@@ -75,7 +72,7 @@ def missing_in_inline_code(
             f"{subject(functions, 'imports', 'import')} {modules}, which neither the Python of Lambda nor {layers} "
             f"contain. Add a layer that does to {layers}, or move the code to a directory with a requirements.txt."
         )
-        yield Finding("W9001", tuple(functions), text, **place)
+        yield Finding("W9001", tuple(functions), text, at=At(functions[0]))
 
 
 def modules_left_out(function: str, code: Path, files: Sequence[Path]) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from tarry.sqs.lookups import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
 from tarry.support.values import QueueArn, named_queue, queue_arn
-from tarry.tools.check.facts import Facts
-from tarry.tools.check.finding import Finding, listed
+from tarry.tools.check.facts import Facts, resource_of
+from tarry.tools.check.finding import At, Finding, listed
 from tarry.tools.check.sources import Step
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
 from tarry.tools.template.model import ACCOUNT
@@ -41,7 +41,7 @@ def missing_permissions(mapping: TemplateMapping, function: TemplateFunction, fa
         lacks = f"{function.logical_id}{facts.where(function)} lacks {listed(actions)} on {on}"
         remedy, snippet = _remedy(actions, queue, known, permissions.role, is_source=queue == source)
         text = f"{lacks}: {needs[0].consequence}. {remedy}"
-        yield Finding("W9003", (function.logical_id,), text, snippet, **facts.place(function))
+        yield Finding("W9003", (function.logical_id,), text, snippet, at=At(resource_of(function)))
 
 
 IDEMPOTENCY_ACTIONS = ("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
@@ -61,7 +61,7 @@ def missing_table_permissions(function: TemplateFunction, facts: Facts) -> Itera
         )
         statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: !GetAtt IdempotencyTable.Arn}}"
         snippet = f"- {statement}" if permissions.role else f"- Statement: {statement}"
-        yield Finding("W9003", (function.logical_id,), text, snippet, **facts.place(function))
+        yield Finding("W9003", (function.logical_id,), text, snippet, at=At(resource_of(function)))
 
 
 def _needs(source: QueueArn, dead_letters: QueueArn | None, steps: Iterable[Step]) -> Iterator[Need]:

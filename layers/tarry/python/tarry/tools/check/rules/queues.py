@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tarry.decide.backoff import BadDelay, bounds_of
 from tarry.decide.retry_policy import FIFO_BACKOFF, STANDARD_BACKOFF
 from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.tools.check.facts import DAYS, LONGEST_RETENTION_SECONDS, Facts
+from tarry.tools.check.facts import DAYS, LONGEST_RETENTION_SECONDS, Facts, resource_of
 from tarry.tools.check.finding import At, Finding, SafeChange, setting
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
 
@@ -79,7 +79,7 @@ def receive_counts(
             "delay of 30 s, an outage of more than 2 minutes dead-letters the first messages of each group, and the "
             f"messages behind them run. Set {one}max_attempts for the longest outage (40 for 15 minutes)."
         )
-        yield Finding("W9004", (name,), text, **facts.place(queue))
+        yield Finding("W9004", (name,), text, at=At(resource_of(queue)))
     wanted = min((mapping.batch_size if several else 2) * attempts.number + 5, HIGHEST)
     if queue.dead_letter_arn is None or count >= (wanted if several else attempts.number):
         return
@@ -95,9 +95,7 @@ def receive_counts(
             "Set in its RedrivePolicy (2 * max_attempts + 5):"
         )
     at = facts.at(queue, "RedrivePolicy", "maxReceiveCount")
-    changes = (SafeChange(at, str(wanted)),)
-    place = {**facts.place(queue), "at": at}
-    yield Finding("W9004", (name,), text, f"maxReceiveCount: {wanted}", changes=changes, **place)
+    yield setting("W9004", (name,), text, at, wanted)
 
 
 IN_FLIGHT_PLACES = 120_000
