@@ -24,7 +24,7 @@ from tarry.tools.check.rules.queues import (
     unseen_dead_letters,
 )
 from tarry.tools.check.start import at_any_python
-from tarry.tools.template import TemplateFunction, read_template
+from tarry.tools.template import read_template
 from tarry.tools.template.code import has_handler, import_path
 
 
@@ -57,7 +57,7 @@ def check_template(
     findings = [*at_any_python(facts), *findings_of(facts), *no_room(facts)]
     not_known = "The transform {} is not known here: resources that it makes or changes are not checked."
     skipped = [*template.left_out, *map(not_known.format, template.checked.macros), *_unread(facts)]
-    found = sorted(_placed(findings, path, facts.places), key=_order)
+    found = sorted(_placed(findings, path, facts.places), key=lambda each: (str(each.file), each.line or 0, each.rule))
     return CheckReport(tuple(found), tuple(skipped), len(facts.queues), len(facts.functions))
 
 
@@ -85,17 +85,17 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
 def _unread(facts: Facts) -> Iterator[str]:
     """Yield why the code of functions cannot be read."""
     for each in facts.functions.values():
-        if version_of(each.runtime) is not None and (why := _why_not_read(each, facts)):
+        if version_of(each.runtime) is None:
+            continue
+        if each.code is None:
+            why = f"The code of {each.logical_id} is not on this machine"
+        elif not any(has_handler(folder, each.handler, each.runtime) for folder in import_path(each)):
+            why = f"The handler {each.handler} of {each.logical_id} is not in {each.code}"
+        else:
+            sources, module = facts.code(each)
+            why = sources.why_not_read(module)
+        if why:
             yield f"{why}. The rules that need the code of {each.logical_id} are skipped."
-
-
-def _why_not_read(function: TemplateFunction, facts: Facts) -> str:
-    if function.code is None:
-        return f"The code of {function.logical_id} is not on this machine"
-    if not any(has_handler(each, function.handler, function.runtime) for each in import_path(function)):
-        return f"The handler {function.handler} of {function.logical_id} is not in {function.code}"
-    sources, module = facts.code(function)
-    return sources.why_not_read(module)
 
 
 def _placed(findings: Iterable[Finding], path: Path, places: Places) -> Iterator[Finding]:
@@ -108,7 +108,3 @@ def _placed(findings: Iterable[Finding], path: Path, places: Places) -> Iterator
         if key not in seen and not places.ignores(each.rule, resources):
             seen.add(key)
             yield found
-
-
-def _order(finding: Finding) -> tuple[str, int, str]:
-    return str(finding.file), finding.line or 0, finding.rule

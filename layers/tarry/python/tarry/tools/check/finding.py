@@ -45,10 +45,10 @@ class Finding:
     changes: tuple[SafeChange, ...] = ()
     """The one safe answer: the changes that, made together, leave neither this finding nor another in its place."""
 
-    @property
-    def is_error(self) -> bool:
-        """Whether messages are certainly lost, or AWS refuses the template."""
-        return self.rule.startswith("E")
+
+def level_of(rule: str) -> str:
+    """Return the level of a rule: ``error`` if messages are certainly lost, or AWS refuses the template."""
+    return "error" if rule.startswith("E") else "warning"
 
 
 def setting(

@@ -1,13 +1,12 @@
 """The findings of `tarry check` for programs: JSON, SARIF, and the commands of GitHub Actions."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 from tarry import __version__
 from tarry.tools.check.checking import CheckReport
-from tarry.tools.check.finding import RULES, Finding
+from tarry.tools.check.finding import RULES, Finding, level_of
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -17,7 +16,7 @@ def as_json(report: CheckReport) -> str:
     findings = [
         {
             "rule": each.rule,
-            "level": level_of(each),
+            "level": level_of(each.rule),
             "file": None if each.file is None else str(each.file),
             "line": each.line,
             "resource": resource_of(each),
@@ -31,16 +30,14 @@ def as_json(report: CheckReport) -> str:
 
 def as_sarif(report: CheckReport) -> str:
     """Return the findings as a SARIF log, for code scanning."""
+    rules = [
+        {"id": rule, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level_of(rule)}}
+        for rule, text in RULES.items()
+    ]
+    skipped = [{"level": "warning", "message": {"text": text}} for text in report.skipped]
     run = {
-        "tool": {"driver": {"name": "tarry", "version": __version__, "rules": list(_sarif_rules())}},
-        "invocations": [
-            {
-                "executionSuccessful": True,
-                "toolExecutionNotifications": [
-                    {"level": "warning", "message": {"text": text}} for text in report.skipped
-                ],
-            }
-        ],
+        "tool": {"driver": {"name": "tarry", "version": __version__, "rules": rules}},
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": skipped}],
         "results": [_sarif_result(each) for each in report.findings],
     }
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
@@ -54,7 +51,7 @@ def as_github(report: CheckReport) -> str:
         properties = ",".join(
             f"{name}={_escaped(value, ':,')}" for name, value in {**place, "title": each.rule}.items()
         )
-        lines.append(f"::{level_of(each)} {properties}::{_escaped(message_of(each))}")
+        lines.append(f"::{level_of(each.rule)} {properties}::{_escaped(message_of(each))}")
     lines += [f"::notice title=tarry check::{_escaped(f'Skipped: {text}')}" for text in report.skipped]
     return "\n".join(lines)
 
@@ -64,26 +61,15 @@ def message_of(finding: Finding) -> str:
     return f"{finding.text}\n{finding.snippet}" if finding.snippet else finding.text
 
 
-def level_of(finding: Finding) -> str:
-    """Return the level of a finding."""
-    return "error" if finding.is_error else "warning"
-
-
 def resource_of(finding: Finding) -> str | None:
     """Return the resource that a finding is about: a logical id, or a name."""
     return finding.at.resource if finding.at else next(iter(finding.functions), None)
 
 
-def _sarif_rules() -> Iterator[dict[str, Any]]:
-    for rule, text in RULES.items():
-        level = "error" if rule.startswith("E") else "warning"
-        yield {"id": rule, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level}}
-
-
 def _sarif_result(finding: Finding) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ruleId": finding.rule,
-        "level": level_of(finding),
+        "level": level_of(finding.rule),
         "message": {"text": message_of(finding)},
     }
     if finding.file is not None:

@@ -147,7 +147,8 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._files: dict[Path, SourceFile | None] = {}
+        self._files: dict[Path, SourceFile | Exception] = {}
+        """Each file, or why it cannot be parsed."""
         self._installed = _installed_in(root)
         """Modules that were installed into the directory: part of the build, but not the project's own."""
 
@@ -163,7 +164,11 @@ class Sources:
             return None
         if (package := self.root.joinpath(*parts, "__init__.py")).is_file():
             return self._parsed(package, module)
-        return self._parsed(self.root.joinpath(*parts[:-1], f"{parts[-1]}.py"), ".".join(parts[:-1]))
+        return self._parsed(self._path_of(module), ".".join(parts[:-1]))
+
+    def _path_of(self, module: str) -> Path:
+        *above, name = module.split(".")
+        return self.root.joinpath(*above, f"{name}.py")
 
     def loaded_by(self, module: str) -> Iterator[SourceFile]:
         """Yield the project's own files that importing a module loads, directly or through other files."""
@@ -194,25 +199,24 @@ class Sources:
 
     def why_not_read(self, module: str) -> str:
         """Return why one of the project's own modules cannot be read; empty if it can, or if it has none."""
-        parts = module.split(".")
-        path = self.root.joinpath(*parts[:-1], f"{parts[-1]}.py")
-        if not all(parts) or self.file_of(module) is not None or not path.is_file():
-            return ""
-        try:
-            ast.parse(path.read_bytes())
-        except SyntaxError as error:
-            return f"{path} does not parse: line {error.lineno}: {error.msg}"
-        except (OSError, ValueError, RecursionError) as error:
-            return f"{path} cannot be read: {error}"
-        return ""
+        self.file_of(module)
+        path = self._path_of(module)
+        match self._files.get(path):
+            case SyntaxError() as error:
+                return f"{path} does not parse: line {error.lineno}: {error.msg}"
+            case Exception() as error if path.is_file():
+                return f"{path} cannot be read: {error}"
+            case _:
+                return ""
 
     def _parsed(self, path: Path, package: str) -> SourceFile | None:
         if path not in self._files:
             try:
                 self._files[path] = _file(path, package, path.stat().st_mtime_ns)
-            except (OSError, SyntaxError, ValueError, RecursionError):  # importing the handler reports it
-                self._files[path] = None
-        return self._files[path]
+            except (OSError, SyntaxError, ValueError, RecursionError) as error:  # importing the handler reports it
+                self._files[path] = error
+        found = self._files[path]
+        return found if isinstance(found, SourceFile) else None
 
 
 @lru_cache(MOST_FILES)

@@ -41,6 +41,8 @@ POWERTOOLS_MODULES = frozenset(
 
 HARMLESS = frozenset("cd echo find mkdir rm test touch true".split())
 """The commands of a Makefile that add nothing to a build."""
+MOVING = frozenset("cd find rm touch".split())
+"""Those that change the directory, or what was copied before."""
 COPYING = frozenset({"cp", "mv", "rsync"})
 STRIPPING = "python3 -I python/tarry/tools/common/strip.py".split()
 """The layer of tarry removes its comments; the modules stay."""
@@ -53,7 +55,6 @@ BUILD_FUNCTION = "$(build_function)"
 NOT_CODE = frozenset({MAKEFILE, REQUIREMENTS, "tests", "__pycache__"})
 INSTALL = "$(call install,$(ARTIFACTS_DIR),"
 """The command of ``packages.mk`` that installs the requirements of a function."""
-ADDING_NOTHING = frozenset("echo mkdir test true".split())
 
 
 class Recipe(NamedTuple):
@@ -74,8 +75,7 @@ def recipe_of(function: TemplateFunction) -> Recipe | None:
     if function.code is None or function.build_method != "makefile":
         return None
     copied: set[str] = set()
-    installs = False
-    commands = _commands(function.code / MAKEFILE, f"build-{function.logical_id}") or []
+    commands = _commands(function.code / MAKEFILE, f"build-{function.logical_id}")
     for command in commands:
         name, *arguments = command.replace("$(ARTIFACTS_DIR)", "artifacts").split()
         if command == BUILD_FUNCTION:
@@ -83,9 +83,9 @@ def recipe_of(function: TemplateFunction) -> Recipe | None:
             copied |= {each for each in names - NOT_CODE if not each.startswith(".")}
         elif name == "cp" and (found := _copied(function.code, arguments)) is not None:
             copied |= found
-        elif INSTALL not in command and name not in ADDING_NOTHING:
+        elif INSTALL not in command and name not in HARMLESS - MOVING:
             return None
-        installs = installs or command == BUILD_FUNCTION or INSTALL in command
+    installs = any(each == BUILD_FUNCTION or INSTALL in each for each in commands)
     return Recipe(frozenset(copied), installs) if commands else None
 
 
@@ -113,34 +113,26 @@ def modules_in_build(function: TemplateFunction, template: Path, runtime: str) -
 
 
 def _of_function(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
-    code = function.code
-    if code is not None and (recipe := recipe_of(function)) is not None:
-        has_requirements = recipe.installs and (code / REQUIREMENTS).is_file()
-        return _required(code / REQUIREMENTS, runtime) if has_requirements else frozenset()
-    if code is None or _is_built_otherwise(function.build_method) or _names_a_manifest(template.parent):
+    code, recipe = function.code, recipe_of(function)
+    if code is None or (recipe is None and _is_built_otherwise(function.build_method)):
         return None
-    requirements = code / REQUIREMENTS
-    if requirements.is_file():
-        return _required(requirements, runtime)
-    return None if any(_locks(code, template.parent)) else frozenset()
+    settings = template.parent.glob("samconfig.*")
+    if recipe is None and any("manifest" in file.read_text("utf-8", "replace") for file in settings):
+        return None  # SAM CLI may read another file of requirements
+    if (code / REQUIREMENTS).is_file() and (recipe is None or recipe.installs):
+        return _required(code / REQUIREMENTS, runtime)
+    return None if recipe is None and _has_lock(code.resolve(), template.parent.resolve()) else frozenset()
 
 
 def _is_built_otherwise(method: str | None) -> bool:
     return method is not None and not re.fullmatch(r"python3\.\d+", method)
 
 
-def _names_a_manifest(directory: Path) -> bool:
-    """Whether the settings of SAM CLI name another file of requirements."""
-    return any("manifest" in file.read_text("utf-8", "replace") for file in directory.glob("samconfig.*"))
-
-
-def _locks(code: Path, top: Path) -> Iterable[Path]:
-    """Yield the lock files in the directory of the code, and in those around it up to the template's."""
-    code, top = code.resolve(), top.resolve()
-    for directory in (code, *code.parents):
-        yield from (file for name in LOCKS if (file := directory / name).exists())
-        if directory == top:
-            break
+def _has_lock(code: Path, top: Path) -> bool:
+    """Whether a lock file is in the directory of the code, or in one around it up to the template's."""
+    around = [code, *code.parents]
+    folders = around[: around.index(top) + 1] if top in around else around
+    return any((folder / name).exists() for folder in folders for name in LOCKS)
 
 
 def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
@@ -149,12 +141,13 @@ def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
     path, method = layer.path, layer.build_method
     if path is None or not path.is_dir():
         return None
-    if method == "makefile" and not _only_copies(path / "Makefile"):
+    if method == "makefile" and not _only_copies(path / MAKEFILE):
         return None
     if method != "makefile" and (_is_built_otherwise(method) or (method is None and not (path / "python").is_dir())):
         return None
     places = [path, path / "python", *path.glob("python/lib/python3.*/site-packages")]
-    found = frozenset(name for place in places for name in _modules_at(place))
+    entries = (entry for place in places if place.is_dir() for entry in place.iterdir())
+    found = frozenset(entry.name.partition(".")[0] for entry in entries)
     if not (path / REQUIREMENTS).is_file():
         return found
     required = _required(path / REQUIREMENTS, runtime)
@@ -163,38 +156,28 @@ def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
 
 def _only_copies(makefile: Path) -> bool:
     """Whether a Makefile only copies what is beside it, so that the directory shows what the layer contains."""
-    commands = _commands(makefile)
-    known = (_is_known(each.replace("$(ARTIFACTS_DIR)", "artifacts").split()) for each in commands or ())
-    return commands is not None and all(known)
+    commands = [each.replace("$(ARTIFACTS_DIR)", "artifacts").split() for each in _commands(makefile)]
+    return bool(commands) and all(
+        command[: len(STRIPPING)] == STRIPPING
+        or name in HARMLESS
+        or (name in COPYING and not any(map(ELSEWHERE.search, command)))
+        for command in commands
+        for name in command[:1]
+    )
 
 
-def _commands(makefile: Path, target: str | None = None) -> list[str] | None:
-    """Return the commands of a Makefile, or only those of one target; None if it cannot be read."""
-    try:
-        text = makefile.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
+def _commands(makefile: Path, target: str | None = None) -> list[str]:
+    """Return the commands of a Makefile, or only those of one target; none if it cannot be read."""
     current = None
     recipes = []
-    for line in text.replace("\\\n", " ").splitlines():
-        if not line.startswith("\t"):
-            current = line.partition(":")[0].strip() if line.strip() else current
-        elif target in (None, current):
-            recipes.append(line.strip())
+    with suppress(OSError, ValueError):
+        for line in makefile.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+            if not line.startswith("\t"):
+                current = line.partition(":")[0].strip() if line.strip() else current
+            elif target in (None, current):
+                recipes.append(line.strip())
     commands = (each.strip(" @-") for line in recipes for each in re.split(r"&&|\|\||[;|]", line))
     return [each for each in commands if each]
-
-
-def _is_known(command: list[str]) -> bool:
-    name, *arguments = command or ["true"]
-    if command[: len(STRIPPING)] == STRIPPING:
-        return True
-    return name in HARMLESS or (name in COPYING and not any(map(ELSEWHERE.search, arguments)))
-
-
-def _modules_at(directory: Path) -> Iterable[str]:
-    if directory.is_dir():
-        yield from (entry.name.partition(".")[0] for entry in directory.iterdir())
 
 
 def _required(requirements: Path, runtime: str) -> frozenset[str] | None:
@@ -238,11 +221,8 @@ def findings_of_code(facts: Facts) -> Iterator[Finding]:
             yield from receive_counts(mapping, queue, function, facts)
 
 
-class _Missing(NamedTuple):
-    """The imports that a build lacks, and the place of the model for which it lacks Powertools' parser."""
-
-    imports: tuple[OutsideImport, ...] = ()
-    parser: tuple[Path, int] | None = None
+_Missing = tuple[tuple[OutsideImport, ...], tuple[Path, int] | None]
+"""The imports that a build lacks, and the place of the model for which it lacks Powertools' parser."""
 
 
 def _modules(facts: Facts) -> Iterator[Finding]:
@@ -253,14 +233,14 @@ def _modules(facts: Facts) -> Iterator[Finding]:
             with suppress(OSError):
                 missing = _missing(function, version, facts)
                 groups.setdefault((function.code, version, missing), []).append(function)
-    for (code, version, missing), functions in groups.items():
+    for (code, version, (imports, parser)), functions in groups.items():
         names = [each.logical_id for each in functions]
         if is_unpacked(code):
-            yield from missing_in_inline_code(names, missing.imports)
-        elif any(missing):
+            yield from missing_in_inline_code(names, imports)
+        elif imports or parser:
             from tarry.tools.check.distributions import distribution_with
 
-            yield from missing_modules(names, missing.imports, version, code, distribution_with, missing.parser)
+            yield from missing_modules(names, imports, version, code, distribution_with, parser)
 
 
 def _missing(function: TemplateFunction, version: Version, facts: Facts) -> _Missing:
@@ -270,13 +250,13 @@ def _missing(function: TemplateFunction, version: Version, facts: Facts) -> _Mis
     consumer = facts.consumer(function)
     model = consumer.model if consumer is not None else None
     if not (needed or model):
-        return _Missing()
+        return (), None
     contained = modules_in_build(function, facts.template.path, f"python{text_of(version)}")
     if contained is None or sources.changes_path(module):
-        return _Missing()
+        return (), None
     imports = tuple(each for each in needed if each.module not in contained)
     lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
-    return _Missing(imports, model if lacks_parser else None)
+    return imports, model if lacks_parser else None
 
 
 def _left_out(facts: Facts) -> Iterator[Finding]:

@@ -235,11 +235,13 @@ def _print(report: CheckReport, format: Format, checked: str, command: str = "")
 
 
 def _print_text(report: CheckReport, checked: str, command: str) -> None:
+    from tarry.tools.check.finding import level_of
+
     findings = report.findings
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in findings:
         typer.echo(printable(_text_of(each, columns), keep="\n"))
-    errors = sum(each.is_error for each in findings)
+    errors = sum(level_of(each.rule) == "error" for each in findings)
     warnings = len(findings) - errors
     parts = [_count(errors, "error"), _count(warnings, "warning")]
     counted = " and ".join(part for part in parts if not part.startswith("0 "))
