@@ -1,6 +1,6 @@
 """The rules of `tarry check` as rules of cfn-lint: ``cfn-lint --append-rules tarry.lint.cfn_lint template.yaml``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,17 +24,14 @@ def _findings(path: Path, changed_at: int) -> Sequence[Finding]:
         return ()
 
 
-def _matcher(rule: str) -> Callable[[CloudFormationLintRule, Template], list[RuleMatch]]:
-    def match(_: CloudFormationLintRule, cfn: Template) -> list[RuleMatch]:
-        path = Path(str(cfn.filename))
-        if not path.is_file():  # of standard input
-            return []
-        return [_match(each, path) for each in _findings(path, path.stat().st_mtime_ns) if each.rule == rule]
-
-    return match
+def _match(self: CloudFormationLintRule, cfn: Template) -> list[RuleMatch]:
+    path = Path(str(cfn.filename))
+    if not path.is_file():  # of standard input
+        return []
+    return [_as_match(each, path) for each in _findings(path, path.stat().st_mtime_ns) if each.rule == self.id]
 
 
-def _match(finding: Finding, path: Path) -> RuleMatch:
+def _as_match(finding: Finding, path: Path) -> RuleMatch:
     is_here = finding.file == path
     line = (finding.line or 1) - 1 if is_here else 0
     place = "" if is_here or finding.file is None else f"{finding.file}:{finding.line}: "
@@ -44,18 +41,17 @@ def _match(finding: Finding, path: Path) -> RuleMatch:
 
 
 def _made(rule: str, text: str) -> type[CloudFormationLintRule]:
-    name = f"Tarry{rule}"
     members = {
         "id": rule,
         "shortdesc": text,
         "description": text,
         "source_url": f"{PAGE}#{rule.lower()}",
         "tags": ["tarry", "sqs", "lambda"],
-        "match": _matcher(rule),
+        "match": _match,
         "__module__": __name__,
         "__doc__": text,
     }
-    return type(name, (CloudFormationLintRule,), members)
+    return type(f"Tarry{rule}", (CloudFormationLintRule,), members)
 
 
 RULE_CLASSES = {f"Tarry{rule}": _made(rule, text) for rule, text in RULES.items()}

@@ -5,7 +5,7 @@ considered, so that a finding is certain. The code is that of the template here,
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +94,8 @@ class DeployedGatherer:
         self._functions: dict[str, TemplateFunction] = {}
         self._mappings: dict[str, TemplateMapping] = {}
         self._unknown: set[str] = set()
-        self._skipped: dict[str, None] = {}
+        self.skipped: dict[str, None] = {}
+        """Why parts were not read."""
 
     def add_stack(self, stack: str) -> None:
         """Read the queues and functions of a stack, and the mappings of these functions."""
@@ -123,10 +124,6 @@ class DeployedGatherer:
         template = Template(Path(), "", self._queues, self._functions, mappings, {}, checked=checked)
         return DeployedFacts(template, self._ids, self._here)
 
-    def unread(self) -> tuple[str, ...]:
-        """Return why parts were not read."""
-        return tuple(self._skipped)
-
     # queues
 
     def _arn(self, name: str) -> str:
@@ -143,17 +140,13 @@ class DeployedGatherer:
         except ClientError as error:
             if is_needed or not (is_denied(error_code(error)) or is_no_queue(error_code(error))):
                 raise
-            self._skipped[f"The queue {name} cannot be read: {error}."] = None
+            self.skipped[f"The queue {name} cannot be read: {error}."] = None
             return
-        redrive = redrive_of(attributes)
-        self._queues[name] = TemplateQueue(
-            name,
-            attributes["QueueArn"],
-            self._ids.get(name),
-            attributes,
-            redrive.target.text if redrive else None,
-            (redrive.max_receive_count if redrive else None) or DEFAULT_MAX_RECEIVE_COUNT,
-        )
+        queue = TemplateQueue(name, attributes["QueueArn"], self._ids.get(name), attributes)
+        if (redrive := redrive_of(attributes)) is not None:
+            receives = redrive.max_receive_count or DEFAULT_MAX_RECEIVE_COUNT
+            queue = replace(queue, dead_letter_arn=redrive.target.text, max_receive_count=receives)
+        self._queues[name] = queue
         if redrive is not None:
             self._read_queue(redrive.target.name)
             self._read_mappings(EventSourceArn=redrive.target.text)
@@ -185,7 +178,7 @@ class DeployedGatherer:
         client = self._clients.client("lambda")
         config = client.get_function_configuration(FunctionName=arn)
         logical_id = self._ids.get(name, name)
-        permissions = self._permissions(config.get("Role", ""))
+        permissions = self._permissions(config.get("Role", "").rpartition("/")[2])
         loops = self._allowed(lambda: client.get_function_recursion_config(FunctionName=name).get("RecursiveLoop"))
         if loops is None:
             self._unknown.add(f"{logical_id}.RecursiveLoop")
@@ -213,29 +206,29 @@ class DeployedGatherer:
         try:
             return request()
         except ClientError as error:
-            self._skipped[f"A request is refused, and the rules that need it are skipped: {error}."] = None
+            self.skipped[f"A request is refused, and the rules that need it are skipped: {error}."] = None
         except (NotImplementedError, AttributeError):
             pass
         return None
 
     def _permissions(self, role: str) -> Permissions | None:
         """Return the permissions of a role; None if not all its policies can be read."""
-        name = role.rpartition("/")[2]
-        documents = self._allowed(lambda: list(self._policies(name)))
-        if documents is None:
-            return None
-        with suppress(KeyError, TypeError, ValueError):
-            return Permissions(tuple(each for document in documents for each in statements_of(document)), name)
+        documents = self._allowed(lambda: self._policies(role))
+        with suppress(KeyError, TypeError, ValueError):  # TypeError: they are not allowed, or not documents
+            return Permissions(tuple(each for document in documents for each in statements_of(document)), role)
         return None
 
-    def _policies(self, role: str) -> Iterator[Mapping[str, Any]]:
+    def _policies(self, role: str) -> list[Any]:
         iam = self._clients.client("iam")
-        for name in listed(iam, "list_role_policies", "PolicyNames", RoleName=role):
-            yield _document(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        documents = [
+            iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+            for name in listed(iam, "list_role_policies", "PolicyNames", RoleName=role)
+        ]
         for each in listed(iam, "list_attached_role_policies", "AttachedPolicies", RoleName=role):
             policy = iam.get_policy(PolicyArn=each["PolicyArn"])["Policy"]
             version = iam.get_policy_version(PolicyArn=each["PolicyArn"], VersionId=policy["DefaultVersionId"])
-            yield _document(version["PolicyVersion"]["Document"])
+            documents.append(version["PolicyVersion"]["Document"])
+        return [json.loads(unquote(each)) if isinstance(each, str) else each for each in documents]
 
     def _alarms(self) -> list[TemplateAlarm] | None:
         """Return the alarms on queues; None if they cannot be read."""
@@ -256,11 +249,6 @@ def limit_of(mapping: Mapping[str, Any]) -> int | None:
         return int(pollers) * INVOCATIONS_OF_POLLER
     limit = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
     return int(limit) if limit else None
-
-
-def _document(given: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(unquote(given)) if isinstance(given, str) else given
-    return found
 
 
 def check_deployed(
@@ -289,7 +277,7 @@ def check_deployed(
         raise UsageError(f"{checked} has no queue that a function consumes")
     unique = {(each.rule, each.text): each for each in (*findings_of(facts), *findings_of_code(facts))}
     order = sorted(unique.values(), key=lambda each: (each.at or At("")).resource)
-    return CheckReport(tuple(order), gatherer.unread(), len(facts.queues), len(facts.functions))
+    return CheckReport(tuple(order), tuple(gatherer.skipped), len(facts.queues), len(facts.functions))
 
 
 def _template_here(template: Path | None) -> Template | None:

@@ -123,7 +123,7 @@ class Places:
 
     def has(self, resource: str) -> bool:
         """Whether the file has a resource with this logical id."""
-        return entry_of(self._resources, resource) is not None
+        return value_of(self._resources, resource) is not None
 
     def line_of(self, at: At) -> int:
         """Return the line of a place, or of the nearest one around it; of what SAM makes, that of its resource."""
@@ -144,13 +144,17 @@ class Places:
 
     def ignores(self, rule: str, resources: Iterable[str]) -> bool:
         """Whether the metadata of the template, or of one of the resources, names the rule as cfn-lint reads it."""
-        nodes = [self.root, *(entry[1] for each in resources if (entry := entry_of(self._resources, each)))]
-        return any(rule.startswith(each) for node in nodes for each in _ignored(node))
+        for node in (self.root, *(value_of(self._resources, each) for each in resources)):
+            for key in ("Metadata", "cfn-lint", "config", "ignore_checks"):
+                node = value_of(node, key)  # noqa: PLW2901
+            ignored = node.value if isinstance(node, yaml.SequenceNode) else ()
+            if any(each.value and rule.startswith(str(each.value)) for each in ignored):
+                return True
+        return False
 
     @property
     def _resources(self) -> yaml.Node | None:
-        entry = entry_of(self.root, "Resources")
-        return entry[1] if entry else None
+        return value_of(self.root, "Resources")
 
 
 def entry_of(node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | None:
@@ -159,23 +163,17 @@ def entry_of(node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | 
     return next(((name, value) for name, value in pairs if name.value == key), None)
 
 
+def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """Return the value of an entry of a map."""
+    entry = entry_of(node, key)
+    return entry[1] if entry else None
+
+
 def _makes(loop: yaml.Node, resource: str) -> bool:
     """Whether a node is the list of an ``Fn::ForEach`` that makes a resource, in itself or in a loop within it."""
     body = loop.value[-1] if isinstance(loop, yaml.SequenceNode) and loop.value else None
-    pairs = body.value if isinstance(body, yaml.MappingNode) else []
-    return any(
-        _makes(inner, resource) or re.fullmatch(_pattern(str(name.value)), resource) is not None
-        for name, inner in pairs
-    )
-
-
-def _pattern(name: str) -> str:
-    """Return the regular expression of the resources that a name with variables, such as ``Queue${Name}``, makes."""
-    return ".+".join(map(re.escape, VARIABLE.split(name)))
-
-
-def _ignored(node: yaml.Node | None) -> list[str]:
-    for key in ("Metadata", "cfn-lint", "config", "ignore_checks"):
-        entry = entry_of(node, key)
-        node = entry[1] if entry else None
-    return [str(each.value) for each in node.value if each.value] if isinstance(node, yaml.SequenceNode) else []
+    for name, inner in body.value if isinstance(body, yaml.MappingNode) else ():
+        pattern = ".+".join(map(re.escape, VARIABLE.split(str(name.value))))
+        if _makes(inner, resource) or re.fullmatch(pattern, resource):
+            return True
+    return False

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import yaml
 
-from tarry.tools.check.finding import At, Finding, SafeChange, entry_of
+from tarry.tools.check.finding import At, Finding, SafeChange, value_of
 
 INDENTATION = "  "
 ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
@@ -38,7 +38,7 @@ def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
     """The entries to add to each map, which is the last of the nodes on the way to it."""
     for change in _changes(answered):
         nodes, key = _nodes(text, root, change.at), change.at.keys[-1]
-        if (value := _value(nodes[-1], key)) is not None:
+        if (value := value_of(nodes[-1], key)) is not None:
             edits.append(Edit(value.start_mark.index, value.end_mark.index, change.value))
         else:
             entry = f"{json.dumps(key) if is_json else key}: {change.value}"
@@ -60,10 +60,13 @@ def _changes(findings: Iterable[Finding]) -> Iterable[SafeChange]:
 
 
 def _can_make(text: str, root: yaml.Node | None, at: At) -> bool:
-    """Whether the property of a place can be set or added."""
+    """Whether the property of a place can be added, or set: a scalar of its own place, no function, alias or block."""
     nodes = _nodes(text, root, at)
-    value = _value(nodes[-1], at.keys[-1]) if nodes else None
-    return bool(nodes) and (value is None or _is_plain(text, value, nodes[-1]))
+    value = value_of(nodes[-1], at.keys[-1]) if nodes else None
+    if value is None:
+        return bool(nodes)
+    is_scalar = isinstance(value, yaml.ScalarNode) and value.style in (None, '"', "'")
+    return is_scalar and _is_within(value, nodes[-1]) and text[value.start_mark.index] not in "&!"
 
 
 def _nodes(text: str, root: yaml.Node | None, at: At) -> list[yaml.MappingNode]:
@@ -71,11 +74,10 @@ def _nodes(text: str, root: yaml.Node | None, at: At) -> list[yaml.MappingNode]:
     found: list[yaml.MappingNode] = []
     node = root
     for key in ("Resources", at.resource, *at.keys[:-1]):
-        inner = _value(node, key)
-        if inner is None and key == at.keys[-2] == "Properties" and found and _value(node, "Type") is not None:
+        inner = value_of(node, key)
+        if inner is None and key == at.keys[-2] == "Properties" and found and value_of(node, "Type") is not None:
             return found  # to be added after the Type
-        is_own = inner is not None and node is not None and _is_within(inner, node)
-        if inner is None or not is_own or not isinstance(inner, yaml.MappingNode) or _is_shared(text, inner):
+        if not isinstance(inner, yaml.MappingNode) or not _is_within(inner, node) or _is_shared(text, inner):
             return []
         found.append(inner)
         node = inner
@@ -109,12 +111,6 @@ def _new_properties(text: str, resource: yaml.MappingNode, entries: list[str], n
     return Edit(end + len(rest), end + len(rest), "".join(f"{newline}{indentation}{each}" for each in lines))
 
 
-def _is_plain(text: str, value: yaml.Node, outer: yaml.Node) -> bool:
-    """Whether a value is a scalar of its own place, rather than a function, an alias or a block of text."""
-    is_scalar = isinstance(value, yaml.ScalarNode) and value.style in (None, '"', "'")
-    return is_scalar and _is_within(value, outer) and text[value.start_mark.index] not in "&!"
-
-
 def _is_shared(text: str, node: yaml.Node) -> bool:
     """Whether a map is a function, or has an anchor that an alias names, perhaps to merge the map into others."""
     start = text[node.start_mark.index :]
@@ -122,11 +118,8 @@ def _is_shared(text: str, node: yaml.Node) -> bool:
     return start.startswith("!") or (anchor is not None and f"*{anchor[1]}" in text)
 
 
-def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    entry = entry_of(node, key)
-    return entry[1] if entry else None
-
-
-def _is_within(node: yaml.Node, outer: yaml.Node) -> bool:
+def _is_within(node: yaml.Node, outer: yaml.Node | None) -> bool:
     """Whether a node is written within another, rather than at an anchor elsewhere."""
-    return bool(outer.start_mark.index <= node.start_mark.index and node.end_mark.index <= outer.end_mark.index)
+    return outer is not None and bool(
+        outer.start_mark.index <= node.start_mark.index and node.end_mark.index <= outer.end_mark.index
+    )

@@ -60,7 +60,9 @@ def translate(
         except InvalidDocumentException as error:
             causes = {_refused(document, getattr(cause, "_logical_id", "")): cause.message for cause in error.causes}
             known = [name for name in causes if name in document["Resources"]]
-            needless = [name for name in known if tolerant or not _consumes(document, name)]
+            needless = [
+                name for name in known if tolerant or not properties_of(document["Resources"][name]).get("Events")
+            ]
             if len(needless) < max(len(causes), 1) or len(needless) == len(document["Resources"]):
                 texts = "; ".join(causes.values()) or error.message
                 raise TemplateError(f"SAM refuses the template: {texts}") from error
@@ -71,12 +73,12 @@ def translate(
 
 def _without_local_paths(document: dict[str, Any]) -> dict[str, Any]:
     document = copy.deepcopy(document)
-    for holder in (properties_of(document.get("Globals", {}), "Function"), *map(properties_of, _serverless(document))):
-        for key in CODE_KEYS:
-            if isinstance(holder.get(key), str):
-                holder[key] = PLACEHOLDER
-    for properties in _functions(document).values():
-        if not CODE_ELSEWHERE & properties.keys():
+    shared = properties_of(properties_of(document, "Globals"), "Function")
+    for holder in (shared, *map(properties_of, _serverless(document))):
+        holder.update({key: PLACEHOLDER for key in CODE_KEYS if isinstance(holder.get(key), str)})
+    for each in _serverless(document):
+        properties = properties_of(each)
+        if each["Type"] == FUNCTION and not CODE_ELSEWHERE & properties.keys():
             properties.setdefault("ImageUri" if properties.get("PackageType") == "Image" else "CodeUri", PLACEHOLDER)
     return document
 
@@ -100,17 +102,6 @@ def _refused(document: dict[str, Any], refused: object) -> str:
     return max(names, key=len, default="")
 
 
-def _consumes(document: dict[str, Any], name: str) -> bool:
-    """Whether a resource is a SAM function that consumes a queue."""
-    resource = document["Resources"][name]
-    return resource["Type"] == FUNCTION and bool(properties_of(resource).get("Events"))
-
-
-def _functions(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    resources = document["Resources"].items()
-    return {name: properties_of(each) for name, each in resources if each["Type"] == FUNCTION}
-
-
 def _serverless(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [r for r in document["Resources"].values() if str(r["Type"]).startswith(SERVERLESS)]
 
@@ -127,30 +118,16 @@ def expanded(document: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
         TemplateError: a loop has another form than it must have, or its collection cannot be resolved.
     """
     transforms = document.get("Transform")
-    is_allowed = TRANSFORM in (transforms if isinstance(transforms, list) else [transforms])
-    sections = {name: document[name] for name in SECTIONS if document.get(name)}
-    if not is_allowed:
-        if loop := next(_loops(sections), None):
-            raise TemplateError(f"{loop} needs the transform {TRANSFORM}: add it to Transform, before that of SAM")
-        return dict(document)
-    found = {name: _expanded(section, scope, name) for name, section in sections.items()}
-    for name, resource in found["Resources"].items():
+    allowed = scope if TRANSFORM in (transforms if isinstance(transforms, list) else [transforms]) else None
+    found = {name: _expanded(document[name], allowed, name) for name in SECTIONS if document.get(name)}
+    for name, resource in found.get("Resources", {}).items():
         if name not in document["Resources"] and not (isinstance(resource, dict) and "Type" in resource):
             raise TemplateError(f"Resources.{name}, made by a {LOOP.rstrip(':')}, must be a resource with a Type")
     return {**document, **found}
 
 
-def _loops(value: Any, where: str = "") -> Iterator[str]:
-    """Yield the places of loops."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in parts:
-        place = f"{where}.{key}".lstrip(".")
-        if str(key).startswith(LOOP):
-            yield place
-        yield from _loops(each, place)
-
-
-def _expanded(value: Any, scope: Intrinsics, where: str) -> Any:
+def _expanded(value: Any, scope: Intrinsics | None, where: str) -> Any:
+    """Return a value with its loops replaced; without a scope, loops are not allowed."""
     if isinstance(value, list):
         return [_expanded(each, scope, where) for each in value]
     if not isinstance(value, dict):
@@ -166,7 +143,9 @@ def _expanded(value: Any, scope: Intrinsics, where: str) -> Any:
     return found
 
 
-def _repeated(loop: Any, scope: Intrinsics, where: str) -> Iterator[tuple[str, Any]]:
+def _repeated(loop: Any, scope: Intrinsics | None, where: str) -> Iterator[tuple[str, Any]]:
+    if scope is None:
+        raise TemplateError(f"{where} needs the transform {TRANSFORM}: add it to Transform, before that of SAM")
     match loop:
         case [str(identifier), collection, dict(body)]:
             items = scope.settled(collection, f"{where}, its collection")
@@ -176,8 +155,7 @@ def _repeated(loop: Any, scope: Intrinsics, where: str) -> Iterator[tuple[str, A
         raise TemplateError(f"{where}: its collection must be a list of texts, got {items!r:.60}")
     for item in items:
         for key, value in _with_item(body, identifier, str(item)).items():
-            made = _expanded({key: value}, scope, where)
-            yield from made.items()
+            yield from _expanded({key: value}, scope, where).items()
 
 
 def _with_item(value: Any, identifier: str, item: str) -> Any:
@@ -266,32 +244,21 @@ def pruned(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if not kind or (kind.startswith(SERVERLESS) and kind.removeprefix(SERVERLESS) not in PLAYED):
             left_out.append(f"{name} ({kind})" if kind else name)
         elif kind == FUNCTION:
-            resources[name] = _pruned_function(each)
-            if others := _other_events(each):
-                left_out.append(f"{name} ({', '.join(others)} events)")
+            properties = _without_deployment(properties_of(each))
+            events = properties_of(properties, "Events")
+            others = [event for event in events.values() if isinstance(event, dict) and not _is_of_queue(event)]
+            if events:
+                properties["Events"] = {key: event for key, event in events.items() if _is_of_queue(event)}
+            if others:
+                kinds = dict.fromkeys(str(event.get("Type")) for event in others)
+                left_out.append(f"{name} ({', '.join(kinds)} events)")
+            resources[name] = {**each, "Properties": properties}
         else:
             resources[name] = each
     shared = {name: each for name, each in properties_of(document, "Globals").items() if name in PLAYED}
     if "Function" in shared:
         shared["Function"] = _without_deployment(properties_of(shared, "Function"))
     return {**document, "Resources": resources, "Globals": shared}, left_out
-
-
-def _pruned_function(function: dict[str, Any]) -> dict[str, Any]:
-    """Return a function with only the events of queues."""
-    properties = _without_deployment(properties_of(function))
-    if isinstance(events := properties.get("Events"), dict):
-        properties["Events"] = {name: each for name, each in events.items() if _is_of_queue(each)}
-    return {**function, "Properties": properties}
-
-
-def _other_events(function: dict[str, Any]) -> list[str]:
-    """Return the types of the events of a function that are not of queues, each once."""
-    events = properties_of(function).get("Events")
-    found = events.values() if isinstance(events, dict) else ()
-    return list(
-        dict.fromkeys(str(each.get("Type")) for each in found if isinstance(each, dict) and not _is_of_queue(each))
-    )
 
 
 def _without_deployment(properties: dict[str, Any]) -> dict[str, Any]:
