@@ -6,23 +6,7 @@ from pathlib import Path
 
 from tarry.tools.check.facts import Facts, version_of
 from tarry.tools.check.finding import Finding, Places
-from tarry.tools.check.rules.code import no_room, old_runtime
-from tarry.tools.check.rules.mappings import (
-    ended_loop,
-    ignored_response,
-    low_reserved_concurrency,
-    refused_batches,
-    short_timeout,
-)
-from tarry.tools.check.rules.permissions import key_permissions, wide_permissions
-from tarry.tools.check.rules.queues import (
-    long_delays,
-    no_dead_letters,
-    no_last_step,
-    short_visibility,
-    unfit_dead_letters,
-    unseen_dead_letters,
-)
+from tarry.tools.check.rules import code, mappings, permissions, queues
 from tarry.tools.check.start import at_any_python
 from tarry.tools.template import read_template
 from tarry.tools.template.code import has_handler, import_path
@@ -54,7 +38,7 @@ def check_template(
     """
     template = read_template(path, parameters, configured=configured, tolerant=True)
     facts = Facts(template)
-    findings = [*at_any_python(facts), *findings_of(facts), *no_room(facts)]
+    findings = [*at_any_python(facts), *findings_of(facts), *code.no_room(facts)]
     not_known = "The transform {} is not known here: resources that it makes or changes are not checked."
     skipped = [*template.left_out, *map(not_known.format, template.checked.macros), *_unread(facts)]
     found = sorted(_placed(findings, path, facts.places), key=lambda each: (str(each.file), each.line or 0, each.rule))
@@ -65,21 +49,26 @@ def findings_of(facts: Facts) -> Iterator[Finding]:
     """Yield the findings of all rules that need no code, or the consumer in it alone."""
     for mapping in facts.mappings:
         queue, function = facts.queues.get(mapping.queue), facts.functions.get(mapping.function)
-        yield from refused_batches(mapping, queue, function, facts)
+        yield from mappings.refused_batches(mapping, queue, function, facts)
         if queue is not None:
-            yield from no_dead_letters(queue, function, facts)
+            yield from queues.no_dead_letters(queue, function, facts)
         if function is not None:
-            yield from ignored_response(mapping, function, facts)
+            yield from mappings.ignored_response(mapping, function, facts)
         if queue is not None and function is not None:
-            for rule in (short_visibility, wide_permissions, key_permissions, long_delays, ended_loop, no_last_step):
-                yield from rule(mapping, queue, function, facts)
+            yield from queues.short_visibility(mapping, queue, function, facts)
+            yield from permissions.wide_permissions(queue, function, facts)
+            yield from permissions.key_permissions(queue, function, facts)
+            yield from queues.long_delays(mapping, queue, function, facts)
+            yield from mappings.ended_loop(queue, function, facts)
+            yield from queues.no_last_step(queue, function, facts)
     for queue in facts.queues.values():
-        yield from unfit_dead_letters(queue, facts)
+        yield from queues.unfit_dead_letters(queue, facts)
         if facts.consumers_of(queue.name):
-            yield from unseen_dead_letters(queue, facts)
+            yield from queues.unseen_dead_letters(queue, facts)
     for function in facts.functions.values():
-        for rule_of_function in (low_reserved_concurrency, old_runtime, short_timeout):
-            yield from rule_of_function(function, facts)
+        yield from mappings.low_reserved_concurrency(function, facts)
+        yield from code.old_runtime(function, facts)
+        yield from mappings.short_timeout(function, facts)
 
 
 def _unread(facts: Facts) -> Iterator[str]:

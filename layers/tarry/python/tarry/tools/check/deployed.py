@@ -19,9 +19,10 @@ from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.support.values import queue_arn
 from tarry.tools.check.checking import CheckReport, findings_of
+from tarry.tools.check.consumers import Step
 from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts
 from tarry.tools.check.finding import At
-from tarry.tools.check.sources import Step, Uses
+from tarry.tools.check.sources import Uses
 from tarry.tools.check.start import findings_of_code
 from tarry.tools.common.audit import Account
 from tarry.tools.template import (
@@ -34,9 +35,6 @@ from tarry.tools.template import (
 )
 from tarry.tools.template.finding import find_template
 from tarry.tools.template.model import (
-    DEFAULT_MAX_RECEIVE_COUNT,
-    DEFAULT_MEMORY_MB,
-    DEFAULT_TIMEOUT_SECONDS,
     Checked,
     Permissions,
     TemplateAlarm,
@@ -144,7 +142,7 @@ class DeployedGatherer:
             return
         queue = TemplateQueue(name, attributes["QueueArn"], self._ids.get(name), attributes)
         if (redrive := redrive_of(attributes)) is not None:
-            receives = redrive.max_receive_count or DEFAULT_MAX_RECEIVE_COUNT
+            receives = redrive.max_receive_count or TemplateQueue.max_receive_count
             queue = replace(queue, dead_letter_arn=redrive.target.text, max_receive_count=receives)
         self._queues[name] = queue
         if redrive is not None:
@@ -188,8 +186,8 @@ class DeployedGatherer:
         self._functions[name] = replace(
             next((each for each in functions if each.logical_id == logical_id), unread),
             name=name,
-            timeout_seconds=config.get("Timeout", DEFAULT_TIMEOUT_SECONDS),
-            memory_mb=config.get("MemorySize", DEFAULT_MEMORY_MB),
+            timeout_seconds=config.get("Timeout", TemplateFunction.timeout_seconds),
+            memory_mb=config.get("MemorySize", TemplateFunction.memory_mb),
             reserved_concurrency=self._allowed(
                 lambda: client.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
             ),

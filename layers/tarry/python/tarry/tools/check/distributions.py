@@ -30,8 +30,7 @@ def modules_required(file: Path, runtime: str) -> frozenset[str] | None:
     try:
         requirements = list(read_requirements(file))
         for installed in _closure(requirements, environment_of(runtime)):
-            modules = modules_of(installed)
-            if modules is None:
+            if (modules := modules_of(installed)) is None:
                 return None
             found |= modules
     except (OSError, ValueError, RecursionError, PackageNotFoundError):  # RecursionError: a file includes itself

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from tarry.tools.check.consumers import ConsumerFinder, is_consumer
+from tarry.tools.check.consumers import ConsumerCode, ConsumerFinder, Step, is_consumer
 from tarry.tools.check.finding import At, Places
-from tarry.tools.check.sources import ConsumerCode, SourceFile, Sources, Step, Uses, uses_of
+from tarry.tools.check.sources import SourceFile, Sources, Uses, uses_of
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Facts:
     def steps(self, function: TemplateFunction, queue: str) -> tuple[Step, ...]:
         """Return the failure steps for messages from a queue; none if they are not certain."""
         consumer = self.consumer(function)
-        return consumer.steps_for(queue) if consumer else ()
+        return consumer.steps.get(queue, consumer.steps["default"]) if consumer else ()
 
     def uses(self, function: TemplateFunction) -> Uses:
         """Return what the code of a function certainly does."""

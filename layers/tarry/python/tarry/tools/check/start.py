@@ -10,14 +10,7 @@ from typing import NamedTuple
 
 from tarry.tools.check.facts import Facts, Version, is_brought, text_of, version_of
 from tarry.tools.check.finding import Finding
-from tarry.tools.check.rules.code import (
-    PARSER,
-    missing_in_inline_code,
-    missing_modules,
-    modules_left_out,
-    other_python,
-    unfit_decorators,
-)
+from tarry.tools.check.rules import code as rules_of_code
 from tarry.tools.check.rules.permissions import missing_permissions, missing_table_permissions
 from tarry.tools.check.rules.queues import receive_counts
 from tarry.tools.check.sources import OutsideImport
@@ -196,7 +189,7 @@ def findings_at_start(
     facts = Facts(replace(template, mappings=tuple(mappings)))
     versions = {each.logical_id: version_of(each.runtime) for each in facts.functions.values()}
     known = {name: version for name, version in versions.items() if version}
-    return [*other_python(known, here), *at_any_python(facts)]
+    return [*rules_of_code.other_python(known, here), *at_any_python(facts)]
 
 
 def at_any_python(facts: Facts) -> Iterator[Finding]:
@@ -208,7 +201,7 @@ def at_any_python(facts: Facts) -> Iterator[Finding]:
     yield from findings_of_code(facts)
     for function in facts.functions.values():
         if (consumer := facts.consumer(function)) is not None:
-            yield from unfit_decorators(function.logical_id, consumer.above)
+            yield from rules_of_code.unfit_decorators(function.logical_id, consumer.above)
 
 
 def findings_of_code(facts: Facts) -> Iterator[Finding]:
@@ -236,11 +229,11 @@ def _modules(facts: Facts) -> Iterator[Finding]:
     for (code, version, (imports, parser)), functions in groups.items():
         names = [each.logical_id for each in functions]
         if is_unpacked(code):
-            yield from missing_in_inline_code(names, imports)
+            yield from rules_of_code.missing_in_inline_code(names, imports)
         elif imports or parser:
             from tarry.tools.check.distributions import distribution_with
 
-            yield from missing_modules(names, imports, version, code, distribution_with, parser)
+            yield from rules_of_code.missing_modules(names, imports, version, code, distribution_with, parser)
 
 
 def _missing(function: TemplateFunction, version: Version, facts: Facts) -> _Missing:
@@ -252,10 +245,10 @@ def _missing(function: TemplateFunction, version: Version, facts: Facts) -> _Mis
     if not (needed or model):
         return (), None
     contained = modules_in_build(function, facts.template.path, f"python{text_of(version)}")
-    if contained is None or sources.changes_path(module):
+    if contained is None or any(file.changes_path for file in sources.loaded_by(module)):
         return (), None
     imports = tuple(each for each in needed if each.module not in contained)
-    lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
+    lacks_parser = any(each not in contained and not sources.has(each) for each in rules_of_code.PARSER)
     return imports, model if lacks_parser else None
 
 
@@ -268,4 +261,4 @@ def _left_out(facts: Facts) -> Iterator[Finding]:
             if (recipe := recipe_of(function)) is not None:
                 loaded = (each.path.relative_to(function.code) for each in facts.files(function))
                 left_out = dict.fromkeys(each for each in loaded if each.parts[0] not in recipe.copied)
-                yield from modules_left_out(function.logical_id, function.code, list(left_out))
+                yield from rules_of_code.modules_left_out(function.logical_id, function.code, list(left_out))

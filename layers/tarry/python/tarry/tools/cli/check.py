@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -97,8 +98,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         import tarry.tools.check.checking  # noqa: F401 it needs the libraries
     with refusals():
         paths = _templates(template)
-        if fix:
-            _refuse_generated(paths)
+        for generated in filter(_is_generated, paths if fix else ()):
+            refuse(f"{generated} is generated, and the next build would undo the changes: fix its source")
         values = pairs(parameter or [], "--parameter")
         reports = _reports(paths, values, config_env)
         if fix:
@@ -142,10 +143,8 @@ def _reports(paths: Sequence[Path], parameters: dict[str, str], config_env: str 
             failed.append(error)
     if not found:
         raise failed[0]
-    if failed:
-        first = next(iter(found))
-        texts = tuple(str(each) for each in failed)
-        found[first] = replace(found[first], skipped=(*found[first].skipped, *texts))
+    first = next(iter(found))
+    found[first] = replace(found[first], skipped=(*found[first].skipped, *map(str, failed)))
     return found
 
 
@@ -158,12 +157,6 @@ def _joined(reports: Sequence[CheckReport]) -> CheckReport:
 
 
 # fixing
-
-
-def _refuse_generated(paths: Sequence[Path]) -> None:
-    for path in paths:
-        if _is_generated(path):
-            refuse(f"{path} is generated, and the next build would undo the changes: fix its source")
 
 
 def _is_generated(path: Path) -> bool:
@@ -198,11 +191,14 @@ def _fix(reports: dict[Path, CheckReport], *, force: bool, is_shown: bool) -> No
         lines = [f"{line}\n" for line in before.splitlines()], [f"{line}\n" for line in after.splitlines()]
         diff = unified_diff(*lines, str(path), str(path))
         typer.echo(printable("".join(diff), keep="\n\t"), err=not is_shown)
-        if not force and not _is_confirmed(path, len(answered)):
+        number = _count(len(answered), "finding")
+        if not force and not sys.stdin.isatty():
+            note(f"Not asked, because stdin is not a terminal: tarry check --fix --force changes {path}.")
+        if not force and not (sys.stdin.isatty() and typer.confirm(f"Fix {number} in {path}?", err=True)):
             note(f"{path} is not changed.")
             continue
         path.write_text(after, encoding="utf-8", newline="")
-        note(f"{path}: {len(answered)} finding{'s'[: len(answered) != 1]} fixed.")
+        note(f"{path}: {number} fixed.")
 
 
 def _read(path: Path) -> str:
@@ -211,20 +207,11 @@ def _read(path: Path) -> str:
         return file.read()
 
 
-def _is_confirmed(path: Path, number: int) -> bool:
-    if not sys.stdin.isatty():
-        note(f"Not asked, because stdin is not a terminal: tarry check --fix --force changes {path}.")
-        return False
-    return typer.confirm(f"Fix {number} finding{'s'[: number != 1]} in {path}?", err=True)
-
-
 # printing
 
 
 def _print(report: CheckReport, format: Format, checked: str, command: str = "") -> None:
     if format is Format.text:
-        for each in report.skipped:
-            note(f"Skipped: {each}")
         _print_text(report, checked, command)
         return
     from tarry.tools.check import formats
@@ -238,13 +225,13 @@ def _print_text(report: CheckReport, checked: str, command: str) -> None:
     from tarry.tools.check.finding import level_of
 
     findings = report.findings
+    for text in report.skipped:
+        note(f"Skipped: {text}")
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for each in findings:
         typer.echo(printable(_text_of(each, columns), keep="\n"))
-    errors = sum(level_of(each.rule) == "error" for each in findings)
-    warnings = len(findings) - errors
-    parts = [_count(errors, "error"), _count(warnings, "warning")]
-    counted = " and ".join(part for part in parts if not part.startswith("0 "))
+    levels = Counter(level_of(each.rule) for each in findings)
+    counted = " and ".join(_count(levels[level], level) for level in ("error", "warning") if levels[level])
     scope = f"{_count(report.queues, 'queue')} and {_count(report.consumers, 'function')} with a queue"
     fixable = _number_fixable(findings)
     more = f" To fix {fixable}: {command}" if fixable else ""

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -23,8 +23,9 @@ from typing import Any
 
 from tarry.tools.template.document import properties_of
 from tarry.tools.template.finding import BUILD, SOURCES, is_built, project_of
-from tarry.tools.template.intrinsics import Intrinsics, intrinsic_of
+from tarry.tools.template.intrinsics import intrinsic_of
 from tarry.tools.template.model import TemplateError, TemplateFunction, TemplateLayer
+from tarry.tools.template.values import Reading
 
 TAGGED = re.compile(r"\.(?:cpython-(?P<version>\d+)(?:-(?P<machine>\w+)-linux-\w+|-[\w-]+)?|abi3)\.so")
 """The end of the name of a compiled module: ``.cpython-313-aarch64-linux-gnu.so``, ``.abi3.so``."""
@@ -139,16 +140,13 @@ REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~
 class CodeFinder:
     """The code and the layers of the functions of a template."""
 
-    def __init__(
-        self, path: Path, document: Mapping[str, Any], scope: Intrinsics, leave_out: Callable[[str], None]
-    ) -> None:
-        self._leave_out = leave_out
+    def __init__(self, path: Path, document: Mapping[str, Any], reading: Reading) -> None:
+        self._reading = reading
         self._template = path
         self._build = None if is_built(path) else project_of(path) / BUILD
         self.resources: Mapping[str, Any] = document["Resources"]
         """The resources as written."""
         self._shared = properties_of(properties_of(document, "Globals"), "Function")
-        self._scope = scope
         self._is_sam = "Transform" in document
         self._parameters = properties_of(document, "Parameters")
         self._foreign = cache(why_foreign)  # functions share layers
@@ -184,7 +182,7 @@ class CodeFinder:
             remedy = f"{reason}: run {'npm ci' if is_node(runtime) else from_pip}"
             return replace(function, code=source, lacking_packages=remedy if lacks_packages else "")
         if source is None or not reason:
-            other = build if self._is_preferred(build, source, logical_id) else None
+            other = build if function.build_method in OWN_STEPS and self._is_newer(build, source) else None
             return replace(function, code=source, other_code=other)
         if lacks_packages and (why := self._foreign(build)):
             return replace(function, code=source, foreign_build=why)
@@ -192,10 +190,10 @@ class CodeFinder:
             reason += f"; {changed} is newer than this build: run sam build"
         return replace(function, code=build, build_reason=reason, other_code=source)
 
-    def _is_preferred(self, build: Path, source: Path | None, logical_id: str) -> bool:
-        """Whether a build is other code than its source, and newer than all of it and than the template."""
+    def _is_newer(self, build: Path, source: Path | None) -> bool:
+        """Whether a build that can be imported is newer than all of its source, and than the template."""
         listing = build.parent / SOURCES[0]
-        if self.build_method(logical_id) not in OWN_STEPS or source is None or not listing.is_file():
+        if source is None or not listing.is_file():
             return False
         built_at = listing.stat().st_mtime
         is_newer = built_at > self._template.stat().st_mtime and _changed_after(source, built_at, any_file=True) is None
@@ -214,11 +212,11 @@ class CodeFinder:
     def _layers(self, value: Any, logical_id: str) -> Iterator[TemplateLayer]:
         for each in value if isinstance(value, list) else [value]:
             try:
-                found = self._scope.resolve([each], f"{logical_id}.Layers")
+                found = self._reading.scope.resolve([each], f"{logical_id}.Layers")
             except TemplateError as error:
                 name = _dict(each).get("Ref")
                 if name is not None and name not in self._parameters:
-                    self._leave_out(str(error))
+                    self._reading.left_out.append(str(error))
                     continue
                 found = [None]  # a layer of another stack
             for one in found:
@@ -266,7 +264,7 @@ class CodeFinder:
         if isinstance(value, dict) and intrinsic_of(value) is None:
             return None
         try:
-            found = self._scope.resolve(value, f"{logical_id}.Code")
+            found = self._reading.scope.resolve(value, f"{logical_id}.Code")
         except TemplateError:
             return None
         return found if isinstance(found, str) else None
@@ -319,7 +317,9 @@ def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> s
         return f"{source} does not have the handler {handler}"
     if is_node(runtime):
         listing = source / PACKAGE
-        missing = _missing_packages(listing)
+        folders = [folder / "node_modules" for folder in listing.resolve().parents]
+        needed = _package(listing, "dependencies")
+        missing = [name for name in needed if not any((folder / name).is_dir() for folder in folders)]
     else:
         listing = source / REQUIREMENTS
         missing = _missing_requirements(listing)
@@ -358,19 +358,11 @@ def _package(path: Path, section: str) -> Mapping[str, Any]:
         return {}
 
 
-def _missing_packages(path: Path) -> list[str]:
-    """Return the dependencies of a package of Node.js that are in no ``node_modules`` that it can import from."""
-    names = _package(path, "dependencies")
-    folders = [folder / "node_modules" for folder in path.resolve().parents]
-    return [name for name in names if not any((folder / name).is_dir() for folder in folders)]
-
-
 def _missing_requirements(path: Path) -> list[str]:
     """Return the requirements that are not installed beside tarry; those with a marker may not be needed here."""
-    try:
+    lines: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
     names = [found[1] for line in lines if (found := REQUIREMENT.fullmatch(line))]
     return [name for name in names if name.lower() != "tarry" and not any(distributions(name=name))]
 

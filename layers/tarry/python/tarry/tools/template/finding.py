@@ -100,16 +100,16 @@ def read_samconfig(template: Path, environment: str | None, *, is_local: bool = 
         raise UsageError(f"{path} has no environment {environment} (--config-env); it has {known}")
     section = config.get(environment or DEFAULT_ENVIRONMENT)
     values: dict[str, str] = {}
-    region = stack = None
+    places: dict[str, Any] = {}
     for command in COMMANDS if is_local else COMMANDS[:-1]:
         options = _table(_table(section, command), "parameters")
-        region, stack = options.get("region", region), options.get("stack_name", stack)
+        places |= {name: str(options[name]) for name in ("region", "stack_name") if options.get(name) is not None}
         try:
             values |= _overrides(options.get("parameter_overrides"))
         except ValueError as error:
             where = f"{environment or DEFAULT_ENVIRONMENT}.{command}.parameters"
             raise UsageError(f"{path}: parameter_overrides of {where} must be NAME=VALUE ...: {error}") from error
-    return SamConfig(values, None if region is None else str(region), None if stack is None else str(stack))
+    return SamConfig(values, places.get("region"), places.get("stack_name"))
 
 
 def _content(path: Path) -> Mapping[str, Any]:

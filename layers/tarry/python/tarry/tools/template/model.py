@@ -22,8 +22,8 @@ class Statement:
     resources: tuple[str, ...] = ("*",)
     is_certain: bool = False
 
-    def allows(self, action: str, queue: str) -> bool:
-        return _any(self.actions, action) and _any(map(_name, self.resources), queue)
+    def allows(self, action: str, queue: str | None) -> bool:
+        return _any(self.actions, action) and (queue is None or _any(map(_name, self.resources), queue))
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,12 @@ class Permissions:
     statements: tuple[Statement, ...]
     role: str | None = None
 
-    def allow(self, action: str, queue: str) -> bool:
-        """Whether a statement allows the action, such as ``sqs:SendMessage``, on the queue with this name."""
-        return any(each.allows(action, queue) for each in self.statements)
+    def allow(self, action: str, queue: str | None = None, *, certainly: bool = False) -> bool:
+        """Whether a statement allows the action, such as ``sqs:SendMessage``, on the queue with this name.
 
-    def certainly_allow(self, action: str, queue: str) -> bool:
-        """Whether a statement of the role, without a condition, allows the action on the queue with this name."""
-        return any(each.is_certain and each.allows(action, queue) for each in self.statements)
-
-    def allow_somewhere(self, action: str) -> bool:
-        """Whether a statement allows the action on any resource."""
-        return any(_any(each.actions, action) for each in self.statements)
+        Without a name, on any resource; ``certainly``: a statement of the role, without a condition.
+        """
+        return any(each.allows(action, queue) for each in self.statements if each.is_certain or not certainly)
 
 
 def _name(resource: str) -> str:
@@ -69,10 +64,6 @@ STACK_NAME = "tarry-local"
 
 DEFAULT_VISIBILITY_SECONDS = 30
 DEFAULT_RETENTION_SECONDS = 4 * 86_400
-DEFAULT_TIMEOUT_SECONDS = 3
-DEFAULT_MEMORY_MB = 128
-DEFAULT_BATCH_SIZE = 10
-DEFAULT_MAX_RECEIVE_COUNT = 10
 
 
 class TemplateError(Exception):
@@ -88,7 +79,7 @@ class TemplateQueue:
     logical_id: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     dead_letter_arn: str | None = None
-    max_receive_count: int = DEFAULT_MAX_RECEIVE_COUNT
+    max_receive_count: int = 10
     is_name_fixed: bool = True
     """Whether each deployment gives it this name; False if the stack or a parameter is part of it."""
 
@@ -169,8 +160,8 @@ class TemplateFunction:
     arn: str
     code: Path | None
     handler: str | None
-    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
-    memory_mb: int = DEFAULT_MEMORY_MB
+    timeout_seconds: int = 3
+    memory_mb: int = 128
     reserved_concurrency: int | None = None
     recursive_loop: Literal["Allow", "Terminate"] = "Terminate"
     """Whether Lambda stops the function when it sends to its own queue in a loop."""
@@ -216,7 +207,7 @@ class TemplateMapping:
     queue_arn: str
     function: str
     """The name of the function."""
-    batch_size: int = DEFAULT_BATCH_SIZE
+    batch_size: int = 10
     window_seconds: int = 0
     reports_failures: bool = False
     """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""

@@ -68,18 +68,16 @@ def _documents(role: str, resources: Resources, scope: Intrinsics) -> Iterator[M
             [reference] = references(arn)
             yield _document(resources[reference.name], scope)
     for resource in resources.values():
-        if resource["Type"] in ATTACHED_TYPES and _may_be_attached(resource["Properties"], role, scope):
-            yield _document(resource, scope)
+        if resource["Type"] in ATTACHED_TYPES:
+            attached = resource["Properties"].get("Roles", resource["Properties"].get("RoleName", []))
+            roles = _listed(scope.resolve(attached, "Roles"))
+            if any(references(each) in ([], [Reference(role)]) for each in roles):
+                yield _document(resource, scope)
 
 
 def _document(resource: Mapping[str, Any], scope: Intrinsics) -> Mapping[str, Any]:
     document: Mapping[str, Any] = scope.resolve(resource["Properties"]["PolicyDocument"], "PolicyDocument")
     return document
-
-
-def _may_be_attached(properties: Mapping[str, Any], role: str, scope: Intrinsics) -> bool:
-    roles = _listed(scope.resolve(properties.get("Roles", properties.get("RoleName", [])), "Roles"))
-    return any(references(each) in ([], [Reference(role)]) for each in roles)
 
 
 def _of_queues(resources: Resources, scope: Intrinsics) -> Iterator[Statement]:

@@ -325,17 +325,17 @@ def read_template(
 def _template(path: Path, region: str, written: dict[str, Any], reading: Reading, stored: Stored) -> Template:
     values = reading.parameters
     refs = _refs(values, region)
-    whole = expanded(written, Intrinsics(LazyValues(refs), {}, written.get("Mappings"), watch=reading.use))
+    whole = expanded(written, Intrinsics(LazyValues(refs), {}, written.get("Mappings"), watch=reading.used.add))
     document, not_played = pruned(whole)
     translated, refused = translate(document, region, values.values, tolerant=reading.tolerant)
     reading.left_out.extend(refused)
     early = Intrinsics(
-        LazyValues(refs), {}, translated.get("Mappings"), translated.get("Conditions"), watch=reading.use
+        LazyValues(refs), {}, translated.get("Mappings"), translated.get("Conditions"), watch=reading.used.add
     )
     resources = {name: each for name, each in translated["Resources"].items() if _is_in_use(name, each, early, reading)}
     reading.scope = with_names(refs, resources, early, region, frozenset(resources) | frozenset(whole["Resources"]))
     reading.scope.fill = DynamicReferences(resources, reading.scope, stored).fill
-    finder = CodeFinder(path, document, reading.scope, reading.left_out.append)
+    finder = CodeFinder(path, document, reading)
     mappings = read_mappings(resources, reading)
     functions = read_functions(resources, reading, finder, {mapping.function for mapping in mappings})
     queues = read_queues(resources, reading, mappings, functions)

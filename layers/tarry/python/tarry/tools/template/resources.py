@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.tools.template.intrinsics import Intrinsics, attribute_text, references
 from tarry.tools.template.model import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_MAX_RECEIVE_COUNT,
-    DEFAULT_MEMORY_MB,
-    DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_VISIBILITY_SECONDS,
     TemplateAsync,
     TemplateError,
@@ -136,8 +132,8 @@ def _function(
         arn=reading.scope.attributes[f"{logical_id}.Arn"],
         code=None,
         handler=plain.get("Handler"),
-        timeout_seconds=integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
-        memory_mb=integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
+        timeout_seconds=integer(plain, "Timeout", TemplateFunction.timeout_seconds, logical_id),
+        memory_mb=integer(plain, "MemorySize", TemplateFunction.memory_mb, logical_id),
         reserved_concurrency=optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
         recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
         environment=environment,
@@ -238,7 +234,7 @@ def mapping_of(
         queue_arn=queue_arn,
         function=name,
         qualifier=qualifier,
-        batch_size=integer(settings, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
+        batch_size=integer(settings, "BatchSize", TemplateMapping.batch_size, logical_id),
         window_seconds=integer(settings, "MaximumBatchingWindowInSeconds", 0, logical_id),
         reports_failures="ReportBatchItemFailures" in (settings.get("FunctionResponseTypes") or []),
         maximum_concurrency=limit,
@@ -318,7 +314,9 @@ def _queue(logical_id: str, properties: Mapping[str, Any], reading: Reading) -> 
         logical_id=logical_id,
         attributes=attributes,
         dead_letter_arn=reading.queue_arn(redrive.get("deadLetterTargetArn")),
-        max_receive_count=integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, f"{logical_id}.RedrivePolicy"),
+        max_receive_count=integer(
+            redrive, "maxReceiveCount", TemplateQueue.max_receive_count, f"{logical_id}.RedrivePolicy"
+        ),
         is_name_fixed=isinstance(properties.get("QueueName", logical_id), str),
     )
 
@@ -329,7 +327,7 @@ def _redrive(properties: Mapping[str, Any], reading: Reading, logical_id: str) -
     found = map_of(reading.known(properties, ["RedrivePolicy"], logical_id).get("RedrivePolicy"), where)
     if (parameter := reading.defaulted.pop(f"{where}.deadLetterTargetArn", None)) is None:
         return found
-    reading.use(parameter)
+    reading.used.add(parameter)
     whole = map_of(reading.scope.unwatched().settled(properties["RedrivePolicy"], where), where)
     return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 

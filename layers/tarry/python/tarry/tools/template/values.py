@@ -181,12 +181,8 @@ class Reading:
     """The properties left out because they depend on a made-up value, each with the name of the parameter."""
     unknown: set[str] = field(default_factory=set)
     """The properties that cannot be resolved."""
-    used: dict[str, None] = field(default_factory=dict)
-    """The names that were referred to, in order."""
-
-    def use(self, name: str) -> None:
-        """Note that a parameter or resource is referred to."""
-        self.used[name] = None
+    used: set[str] = field(default_factory=set)
+    """The names of parameters and resources that are referred to."""
 
     def attempt(self, make: Callable[[], T], *, is_needed: bool = True) -> T | None:
         """Return the value; None if it cannot be resolved and may be left out."""

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
+from tarry.tools.check.consumers import Decorator
 from tarry.tools.check.facts import Facts, Version, is_removed, text_of, version_of
 from tarry.tools.check.finding import At, Finding, listed, setting, subject
-from tarry.tools.check.sources import Decorator, OutsideImport
+from tarry.tools.check.sources import OutsideImport
 from tarry.tools.template import TemplateFunction
 
 PARSER = frozenset({"aws_lambda_powertools", "pydantic"})

@@ -114,7 +114,7 @@ def short_timeout(function: TemplateFunction, facts: Facts) -> Iterator[Finding]
         yield setting("W9034", (function.logical_id,), text, facts.at(function, "Timeout"), smallest)
 
 
-def ended_loop(_: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
+def ended_loop(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find a consumer that sends a message to its own queue so often that Lambda stops it."""
     allows_loops = facts.known(function, "RecursiveLoop", function.recursive_loop == "Allow")
     steps = [each for each in facts.steps(function, queue.name) if each.leads_to == "resend"]

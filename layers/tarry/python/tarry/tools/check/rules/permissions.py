@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from tarry.sqs.lookups import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
 from tarry.support.values import QueueArn, named_queue, queue_arn
+from tarry.tools.check.consumers import Step
 from tarry.tools.check.facts import Facts, resource_of
 from tarry.tools.check.finding import At, Finding, listed
-from tarry.tools.check.sources import Step
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
 from tarry.tools.template.model import ACCOUNT
 
@@ -52,7 +52,7 @@ def missing_table_permissions(function: TemplateFunction, facts: Facts) -> Itera
     permissions = function.permissions
     if permissions is None or facts.consumer(function) is None or not facts.uses(function).has_idempotency_table:
         return
-    actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow_somewhere(each)]
+    actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow(each)]
     if actions:
         where = f"the statements of {permissions.role}" if permissions.role else "its Policies"
         text = (
@@ -94,13 +94,15 @@ def _remedy(
     """Return what to do, and the YAML to add."""
     logical_id = known.logical_id if known else None
     name = f"!GetAtt {logical_id}.QueueName" if logical_id else queue.name
-    arn = f"!GetAtt {logical_id}.Arn" if logical_id else _arn(queue)
+    is_of_stack = queue.account == ACCOUNT  # the account of the stack, which is not known here
+    arn = f"!Sub 'arn:${{AWS::Partition}}:sqs:${{AWS::Region}}:${{AWS::AccountId}}:{queue.name}'"
+    if logical_id or not is_of_stack:
+        arn = f"!GetAtt {logical_id}.Arn" if logical_id else queue.text
     statement = f"{{Effect: Allow, Action: {_action(actions)}, Resource: {arn}}}"
     if role is not None:
         return f"Add to the statements of {role}:", f"- {statement}"
-    is_of_stack = queue.account == ACCOUNT  # policy templates take the name of a queue in the stack's account
     if is_of_stack and is_source and "sqs:SendMessage" not in actions:
-        line = POLLER.format(queue=name)
+        line = POLLER.format(queue=name)  # policy templates take the name of a queue in the stack's account
     elif is_of_stack and actions == ["sqs:SendMessage"]:
         line = SENDER.format(queue=name)
     else:
@@ -112,20 +114,10 @@ def _action(actions: Sequence[str]) -> str:
     return actions[0] if len(actions) == 1 else f"[{', '.join(actions)}]"
 
 
-def _arn(queue: QueueArn) -> str:
-    if queue.account == ACCOUNT:  # the account of the stack, which is not known here
-        return f"!Sub 'arn:${{AWS::Partition}}:sqs:${{AWS::Region}}:${{AWS::AccountId}}:{queue.name}'"
-    return queue.text
-
-
-def key_permissions(
-    _: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts
-) -> Iterator[Finding]:
+def key_permissions(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find a function whose role allows no use of the key that encrypts its queue."""
     key = facts.template.checked.keys.get(queue.logical_id or "")
-    if key is None or function.permissions is None:
-        return
-    if function.permissions.allow_somewhere("kms:Decrypt"):
+    if key is None or function.permissions is None or function.permissions.allow("kms:Decrypt"):
         return
     text = (
         f"{function.logical_id} lacks kms:Decrypt for {key}, the key of {queue.title}: Lambda cannot receive its "
@@ -143,9 +135,7 @@ DESTRUCTIVE = {
 """The actions that lose messages, and the methods of boto3 that need them."""
 
 
-def wide_permissions(
-    _: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts
-) -> Iterator[Finding]:
+def wide_permissions(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find destructive actions that a role allows on a queue, and that the code of the function does not call."""
     permissions, calls = function.permissions, facts.words(function)
     if permissions is None or not calls:
@@ -153,7 +143,7 @@ def wide_permissions(
     allowed = [
         action
         for action, method in DESTRUCTIVE.items()
-        if method not in calls and permissions.certainly_allow(action, queue.name)
+        if method not in calls and permissions.allow(action, queue.name, certainly=True)
     ]
     if allowed:
         text = (

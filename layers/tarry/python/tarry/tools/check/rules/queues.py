@@ -238,9 +238,7 @@ def _days(seconds: int) -> str:
     return f"{seconds / DAYS:g} days" if seconds >= DAYS else f"{seconds:,} s"
 
 
-def no_last_step(
-    _: TemplateMapping, queue: TemplateQueue, function: TemplateFunction, facts: Facts
-) -> Iterator[Finding]:
+def no_last_step(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find a list of failure steps whose last one passes failures on."""
     steps = facts.steps(function, queue.name)
     if not steps or not steps[-1].passes_on:
