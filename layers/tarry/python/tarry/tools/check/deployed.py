@@ -34,13 +34,7 @@ from tarry.tools.template import (
     read_template,
 )
 from tarry.tools.template.finding import find_template
-from tarry.tools.template.model import (
-    Checked,
-    Permissions,
-    TemplateAlarm,
-    TemplateAsync,
-    TemplateLayer,
-)
+from tarry.tools.template.model import Checked, Permissions, TemplateAlarm, TemplateAsync, TemplateLayer
 from tarry.tools.template.policies import statements_of
 from tarry.tools.template.resources import mapping_of, name_and_qualifier
 from tarry.tools.template.values import alarms_of

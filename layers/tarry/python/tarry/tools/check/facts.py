@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tarry.tools.check.consumers import ConsumerCode, ConsumerFinder, Step, is_consumer
 from tarry.tools.check.finding import At, Places
 from tarry.tools.check.sources import SourceFile, Sources, Uses, uses_of
+from tarry.tools.simulator.mapping_settings import MOST_POLLERS
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ PARTIAL_RESPONSES = frozenset(
     "async_batch_processor".split()
 )
 """Texts and names in the code of a function that responds with the messages that failed."""
-MOST_INVOCATIONS = 1_250
-"""The most invocations that a mapping without a limit makes at once."""
 INVOCATIONS_OF_POLLER = 10
 """The most invocations of a provisioned event poller at once."""
 T = TypeVar("T")
@@ -118,7 +117,7 @@ class Facts:
         limit = mapping.maximum_concurrency
         if limit is None and mapping.is_fifo:  # the number of groups is a limit, too
             return None
-        return self.known(mapping, "ScalingConfig", MOST_INVOCATIONS if limit is None else limit)
+        return self.known(mapping, "ScalingConfig", MOST_POLLERS if limit is None else limit)
 
     def title_of(self, queue: str) -> str:
         """Return the name of a queue in texts."""

@@ -242,32 +242,28 @@ class CodeFinder:
 
     def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
         """Return the directory of a path in a resource; None if it is in S3."""
-        uri = self._asset(resource, code) or self._text(code, logical_id)
+        folder = self._template.parent
+        uri = properties_of(resource, "Metadata").get(ASSET)
+        if not isinstance(uri, str):  # without metadata, the asset of the CDK has its key in S3 as name
+            key = _dict(code).get("S3Key")
+            name = Path(key).stem if isinstance(key, str) else next(iter(ASSET_OF_CDK_1.findall(str(key))), None)
+            is_asset = name is not None and (folder / f"asset.{name}").exists()
+            uri = f"asset.{name}" if is_asset else self._text(code, logical_id)
         if uri is None or uri.startswith("s3://"):
             return None
-        path = self._template.parent / uri
+        path = folder / uri
         if path.suffix in ARCHIVES and path.is_file():
             return unpacked(path)
         return path.parent if path.is_file() else path
-
-    def _asset(self, resource: Mapping[str, Any], code: Any) -> str | None:
-        """Return the path of an asset of the CDK, by its metadata, or by its key in S3 if metadata is switched off."""
-        asset = properties_of(resource, "Metadata").get(ASSET)
-        if isinstance(asset, str):
-            return asset
-        key = _dict(code).get("S3Key")
-        found = Path(key).stem if isinstance(key, str) else next(iter(ASSET_OF_CDK_1.findall(str(key))), None)
-        return f"asset.{found}" if found and (self._template.parent / f"asset.{found}").exists() else None
 
     def _text(self, value: Any, logical_id: str) -> str | None:
         """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
         if isinstance(value, dict) and intrinsic_of(value) is None:
             return None
-        try:
+        with suppress(TemplateError):
             found = self._reading.scope.resolve(value, f"{logical_id}.Code")
-        except TemplateError:
-            return None
-        return found if isinstance(found, str) else None
+            return found if isinstance(found, str) else None
+        return None
 
     def _built(self, logical_id: str) -> Path | None:
         directory = None if self._build is None else self._build / logical_id

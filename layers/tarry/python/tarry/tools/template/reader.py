@@ -15,7 +15,7 @@ from tarry.tools.template.document import load_document, properties_of
 from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored
 from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
-from tarry.tools.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
+from tarry.tools.template.model import ACCOUNT, Template, TemplateError
 from tarry.tools.template.resources import (
     name_and_qualifier,
     read_backing,
@@ -25,7 +25,7 @@ from tarry.tools.template.resources import (
     subscriptions_elsewhere,
     unplayed,
 )
-from tarry.tools.template.values import ParameterValues, Reading, Resources, parameter_values, read_checked
+from tarry.tools.template.values import Reading, Resources, parameter_values, read_checked
 from tarry.tools.template.variables import BACKING_TYPES
 
 SERVERLESS = "AWS::Serverless::"
@@ -324,7 +324,7 @@ def read_template(
 
 def _template(path: Path, region: str, written: dict[str, Any], reading: Reading, stored: Stored) -> Template:
     values = reading.parameters
-    refs = _refs(values, region)
+    refs = values.refs(region)
     whole = expanded(written, Intrinsics(LazyValues(refs), {}, written.get("Mappings"), watch=reading.used.add))
     document, not_played = pruned(whole)
     translated, refused = translate(document, region, values.values, tolerant=reading.tolerant)
@@ -365,17 +365,3 @@ def _is_in_use(name: str, resource: Mapping[str, Any], scope: Intrinsics, readin
     matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
     condition = partial((scope if matters else scope.unwatched()).condition, resource["Condition"], name)
     return bool(reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES))
-
-
-def _refs(values: ParameterValues, region: str) -> dict[str, Callable[[], Any]]:
-    """Return functions that return the values of parameters, and of the pseudo parameters of CloudFormation."""
-    pseudo_parameters = {
-        "AWS::AccountId": ACCOUNT,
-        "AWS::Region": region,
-        "AWS::Partition": "aws",
-        "AWS::URLSuffix": "amazonaws.com",
-        "AWS::StackName": STACK_NAME,
-        "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK_NAME}/local",
-    }
-    found = {name: partial(str, value) for name, value in pseudo_parameters.items()}
-    return {**values.refs(), "AWS::NotificationARNs": list, **found}

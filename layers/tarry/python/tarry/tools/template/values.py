@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, attribute_text, intrinsic_of, references
-from tarry.tools.template.model import ACCOUNT, Checked, TemplateAlarm, TemplateError
+from tarry.tools.template.model import ACCOUNT, STACK_NAME, Checked, TemplateAlarm, TemplateError
 
 LIMITS_OF_NUMBERS = (("MinValue", 1, "must be at least {}"), ("MaxValue", -1, "must be at most {}"))
 LIMITS_OF_TEXTS = (
@@ -30,10 +30,24 @@ class ParameterValues:
     missing: tuple[str, ...]
     invented: frozenset[str]
 
-    def refs(self) -> dict[str, Callable[[], Any]]:
-        """Return functions that return a value; that of a missing parameter raises `TemplateError`, naming all."""
+    def refs(self, region: str) -> dict[str, Callable[[], Any]]:
+        """Return functions that return the values of parameters, and of the pseudo parameters of CloudFormation.
+
+        That of a missing parameter raises `TemplateError`, naming all.
+        """
+        pseudo_parameters = {
+            "AWS::AccountId": ACCOUNT,
+            "AWS::NotificationARNs": [],
+            "AWS::Partition": "aws",
+            "AWS::Region": region,
+            "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK_NAME}/local",
+            "AWS::StackName": STACK_NAME,
+            "AWS::URLSuffix": "amazonaws.com",
+        }
         found: dict[str, Callable[[], Any]] = dict.fromkeys(self.missing, self._refuse)
-        return found | {name: partial(lambda it: it, value) for name, value in self.values.items()}
+        return found | {
+            name: partial(lambda it: it, value) for name, value in {**self.values, **pseudo_parameters}.items()
+        }
 
     def _refuse(self) -> Any:
         raise missing_values(self.missing)

@@ -7,11 +7,14 @@ from tarry.settle.planner import MANY_HOPS, RECURSIVE_LOOP_VARIABLE
 from tarry.tools.check.facts import Facts
 from tarry.tools.check.finding import Finding, SafeChange, setting
 from tarry.tools.check.rules.queues import changes_for_window
+from tarry.tools.simulator.mapping_settings import (
+    MAX_BATCH,
+    MAX_FIFO_BATCH,
+    MAX_UNWINDOWED_BATCH,
+    MAX_WINDOW_SECONDS,
+    MIN_CONCURRENCY,
+)
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
-
-MOST_WITHOUT_WINDOW = 10
-MOST = 10_000
-LONGEST_WINDOW = 300
 
 
 def refused_batches(
@@ -24,7 +27,7 @@ def refused_batches(
     start = f"{name[:1].upper()}{name[1:]}"
     large, waits = (facts.at_mapping(mapping, each) for each in ("BatchSize", "MaximumBatchingWindowInSeconds"))
     if mapping.is_fifo:
-        if size is not None and size > MOST_WITHOUT_WINDOW:
+        if size is not None and size > MAX_FIFO_BATCH:
             text = f"{start} has a BatchSize of {size}; on a FIFO queue Lambda accepts at most 10. Set:"
             yield setting("E9024", functions, text, large, 10)
         if window:
@@ -34,10 +37,10 @@ def refused_batches(
             )
             yield Finding("E9024", functions, text, at=waits)
         return
-    if size is not None and size > MOST:
+    if size is not None and size > MAX_BATCH:
         text = f"{start} has a BatchSize of {size}; Lambda accepts at most 10000. Set:"
-        yield setting("E9025", functions, text, large, MOST, is_safe=False)
-    elif size is not None and size > MOST_WITHOUT_WINDOW and window == 0:
+        yield setting("E9025", functions, text, large, MAX_BATCH, is_safe=False)
+    elif size is not None and size > MAX_UNWINDOWED_BATCH and window == 0:
         text = (
             f"{start} has a BatchSize of {size}; Lambda accepts more than 10 only with a batching window of at "
             "least 1 s. Set:"
@@ -45,13 +48,9 @@ def refused_batches(
         changes = (SafeChange(waits, "1"), *changes_for_window(queue, function, 1, facts))
         snippet = "MaximumBatchingWindowInSeconds: 1"
         yield Finding("E9025", functions, text, snippet, at=large, changes=changes)
-    if window is not None and window > LONGEST_WINDOW:
+    if window is not None and window > MAX_WINDOW_SECONDS:
         text = f"{start} has a MaximumBatchingWindowInSeconds of {window}; Lambda accepts at most 300. Set:"
-        yield setting("E9025", functions, text, waits, LONGEST_WINDOW, is_safe=False)
-
-
-FEWEST_LIMIT = 2
-"""The lowest ``MaximumConcurrency`` that Lambda accepts."""
+        yield setting("E9025", functions, text, waits, MAX_WINDOW_SECONDS, is_safe=False)
 
 
 def low_reserved_concurrency(function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
@@ -66,10 +65,10 @@ def low_reserved_concurrency(function: TemplateFunction, facts: Facts) -> Iterat
         f"{function.logical_id} reserves a concurrency of {reserved}, and its queues make up to {sum(known):,} "
         "invocations at once: Lambda throttles the others, and each uses up a receive of its messages. "
     )
-    if share >= FEWEST_LIMIT:
+    if share >= MIN_CONCURRENCY:
         text, snippet = f"{text}Set for each queue:", f"ScalingConfig: {{MaximumConcurrency: {share}}}"
     else:
-        needed = FEWEST_LIMIT * len(mappings)
+        needed = MIN_CONCURRENCY * len(mappings)
         snippet = f"ReservedConcurrentExecutions: {needed}"
         text = f"{text}Limit each queue to a MaximumConcurrency of 2, and set:"
     at = facts.at(function, "ReservedConcurrentExecutions")

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from tarry.decide.backoff import BadDelay, bounds_of
 from tarry.decide.retry_policy import FIFO_BACKOFF, STANDARD_BACKOFF
 from tarry.sqs.limits import MAX_REQUEST_BYTES
+from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.tools.check.facts import DAYS, LONGEST_RETENTION_SECONDS, Facts, resource_of
 from tarry.tools.check.finding import At, Finding, SafeChange, setting
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue
 
 TIMES = 6
 """AWS recommends a visibility timeout of six times the timeout of the function, plus the batching window."""
-LONGEST = 43_200
 
 
 def recommended(timeout: int, window: int) -> int:
     """Return the visibility timeout that AWS recommends for a timeout of a function and a window, in seconds."""
-    return min(TIMES * timeout + window, LONGEST)
+    return min(TIMES * timeout + window, MAX_VISIBILITY_SECONDS)
 
 
 def changes_for_window(
@@ -183,14 +183,12 @@ def unfit_dead_letters(queue: TemplateQueue, facts: Facts) -> Iterator[Finding]:
         yield Finding("E9015", functions, text, at=at)
         return
     if (dead_letters := facts.queues.get(queue.dead_letters)) is not None:
-        yield from _retention(queue, dead_letters, functions, facts)
-        yield from _size(queue, dead_letters, functions, facts)
+        yield from _retention(queue, dead_letters, facts)
+        yield from _size(queue, dead_letters, facts)
         yield from _own_redrive(queue, dead_letters, facts)
 
 
-def _retention(
-    queue: TemplateQueue, dead_letters: TemplateQueue, functions: tuple[str, ...], facts: Facts
-) -> Iterator[Finding]:
+def _retention(queue: TemplateQueue, dead_letters: TemplateQueue, facts: Facts) -> Iterator[Finding]:
     kept, kept_dead = facts.retention(queue), facts.retention(dead_letters)
     if queue.is_fifo or kept is None or kept_dead is None or kept_dead > kept:
         return
@@ -201,12 +199,10 @@ def _retention(
         "message that SQS moves keeps its age, so it may be deleted before it is seen. Set:"
     )
     at = facts.at(dead_letters, "MessageRetentionPeriod")
-    yield setting("W9016", functions, text, at, LONGEST_RETENTION_SECONDS)
+    yield setting("W9016", facts.consumers_of(queue.name), text, at, LONGEST_RETENTION_SECONDS)
 
 
-def _size(
-    queue: TemplateQueue, dead_letters: TemplateQueue, functions: tuple[str, ...], facts: Facts
-) -> Iterator[Finding]:
+def _size(queue: TemplateQueue, dead_letters: TemplateQueue, facts: Facts) -> Iterator[Finding]:
     key = "MaximumMessageSize"
     most, most_dead = (
         facts.known(each, key, int(each.attributes.get(key, MAX_REQUEST_BYTES))) for each in (queue, dead_letters)
@@ -217,8 +213,7 @@ def _size(
         f"{dead_letters.title} takes messages of at most {most_dead:,} bytes, {queue.title} of {most:,}: a larger dead "
         "letter cannot be sent. Set:"
     )
-    at = facts.at(dead_letters, key)
-    yield setting("W9019", functions, text, at, most)
+    yield setting("W9019", facts.consumers_of(queue.name), text, facts.at(dead_letters, key), most)
 
 
 def _own_redrive(queue: TemplateQueue, dead_letters: TemplateQueue, facts: Facts) -> Iterator[Finding]:
