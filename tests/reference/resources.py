@@ -17,7 +17,8 @@ from tarry.tools.simulator.sqs.settings import QueueSettings
 from tarry.tools.template import Template, TemplateError, read_template
 from tarry.tools.template.model import TemplateFunction
 from tarry.tools.template.reader import FUNCTION, PLAYED, QUALIFIED_TYPES, SERVERLESS
-from tarry.tools.template.resources import BACKING_TYPES, OF_OTHER_EVENTS, QUEUE_ATTRIBUTES
+from tarry.tools.template.resources import OF_OTHER_EVENTS, QUEUE_ATTRIBUTES
+from tarry.tools.template.variables import BACKING_TYPES
 
 REGION = "us-east-1"
 QUEUE, MAPPING, PLAIN = "AWS::SQS::Queue", "AWS::Lambda::EventSourceMapping", "AWS::Lambda::Function"

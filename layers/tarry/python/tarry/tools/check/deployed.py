@@ -163,7 +163,6 @@ class DeployedGatherer:
     # functions
 
     def _read_function(self, arn: str) -> None:
-        """Read a function, once."""
         name, _ = name_and_qualifier(arn)
         if name in self._functions:
             return

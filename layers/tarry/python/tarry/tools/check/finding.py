@@ -114,7 +114,6 @@ class Places:
 
     @cached_property
     def root(self) -> yaml.Node | None:
-        """The document as a node."""
         try:
             found: yaml.Node | None = yaml.compose(self._path.read_text(encoding="utf-8-sig"), NODES)
         except (OSError, ValueError, yaml.YAMLError):
@@ -122,7 +121,6 @@ class Places:
         return found
 
     def has(self, resource: str) -> bool:
-        """Whether the file has a resource with this logical id."""
         return value_of(self._resources, resource) is not None
 
     def line_of(self, at: At) -> int:

@@ -14,8 +14,6 @@ ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 
 
 class Edit(NamedTuple):
-    """The replacement of a part of a text, by positions."""
-
     start: int
     end: int
     text: str

@@ -5,6 +5,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,8 +80,13 @@ class Sources:
         self.root = root
         self._files: dict[Path, SourceFile | Exception] = {}
         """Each file, or why it cannot be parsed."""
-        self._installed = _installed_in(root)
+        self._installed: frozenset[str] = frozenset()
         """Modules that were installed into the directory: part of the build, but not the project's own."""
+        if any(root.glob("*.dist-info")):
+            from tarry.tools.check.distributions import modules_of
+
+            found = distributions(path=[str(root)])
+            self._installed = frozenset(name for each in found for name in modules_of(each) or ())
 
     def has(self, module: str) -> bool:
         """Whether a top-level module is in the directory, in source, compiled or as a package."""
@@ -165,16 +171,6 @@ def modules_named(statement: ImportStatement, file: SourceFile) -> Iterator[str]
     if module:
         yield module
     yield from (f"{module}.{name}".lstrip(".") for name in statement.names if name != "*")
-
-
-def _installed_in(root: Path) -> frozenset[str]:
-    if not any(root.glob("*.dist-info")):
-        return frozenset()
-    from importlib.metadata import distributions
-
-    from tarry.tools.check.distributions import modules_of
-
-    return frozenset(name for each in distributions(path=[str(root)]) for name in modules_of(each) or ())
 
 
 CIRCUIT_BREAKER = "aws_lambda_powertools.utilities.circuit_breaker"

@@ -42,6 +42,8 @@ STRIPPING = "python3 -I python/tarry/tools/common/strip.py".split()
 ELSEWHERE = re.compile(r"\$|~|(?<!\S)[\"']?/|\.\.")
 """A path that is not beside the Makefile, or is not known."""
 
+OWN_BUILD = re.compile(r"(python3\.\d+)?")
+"""The build methods with which `sam build` itself installs packages."""
 MAKEFILE = "Makefile"
 BUILD_FUNCTION = "$(build_function)"
 """The command of ``packages.mk`` that installs the requirements, and copies the directory without `NOT_CODE`."""
@@ -107,7 +109,7 @@ def modules_in_build(function: TemplateFunction, template: Path, runtime: str) -
 
 def _of_function(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
     code, recipe = function.code, recipe_of(function)
-    if code is None or (recipe is None and _is_built_otherwise(function.build_method)):
+    if code is None or (recipe is None and not OWN_BUILD.fullmatch(function.build_method or "")):
         return None
     settings = template.parent.glob("samconfig.*")
     if recipe is None and any("manifest" in file.read_text("utf-8", "replace") for file in settings):
@@ -115,10 +117,6 @@ def _of_function(function: TemplateFunction, template: Path, runtime: str) -> fr
     if (code / REQUIREMENTS).is_file() and (recipe is None or recipe.installs):
         return _required(code / REQUIREMENTS, runtime)
     return None if recipe is None and _has_lock(code.resolve(), template.parent.resolve()) else frozenset()
-
-
-def _is_built_otherwise(method: str | None) -> bool:
-    return method is not None and not re.fullmatch(r"python3\.\d+", method)
 
 
 def _has_lock(code: Path, top: Path) -> bool:
@@ -134,9 +132,8 @@ def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
     path, method = layer.path, layer.build_method
     if path is None or not path.is_dir():
         return None
-    if method == "makefile" and not _only_copies(path / MAKEFILE):
-        return None
-    if method != "makefile" and (_is_built_otherwise(method) or (method is None and not (path / "python").is_dir())):
+    is_certain = OWN_BUILD.fullmatch(method) is not None if method else (path / "python").is_dir()
+    if not (_only_copies(path / MAKEFILE) if method == "makefile" else is_certain):
         return None
     places = [path, path / "python", *path.glob("python/lib/python3.*/site-packages")]
     entries = (entry for place in places if place.is_dir() for entry in place.iterdir())

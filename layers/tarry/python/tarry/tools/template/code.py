@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tarry.tools.template.document import properties_of
+from tarry.tools.template.document import listed, properties_of
 from tarry.tools.template.finding import BUILD, SOURCES, is_built, project_of
 from tarry.tools.template.intrinsics import intrinsic_of
 from tarry.tools.template.model import TemplateError, TemplateFunction, TemplateLayer
@@ -200,7 +200,6 @@ class CodeFinder:
         return is_newer and not self._foreign(build)
 
     def build_method(self, logical_id: str) -> str | None:
-        """Return the ``BuildMethod`` of a function."""
         return _build_method_of(properties_of(self.resources, logical_id))
 
     def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
@@ -210,7 +209,7 @@ class CodeFinder:
         return (*self._layers(shared, logical_id), *self._layers(own, logical_id))
 
     def _layers(self, value: Any, logical_id: str) -> Iterator[TemplateLayer]:
-        for each in value if isinstance(value, list) else [value]:
+        for each in listed(value):
             try:
                 found = self._reading.scope.resolve([each], f"{logical_id}.Layers")
             except TemplateError as error:

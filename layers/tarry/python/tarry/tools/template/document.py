@@ -134,6 +134,15 @@ def _syntax_error(path: Path, text: str, syntax: str, line: int, column: int, pr
     return TemplateError(f"{path} is not {syntax}: line {line}, column {column}: {problem}{remedy}")
 
 
+def listed(value: Any) -> list[Any]:
+    """Return a list, or the single value that may stand in its place, as a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def transforms_of(document: Mapping[str, Any]) -> list[Any]:
+    return [each for each in listed(document.get("Transform")) if each is not None]
+
+
 def properties_of(resource: Mapping[str, Any], key: str = "Properties") -> dict[str, Any]:
     """Return the map below a key; empty if it is not a map."""
     properties = resource.get(key)

@@ -1,10 +1,11 @@
 """The policies of roles and queues in a template: what they allow its functions."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tarry.tools.template.document import listed
 from tarry.tools.template.intrinsics import Intrinsics, Reference, references
 from tarry.tools.template.model import Permissions, Statement, TemplateError
 from tarry.tools.template.values import Resources
@@ -70,7 +71,7 @@ def _documents(role: str, resources: Resources, scope: Intrinsics) -> Iterator[M
     for resource in resources.values():
         if resource["Type"] in ATTACHED_TYPES:
             attached = resource["Properties"].get("Roles", resource["Properties"].get("RoleName", []))
-            roles = _listed(scope.resolve(attached, "Roles"))
+            roles = listed(scope.resolve(attached, "Roles"))
             if any(references(each) in ([], [Reference(role)]) for each in roles):
                 yield _document(resource, scope)
 
@@ -84,7 +85,7 @@ def _of_queues(resources: Resources, scope: Intrinsics) -> Iterator[Statement]:
     """Yield the statements of queue policies; within an account, they suffice without a policy of the role."""
     for resource in resources.values():
         if resource["Type"] in QUEUE_POLICY_TYPES:
-            for statement in _listed(_document(resource, scope)["Statement"]):
+            for statement in listed(_document(resource, scope)["Statement"]):
                 principal = statement.get("Principal")
                 if not isinstance(principal, dict) or "AWS" in principal:
                     found = statements_of({"Statement": statement})
@@ -93,22 +94,18 @@ def _of_queues(resources: Resources, scope: Intrinsics) -> Iterator[Statement]:
 
 def statements_of(document: Mapping[str, Any]) -> Iterator[Statement]:
     """Yield the statements of a policy document that allow actions."""
-    for each in _listed(document["Statement"]):
+    for each in listed(document["Statement"]):
         if each["Effect"] == "Allow":
             parts = each.get("Action", "*"), each.get("Resource", "*")
             is_whole = {"Action", "Resource"} <= each.keys() and not each.get("Condition")
-            is_certain = is_whole and all(_is_known(one) for part in parts for one in _listed(part))
+            is_certain = is_whole and all(_is_known(one) for part in parts for one in listed(part))
             yield Statement(_texts(parts[0]), _texts(parts[1]), is_certain)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     """Return the patterns; ``*`` for those that contain a value which is known only at AWS."""
-    return tuple(each if _is_known(each) else "*" for each in _listed(value))
+    return tuple(each if _is_known(each) else "*" for each in listed(value))
 
 
 def _is_known(value: Any) -> bool:
     return isinstance(value, str) and not re.search(r"\$\{|\{\{", value)
-
-
-def _listed(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else [value]

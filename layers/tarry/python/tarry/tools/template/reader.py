@@ -11,7 +11,7 @@ from typing import Any
 
 from tarry.failed.usage import UsageError
 from tarry.tools.template.code import CodeFinder
-from tarry.tools.template.document import load_document, properties_of
+from tarry.tools.template.document import load_document, properties_of, transforms_of
 from tarry.tools.template.dynamic import DynamicReferences, LazyValues, Stored
 from tarry.tools.template.finding import read_samconfig
 from tarry.tools.template.intrinsics import Intrinsics
@@ -117,8 +117,7 @@ def expanded(document: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
     Raises:
         TemplateError: a loop has another form than it must have, or its collection cannot be resolved.
     """
-    transforms = document.get("Transform")
-    allowed = scope if TRANSFORM in (transforms if isinstance(transforms, list) else [transforms]) else None
+    allowed = scope if TRANSFORM in transforms_of(document) else None
     found = {name: _expanded(document[name], allowed, name) for name in SECTIONS if document.get(name)}
     for name, resource in found.get("Resources", {}).items():
         if name not in document["Resources"] and not (isinstance(resource, dict) and "Type" in resource):

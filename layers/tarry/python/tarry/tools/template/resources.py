@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.tools.template.document import listed, properties_of
 from tarry.tools.template.intrinsics import Intrinsics, attribute_text, references
 from tarry.tools.template.model import (
     DEFAULT_VISIBILITY_SECONDS,
@@ -58,20 +59,15 @@ def unplayed(resources: Resources, elsewhere: Collection[str]) -> Iterator[str]:
             yield f"{name} (subscription: {properties.get('Protocol')})"
         elif name in elsewhere:
             yield f"{name} (subscription to a topic elsewhere)"
-        elif kind == "AWS::SNS::Topic" and (others := _other_protocols(properties.get("Subscription"))):
-            yield f"{name} (its subscriptions: {', '.join(others)})"
-        elif kind == "AWS::S3::Bucket" and _notifies_function(properties.get("NotificationConfiguration")):
+        elif kind == "AWS::SNS::Topic" and "Subscription" in properties:
+            found = [each for each in listed(properties["Subscription"]) if isinstance(each, dict)]
+            protocols = dict.fromkeys(str(each.get("Protocol")) for each in found if each.get("Protocol") != "sqs")
+            if protocols:
+                yield f"{name} (its subscriptions: {', '.join(protocols)})"
+        elif kind == "AWS::S3::Bucket" and properties_of(properties, "NotificationConfiguration").get(
+            "LambdaConfigurations"
+        ):
             yield f"{name} (its notifications of functions)"
-
-
-def _notifies_function(configuration: Any) -> bool:
-    return isinstance(configuration, dict) and bool(configuration.get("LambdaConfigurations"))
-
-
-def _other_protocols(subscriptions: Any) -> list[str]:
-    found = subscriptions if isinstance(subscriptions, list) else []
-    protocols = dict.fromkeys(str(each.get("Protocol")) for each in found if isinstance(each, dict))
-    return [each for each in protocols if each != "sqs"]
 
 
 def subscriptions_elsewhere(resources: Resources, scope: Intrinsics) -> Iterator[str]:

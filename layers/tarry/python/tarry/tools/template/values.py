@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from tarry.tools.template.document import listed, properties_of, transforms_of
 from tarry.tools.template.intrinsics import NO_VALUE, Intrinsics, attribute_text, intrinsic_of, references
 from tarry.tools.template.model import ACCOUNT, STACK_NAME, Checked, TemplateAlarm, TemplateError
 
@@ -299,13 +300,8 @@ def read_checked(document: Mapping[str, Any], translated: Resources, scope: Intr
             alarms += alarms_of(logical_id, properties, partial(scope.settled, where=logical_id))
         except (TemplateError, LookupError, TypeError, AttributeError):
             are_known = False
-    transforms = document.get("Transform")
-    unknown = [each for each in (transforms if isinstance(transforms, list) else [transforms]) if each is not None]
-    macros = tuple(
-        str(each.get("Name") if isinstance(each, dict) else each)
-        for each in unknown
-        if not (isinstance(each, str) and each in KNOWN_TRANSFORMS)
-    )
+    names = (each.get("Name") if isinstance(each, dict) else each for each in transforms_of(document))
+    macros = tuple(str(each) for each in names if each not in KNOWN_TRANSFORMS)
     return Checked(
         alarms=tuple(alarms),
         are_alarms_known=are_known and not macros,
@@ -339,23 +335,15 @@ def _keys(resources: Resources, scope: Intrinsics) -> Iterator[tuple[str, str]]:
         except TemplateError:
             continue
         if len(found) == 1 and (resources.get(found[0].name) or {}).get("Type") == "AWS::KMS::Key":
-            policy = (resources[found[0].name].get("Properties") or {}).get("KeyPolicy")
-            if _is_only_for_the_account(policy):
+            policy = properties_of(properties_of(resources[found[0].name]), "KeyPolicy")
+            principals = [
+                properties_of(each, "Principal") if isinstance(each, dict) else {}
+                for each in listed(policy.get("Statement"))
+            ]
+            # A policy whose principals are services and the account only leaves the permissions to IAM.
+            accounts = [one for each in principals for one in listed(each.get("AWS", []))]
+            if all(principals) and all(":root" in str(each) for each in accounts):
                 yield logical_id, found[0].name
-
-
-def _is_only_for_the_account(policy: Any) -> bool:
-    """Whether a key policy leaves the permissions to IAM: its principals are the account and services only."""
-    statements = policy.get("Statement") if isinstance(policy, dict) else None
-    for each in statements if isinstance(statements, list) else [statements]:
-        principal = each.get("Principal") if isinstance(each, dict) else None
-        if not isinstance(principal, dict):
-            return False
-        accounts = principal.get("AWS", [])
-        for one in accounts if isinstance(accounts, list) else [accounts]:
-            if ":root" not in str(one):
-                return False
-    return True
 
 
 def _pollers(resources: Resources, scope: Intrinsics) -> Iterator[tuple[str, int | None]]:
