@@ -98,8 +98,8 @@ def check(  # noqa: PLR0913, PLR0917 the options of the command
         import tarry.tools.check.checking  # noqa: F401 it needs the libraries
     with refusals():
         paths = _templates(template)
-        for generated in filter(_is_generated, paths if fix else ()):
-            refuse(f"{generated} is generated, and the next build would undo the changes: fix its source")
+        if fix:
+            _refuse_generated(paths)
         values = pairs(parameter or [], "--parameter")
         reports = _reports(paths, values, config_env)
         if fix:
@@ -159,6 +159,11 @@ def _joined(reports: Sequence[CheckReport]) -> CheckReport:
 # fixing
 
 
+def _refuse_generated(paths: Sequence[Path]) -> None:
+    for path in filter(_is_generated, paths):
+        refuse(f"{path} is generated, and the next build would undo the changes: fix its source")
+
+
 def _is_generated(path: Path) -> bool:
     from tarry.tools.template.finding import CDK_OUTPUT, is_built
 
@@ -191,20 +196,24 @@ def _fix(reports: dict[Path, CheckReport], *, force: bool, is_shown: bool) -> No
         lines = [f"{line}\n" for line in before.splitlines()], [f"{line}\n" for line in after.splitlines()]
         diff = unified_diff(*lines, str(path), str(path))
         typer.echo(printable("".join(diff), keep="\n\t"), err=not is_shown)
-        number = _count(len(answered), "finding")
-        if not force and not sys.stdin.isatty():
-            note(f"Not asked, because stdin is not a terminal: tarry check --fix --force changes {path}.")
-        if not force and not (sys.stdin.isatty() and typer.confirm(f"Fix {number} in {path}?", err=True)):
+        if not force and not _is_confirmed(path, len(answered)):
             note(f"{path} is not changed.")
             continue
         path.write_text(after, encoding="utf-8", newline="")
-        note(f"{path}: {number} fixed.")
+        note(f"{path}: {len(answered)} finding{'s'[: len(answered) != 1]} fixed.")
 
 
 def _read(path: Path) -> str:
     """Return a template with the ends of its lines as they are."""
     with path.open(encoding="utf-8", newline="") as file:
         return file.read()
+
+
+def _is_confirmed(path: Path, number: int) -> bool:
+    if not sys.stdin.isatty():
+        note(f"Not asked, because stdin is not a terminal: tarry check --fix --force changes {path}.")
+        return False
+    return typer.confirm(f"Fix {_count(number, 'finding')} in {path}?", err=True)
 
 
 # printing

@@ -100,10 +100,7 @@ class DynamicReferences:
             kind = "secret" if service == "secretsmanager" else "SSM parameter"
             raise TemplateError(f"{where}: {shown} cannot be resolved: neither the template nor --seed has the {kind}")
         key = rest[1] if service == "secretsmanager" and len(rest) > 1 else ""
-        try:
-            return str(json.loads(value)[key]) if key else value
-        except (ValueError, KeyError, TypeError) as error:  # TypeError: only AWS knows the secret
-            raise TemplateError(f"{where}: {shown} cannot be resolved: the secret has no key {key}") from error
+        return _of_key(value, key, f"{where}: {shown}") if key else value
 
     def _logical_id(self, service: str, name: str) -> str:
         for logical_id, resource in self._resources.items():
@@ -146,6 +143,13 @@ def _identity(text: str) -> tuple[str, list[str]]:
     count = ARN_PARTS if parts[0] == "arn" else 1
     name = ":".join(parts[:count])
     return (parts[count - 1] if count > 1 and len(parts) >= count else name), parts[count:]
+
+
+def _of_key(secret: str, key: str, where: str) -> str:
+    try:
+        return str(json.loads(secret)[key])
+    except (ValueError, KeyError, TypeError) as error:  # TypeError: only AWS knows the secret
+        raise TemplateError(f"{where} cannot be resolved: the secret has no key {key}") from error
 
 
 def _split(text: str, parts: Sequence[Any]) -> Iterator[Any]:
