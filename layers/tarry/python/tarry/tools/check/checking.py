@@ -89,7 +89,7 @@ def _unread(facts: Facts) -> Iterator[str]:
 
 def _placed(findings: Iterable[Finding], path: Path, places: Places) -> Iterator[Finding]:
     """Yield the findings that are not ignored, each once, with its file and line."""
-    seen = set()
+    seen = set()  # several mappings of a queue, or of a function, may give the same finding
     for each in findings:
         resources = [*((each.at.resource,) if each.at else ()), *each.functions]
         found = replace(each, file=path, line=places.line_of(each.at)) if each.at else each

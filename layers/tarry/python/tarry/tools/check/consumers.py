@@ -71,13 +71,6 @@ Steps = Mapping[str, tuple[Step, ...]]
 """The steps by queue name, with ``"default"`` for other queues. A list that cannot be read is empty."""
 
 
-class Attempts(NamedTuple):
-    """The ``max_attempts`` of a consumer, and whether the code leaves it at its default."""
-
-    number: int
-    is_default: bool
-
-
 class Decorator(NamedTuple):
     """A decorator of Powertools, by its name there."""
 
@@ -90,7 +83,7 @@ class ConsumerCode(NamedTuple):
     """A consumer, as far as its code tells."""
 
     steps: Steps
-    attempts: Attempts | None = None
+    max_attempts: int | None = None
     """None if it is not certain."""
     model: tuple[Path, int] | None = None
     """The file and line of its model, if it certainly has one."""
@@ -99,6 +92,8 @@ class ConsumerCode(NamedTuple):
     backoff: Backoff | None = None
     """The backoff of its policy; None for the default."""
     is_backoff_known: bool = False
+    has_default_attempts: bool = False
+    """Whether the code leaves ``max_attempts`` at its default."""
 
 
 class Import(NamedTuple):
@@ -191,7 +186,12 @@ class Names:
         if None in settings:
             return ConsumerCode({"default": ()}, model=model)
         policy = self._policy(settings.get("policy"), settings)
-        consumer = ConsumerCode(self._lists(settings.get("on_failure")), self._attempts(policy), model)
+        consumer = ConsumerCode(self._lists(settings.get("on_failure")), model=model)
+        match policy.get("max_attempts"):
+            case None if None not in policy:
+                consumer = consumer._replace(max_attempts=DEFAULT_MAX_ATTEMPTS, has_default_attempts=True)
+            case ast.Constant(value=int(number)):
+                consumer = consumer._replace(max_attempts=number)
         match policy.get("backoff"):
             case _ if None in policy:
                 return consumer
@@ -224,15 +224,6 @@ class Names:
                 return self._settings(keywords)
             case _:
                 return NOT_SHOWN
-
-    def _attempts(self, policy: Settings) -> Attempts | None:
-        match policy.get("max_attempts"):
-            case None if None not in policy:
-                return Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
-            case ast.Constant(value=int(number)):
-                return Attempts(number, is_default=False)
-            case _:
-                return None
 
     def _backoff(self, node: ast.expr) -> Backoff | None:
         """Return the backoff that an expression makes; None if that is not certain."""

@@ -22,7 +22,6 @@ from tarry.tools.check.checking import CheckReport, findings_of
 from tarry.tools.check.consumers import Step
 from tarry.tools.check.facts import INVOCATIONS_OF_POLLER, PROPERTIES, Facts
 from tarry.tools.check.finding import At
-from tarry.tools.check.sources import Uses
 from tarry.tools.check.start import findings_of_code
 from tarry.tools.common.audit import Account
 from tarry.tools.template import (
@@ -64,8 +63,8 @@ class DeployedFacts(Facts):
         logical_id = self._ids.get(queue, "")
         return super().steps(function, next((each.name for each in queues if each.logical_id == logical_id), queue))
 
-    def uses(self, function: TemplateFunction) -> Uses:
-        return Uses(defers=False, has_idempotency_table=False)
+    def uses(self, function: TemplateFunction) -> frozenset[str]:
+        return frozenset()  # the code of the template here may be another than that which is deployed
 
     def lists_failures(self, function: TemplateFunction) -> bool:
         if function.code is not None:

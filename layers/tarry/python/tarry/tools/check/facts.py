@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tarry.tools.check.consumers import ConsumerCode, ConsumerFinder, Step, is_consumer
 from tarry.tools.check.finding import At, Places
-from tarry.tools.check.sources import SourceFile, Sources, Uses, uses_of
+from tarry.tools.check.sources import SourceFile, Sources, uses_of
 from tarry.tools.simulator.mapping_settings import MOST_POLLERS
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
 
@@ -169,7 +169,7 @@ class Facts:
     def consumer(self, function: TemplateFunction) -> ConsumerCode | None:
         """Return the consumer of a function; None if it is not certain that it is one of tarry."""
         if function.name not in self._consumers:
-            self._consumers[function.name] = None
+            self._consumers[function.name] = None  # also if a file cannot be read: it is not tried again
             if function.code is not None:
                 sources, module = self.code(function)
                 with suppress(OSError):
@@ -182,8 +182,8 @@ class Facts:
         consumer = self.consumer(function)
         return consumer.steps.get(queue, consumer.steps["default"]) if consumer else ()
 
-    def uses(self, function: TemplateFunction) -> Uses:
-        """Return what the code of a function certainly does."""
+    def uses(self, function: TemplateFunction) -> frozenset[str]:
+        """Return what the code of a function certainly does: see `uses_of`."""
         return uses_of(self.files(function))
 
     def words(self, function: TemplateFunction) -> frozenset[str]:

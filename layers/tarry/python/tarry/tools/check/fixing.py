@@ -42,7 +42,7 @@ def fixed(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
             entry = f"{json.dumps(key) if is_json else key}: {change.value}"
             added.setdefault(change.at._replace(keys=change.at.keys[:-1]), (nodes, []))[1].append(entry)
     edits += [_insertion(text, at, nodes, entries, is_json=is_json) for at, (nodes, entries) in added.items()]
-    for edit in sorted(edits, reverse=True):
+    for edit in sorted(edits, reverse=True):  # from the end: the positions before an edit stay
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text, answered
 

@@ -181,23 +181,16 @@ ATTEMPT_STORES = frozenset({"DynamoDBAttempts", "MemoryAttempts"})
 MESSAGE_NAMES = frozenset({"message", "msg"})
 
 
-class Uses(NamedTuple):
-    """The certain actions of a function's own code."""
+def uses_of(files: Iterable[SourceFile]) -> frozenset[str]:
+    """Return what the code in these files certainly does, as words.
 
-    defers: bool
-    """Whether it defers messages, so that tarry sends copies to their queue."""
-    has_idempotency_table: bool
-    """Whether its consumer keeps idempotency records in DynamoDB."""
-
-
-def uses_of(files: Iterable[SourceFile]) -> Uses:
-    """Return what the code in these files does."""
-    found = {use for file in files for use in _uses(file.tree)}
-    return Uses("defers" in found and "attempts" not in found, {"table", "idempotency"} <= found)
+    ``defers``: it defers messages, so that tarry sends copies to their queue, unless it has ``attempts``, a store of
+    them; ``table`` and ``idempotency``: its consumer keeps idempotency records in DynamoDB.
+    """
+    return frozenset(use for file in files for use in _uses(file.tree))
 
 
 def _uses(tree: ast.Module) -> Iterator[str]:
-    """Yield the uses in a file, as words."""
     imported = {
         each.asname or each.name: (node.module, each.name)
         for node in ast.walk(tree)

@@ -175,6 +175,7 @@ class CodeFinder:
             return function if text is None else replace(function, code=inline_code(text, runtime or ""))
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
+        # The source runs if it can: a change of it shows without a build (decision 0017).
         reason = _why_not(source, handler, runtime)
         lacks_packages = reason and source is not None and has_handler(source, handler, runtime)
         if build is None or not has_handler(build, handler, runtime):

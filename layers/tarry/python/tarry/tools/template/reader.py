@@ -324,6 +324,7 @@ def read_template(
 def _template(path: Path, region: str, written: dict[str, Any], reading: Reading, stored: Stored) -> Template:
     values = reading.parameters
     refs = values.refs(region)
+    # Loops first: SAM does not know them. Then what is not played, whose values need not be known here.
     whole = expanded(written, Intrinsics(LazyValues(refs), {}, written.get("Mappings"), watch=reading.used.add))
     document, not_played = pruned(whole)
     translated, refused = translate(document, region, values.values, tolerant=reading.tolerant)
@@ -337,7 +338,7 @@ def _template(path: Path, region: str, written: dict[str, Any], reading: Reading
     finder = CodeFinder(path, document, reading)
     mappings = read_mappings(resources, reading)
     functions = read_functions(resources, reading, finder, {mapping.function for mapping in mappings})
-    queues = read_queues(resources, reading, mappings, functions)
+    queues = read_queues(resources, reading, mappings, functions)  # an unknown timeout is at least the functions'
     elsewhere = frozenset(subscriptions_elsewhere(resources, reading.scope.unwatched()))
     backing = read_backing({name: each for name, each in resources.items() if name not in elsewhere}, reading)
     checked = read_checked(written, translated["Resources"], reading.scope.unwatched())
@@ -361,6 +362,7 @@ def _is_in_use(name: str, resource: Mapping[str, Any], scope: Intrinsics, readin
     """Whether the condition of a resource holds; one that cannot be resolved does not."""
     if "Condition" not in resource:
         return True
+    # The condition of another type does not make its parameters needed.
     matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
     condition = partial((scope if matters else scope.unwatched()).condition, resource["Condition"], name)
     return bool(reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES))

@@ -29,7 +29,8 @@ def missing_permissions(mapping: TemplateMapping, function: TemplateFunction, fa
     dead_letters = queue_arn(consumed.dead_letter_arn) if consumed and consumed.dead_letter_arn else None
     lacking: dict[QueueArn, list[Need]] = {}
     needed = [*_needs(source, dead_letters, facts.steps(function, mapping.queue))]
-    if not source.is_fifo and facts.uses(function).defers:  # on FIFO, a deferred message waits in place
+    uses = facts.uses(function)
+    if not source.is_fifo and "defers" in uses and "attempts" not in uses:  # otherwise it waits in place
         needed.append(_need(SEND_TO_ITSELF, source))
     for need in needed:
         if need.queue.name and not permissions.allow(need.permission, need.queue.name):
@@ -50,7 +51,9 @@ IDEMPOTENCY_ACTIONS = ("dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateI
 def missing_table_permissions(function: TemplateFunction, facts: Facts) -> Iterator[Finding]:
     """Find actions that the role of a function allows on no table, though its idempotency records are in one."""
     permissions = function.permissions
-    if permissions is None or facts.consumer(function) is None or not facts.uses(function).has_idempotency_table:
+    if permissions is None or facts.consumer(function) is None:
+        return
+    if not facts.uses(function) >= {"table", "idempotency"}:
         return
     actions = [each for each in IDEMPOTENCY_ACTIONS if not permissions.allow(each)]
     if actions:

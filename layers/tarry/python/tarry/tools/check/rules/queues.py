@@ -66,22 +66,26 @@ def receive_counts(
 ) -> Iterator[Finding]:
     """Compare the attempts of a consumer with the receives that its queue allows."""
     consumer = facts.consumer(function)
-    attempts = consumer.attempts if consumer else None
-    if attempts is None or not any(step.leads_to == "retry" for step in facts.steps(function, queue.name)):
+    attempts = consumer.max_attempts if consumer else None
+    if (
+        consumer is None
+        or attempts is None
+        or not any(step.leads_to == "retry" for step in facts.steps(function, queue.name))
+    ):
         return
     if facts.known(queue, "RedrivePolicy", value=True) is None:
         return
     count, several, name = queue.max_receive_count, queue.is_fifo and mapping.batch_size > 1, function.logical_id
-    if queue.is_fifo and attempts.is_default:
+    if queue.is_fifo and consumer.has_default_attempts:
         one = "BatchSize: 1, so that receives behind a failing message use up no attempts, and " if several else ""
         text = (
-            f"{name} consumes {queue.title} with the default max_attempts of {attempts.number}: with the default "
+            f"{name} consumes {queue.title} with the default max_attempts of {attempts}: with the default "
             "delay of 30 s, an outage of more than 2 minutes dead-letters the first messages of each group, and the "
             f"messages behind them run. Set {one}max_attempts for the longest outage (40 for 15 minutes)."
         )
         yield Finding("W9004", (name,), text, at=At(resource_of(queue)))
-    wanted = min((mapping.batch_size if several else 2) * attempts.number + 5, HIGHEST)
-    if queue.dead_letter_arn is None or count >= (wanted if several else attempts.number):
+    wanted = min((mapping.batch_size if several else 2) * attempts + 5, HIGHEST)
+    if queue.dead_letter_arn is None or count >= (wanted if several else attempts):
         return
     low = f"{queue.title}{facts.where(queue)} has a maxReceiveCount of {count}"
     if several:
@@ -91,7 +95,7 @@ def receive_counts(
         )
     else:
         text = (
-            f"{low}, below the max_attempts of {attempts.number} of {name}: a message has only {count} attempts. "
+            f"{low}, below the max_attempts of {attempts} of {name}: a message has only {count} attempts. "
             "Set in its RedrivePolicy (2 * max_attempts + 5):"
         )
     at = facts.at(queue, "RedrivePolicy", "maxReceiveCount")
@@ -131,13 +135,13 @@ def long_delays(
 def _longest_wait(queue: TemplateQueue, function: TemplateFunction, facts: Facts) -> float | None:
     """Return the most seconds that the retries in place of a message take; None if it is not certain."""
     code = facts.consumer(function)
-    if code is None or code.attempts is None or not code.is_backoff_known:
+    if code is None or code.max_attempts is None or not code.is_backoff_known:
         return None
     if not any(each.leads_to == "retry" for each in facts.steps(function, queue.name)):
         return None
     backoff = code.backoff or (FIFO_BACKOFF if queue.is_fifo else STANDARD_BACKOFF)
     try:
-        limits = [bounds_of(backoff, attempt) for attempt in range(1, code.attempts.number)]
+        limits = [bounds_of(backoff, attempt) for attempt in range(1, code.max_attempts)]
     except BadDelay:
         return None
     return sum(each[1] for each in limits if each is not None)
