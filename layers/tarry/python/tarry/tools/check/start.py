@@ -35,7 +35,7 @@ POWERTOOLS_MODULES = frozenset(
 HARMLESS = frozenset("cd echo find mkdir rm test touch true".split())
 """The commands of a Makefile that add nothing to a build."""
 MOVING = frozenset("cd find rm touch".split())
-"""Those that change the directory, or what was copied before."""
+"""The commands among them that change the directory, or what was copied before."""
 COPYING = frozenset({"cp", "mv", "rsync"})
 STRIPPING = "python3 -I python/tarry/tools/common/strip.py".split()
 """The layer of tarry removes its comments; the modules stay."""

@@ -44,10 +44,10 @@ def why_foreign(directory: Path) -> str:
         name, dot, suffix = path.name.partition(".")
         if tag := TAGGED.fullmatch(dot + suffix):
             modules[path.with_name(name)].append((path, tag))
-    first = next((paths[0] for paths in modules.values() if not any(map(_fits, *zip(*paths, strict=True)))), None)
-    if first is None:
+    foreign = [found[0] for found in modules.values() if not any(_fits(*each) for each in found)]
+    if not foreign:
         return ""
-    path, tag = first
+    path, tag = foreign[0]
     machine = tag["machine"] or _machine(path) or "another system"
     version = f"{tag['version'][0]}.{tag['version'][1:]}" if tag["version"] else ""
     here, own = f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine()
@@ -133,6 +133,7 @@ OWN_STEPS = frozenset({"makefile", "esbuild"})
 """The build methods whose build is other code than its source; the others copy the source, and install packages."""
 REQUIREMENTS = "requirements.txt"
 PACKAGE = "package.json"
+NOT_SOURCE = ("node_modules", "__pycache__")
 CODE = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx"})
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
 
@@ -323,16 +324,14 @@ def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> s
 
 
 def _changed_after(source: Path, built_at: float, *, any_file: bool = False) -> Path | None:
-    """Return a file of code, or any file, that was changed after the build; None if there is none, or no source."""
-    files = (Path(folder, name) for folder, folders, names in os.walk(source) if _keep(folders) for name in names)
-    files = (file for file in files if (any_file or file.suffix in CODE) and file.exists())
-    return next((file for file in files if file.stat().st_mtime > built_at), None)
-
-
-def _keep(folders: list[str]) -> bool:
-    """Leave folders with packages and builds out of a walk; return True."""
-    folders[:] = [each for each in folders if not each.startswith(".") and each not in ("node_modules", "__pycache__")]
-    return True
+    """Return a file of code, or any file, that was changed after the build; None if there is none."""
+    for folder, folders, names in os.walk(source):
+        # Packages and builds are not the source.
+        folders[:] = [each for each in folders if not each.startswith(".") and each not in NOT_SOURCE]
+        for file in (Path(folder, name) for name in names if any_file or Path(name).suffix in CODE):
+            if file.exists() and file.stat().st_mtime > built_at:
+                return file
+    return None
 
 
 def _how_to_build(function: TemplateFunction) -> str:

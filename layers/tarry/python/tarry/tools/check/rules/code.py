@@ -43,6 +43,7 @@ def missing_modules(
     others = [each for each in missing if each not in removed]
     installed = [each for each in others if distributions.get(each)]
     unknown = [each for each in others if each in distributions and each not in installed]
+    own = [each for each in others if each.module == "tarry"]
     names = listed(dict.fromkeys(distributions[each] or "" for each in installed))
     if len(unknown) == 1:
         move = f"Move it into {code}, or add a package that contains it to {requirements}."
@@ -52,11 +53,7 @@ def missing_modules(
         (removed, f"Python {text_of(version)} no longer has", "Replace it."),
         (installed, f"{build} not contain", f"Add {names} to {requirements}."),
         (unknown, f"{build} not contain", move),
-        (
-            [each for each in others if each.module == "tarry"],
-            f"{build} not contain",
-            f"Add the tarry layer to {layers}.",
-        ),
+        (own, f"{build} not contain", f"Add the tarry layer to {layers}."),
     ):
         if imports:
             places = listed(f"{each.module} ({each.path}:{each.line})" for each in imports)
