@@ -33,7 +33,7 @@ from tarry.tools.template import (
     read_template,
 )
 from tarry.tools.template.finding import find_template
-from tarry.tools.template.model import Checked, Permissions, TemplateAlarm, TemplateAsync, TemplateLayer
+from tarry.tools.template.model import Checked, Permissions, TemplateAsync, TemplateLayer
 from tarry.tools.template.policies import statements_of
 from tarry.tools.template.resources import mapping_of, name_and_qualifier
 from tarry.tools.template.values import alarms_of
@@ -109,8 +109,10 @@ class DeployedGatherer:
 
     def facts(self) -> DeployedFacts:
         """Return the facts that were read, and read the alarms."""
-        alarms = self._alarms()
-        checked = Checked(tuple(alarms or ()), alarms is not None, unknown=frozenset(self._unknown))
+        client = self._clients.client("cloudwatch")
+        read = self._allowed(lambda: [*listed(client, "describe_alarms", "MetricAlarms", AlarmTypes=["MetricAlarm"])])
+        alarms = tuple(found for each in read or () for found in alarms_of(each["AlarmName"], each))
+        checked = Checked(alarms, read is not None, unknown=frozenset(self._unknown))
         mappings = tuple(self._mappings.values())
         template = Template(Path(), "", self._queues, self._functions, mappings, {}, checked=checked)
         return DeployedFacts(template, self._ids, self._here)
@@ -220,14 +222,6 @@ class DeployedGatherer:
             documents.append(version["PolicyVersion"]["Document"])
         return [json.loads(unquote(each)) if isinstance(each, str) else each for each in documents]
 
-    def _alarms(self) -> list[TemplateAlarm] | None:
-        """Return the alarms on queues; None if they cannot be read."""
-        alarms = listed(
-            self._clients.client("cloudwatch"), "describe_alarms", "MetricAlarms", AlarmTypes=["MetricAlarm"]
-        )
-        read = self._allowed(lambda: list(alarms))
-        return None if read is None else [found for each in read for found in alarms_of(each["AlarmName"], each)]
-
 
 def limit_of(mapping: Mapping[str, Any]) -> int | None:
     """Return the limit of the invocations that a mapping makes at once; None without one.
@@ -256,7 +250,11 @@ def check_deployed(
         UsageError: the stack or queue has no queue with a function.
         botocore.exceptions.ClientError: AWS refuses a request without which nothing can be checked.
     """
-    gatherer = DeployedGatherer(clients, _template_here(template))
+    here = read_template(template, tolerant=True) if template else None
+    if template is None:
+        with suppress(TemplateError, UsageError):  # there need not be one here
+            here = read_template(find_template(), tolerant=True)
+    gatherer = DeployedGatherer(clients, here)
     if stack is not None:
         gatherer.add_stack(stack)
     elif queue is not None:
@@ -268,13 +266,3 @@ def check_deployed(
     unique = {(each.rule, each.text): each for each in (*findings_of(facts), *findings_of_code(facts))}
     order = sorted(unique.values(), key=lambda each: (each.at or At("")).resource)
     return CheckReport(tuple(order), tuple(gatherer.skipped), len(facts.queues), len(facts.functions))
-
-
-def _template_here(template: Path | None) -> Template | None:
-    """Return the template with the code; None if there is none here."""
-    try:
-        return read_template(template or find_template(), tolerant=True)
-    except (TemplateError, UsageError):
-        if template is not None:
-            raise
-        return None

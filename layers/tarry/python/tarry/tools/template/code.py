@@ -153,7 +153,9 @@ class CodeFinder:
         self._foreign = cache(why_foreign)  # functions share layers
 
     def with_code(self, function: TemplateFunction) -> TemplateFunction:
-        """Return a function with its code and what is to know of it. If the source cannot run by itself, run its build.
+        """Return a function with its code, its layers, those of ``Globals`` first, and what is to know of them.
+
+        If the source cannot run by itself, the code is its build.
 
         Raises:
             TemplateError: the code is in a file that cannot be unpacked.
@@ -163,6 +165,10 @@ class CodeFinder:
         if not isinstance(resource, dict):
             return function
         properties = properties_of(resource)
+        layers = [*listed(self._shared.get("Layers", [])), *listed(properties.get("Layers", []))]
+        function = replace(
+            function, all_layers=tuple(self._layers(layers, logical_id)), build_method=_build_method_of(resource)
+        )
         if resource["Type"] == "AWS::Lambda::Function":
             code = properties.get("Code")
             text = properties_of(properties, "Code").get("ZipFile")
@@ -201,17 +207,8 @@ class CodeFinder:
         is_newer = built_at > self._template.stat().st_mtime and _changed_after(source, built_at, any_file=True) is None
         return is_newer and not self._foreign(build)
 
-    def build_method(self, logical_id: str) -> str | None:
-        return _build_method_of(properties_of(self.resources, logical_id))
-
-    def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
-        """Return the layers of a function, those of ``Globals`` first."""
-        own = properties_of(properties_of(self.resources, logical_id)).get("Layers", [])
-        shared = self._shared.get("Layers", []) if logical_id in self.resources else []
-        return (*self._layers(shared, logical_id), *self._layers(own, logical_id))
-
-    def _layers(self, value: Any, logical_id: str) -> Iterator[TemplateLayer]:
-        for each in listed(value):
+    def _layers(self, values: list[Any], logical_id: str) -> Iterator[TemplateLayer]:
+        for each in values:
             try:
                 found = self._reading.scope.resolve([each], f"{logical_id}.Layers")
             except TemplateError as error:

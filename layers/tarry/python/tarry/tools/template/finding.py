@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tarry.failed.usage import UsageError
+from tarry.tools.template.document import properties_of
 
 SOURCES = ("template.yaml", "template.yml", "template.json")
 BUILD = Path(".aws-sam", "build")
@@ -98,11 +99,11 @@ def read_samconfig(template: Path, environment: str | None, *, is_local: bool = 
     if environment is not None and environment not in config:
         known = ", ".join(str(name) for name, value in config.items() if isinstance(value, dict)) or "none"
         raise UsageError(f"{path} has no environment {environment} (--config-env); it has {known}")
-    section = config.get(environment or DEFAULT_ENVIRONMENT)
+    section = properties_of(config, environment or DEFAULT_ENVIRONMENT)
     values: dict[str, str] = {}
     places: dict[str, Any] = {}
     for command in COMMANDS if is_local else COMMANDS[:-1]:
-        options = _table(_table(section, command), "parameters")
+        options = properties_of(properties_of(section, command), "parameters")
         places |= {name: str(options[name]) for name in ("region", "stack_name") if options.get(name) is not None}
         try:
             values |= _overrides(options.get("parameter_overrides"))
@@ -127,11 +128,6 @@ def _content(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict | None):
         raise UsageError(f"{path} has no environments: write a map such as default: {{deploy: {{parameters: {{}}}}}}")
     return found or {}
-
-
-def _table(value: Any, name: str) -> Mapping[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _overrides(value: Any) -> dict[str, str]:

@@ -134,10 +134,8 @@ def _function(
         recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
         environment=environment,
         unresolved=unresolved,
-        all_layers=finder.layers(logical_id),
         runtime=runtime if isinstance(runtime, str) else None,
         log_level=_log_level(properties.get("LoggingConfig"), reading, f"{logical_id}.LoggingConfig"),
-        build_method=finder.build_method(logical_id),
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, reading.scope.unwatched()),
         asynchronous=TemplateAsync(dead_letter_arn=(optional.get("DeadLetterConfig") or {}).get("TargetArn") or None),
     )
