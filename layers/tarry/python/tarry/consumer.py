@@ -225,7 +225,6 @@ class Consumer(Generic[T]):
             invocation.logger_keys = invocation.observes = True
 
     def _run(self, run: Run) -> None:
-        """Run the handler over the batch."""
         if self.acks_eagerly:
             from tarry.settle.eager_acks import Acks
 

@@ -30,8 +30,6 @@ from tarry.support.causes import cause_of, drop_tracebacks, is_a, leaves_of, tra
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import StepList
     from tarry.message.delivery import Delivery
@@ -51,11 +49,6 @@ class Decision(Value):
     step_error: Diagnosis | None = None  # the exception of a failure step, or of tarry, that left the message unhandled
     by_backoff: bool = False  # whether the backoff set the delay, which may then be cut to what SQS can keep
     notices: tuple[Notice, ...] = ()  # log lines about the decision
-
-    def noticed(self, notices: Iterable[Notice]) -> Decision:
-        """Return the same decision with more notices."""
-        more = (*self.notices, *notices)
-        return self._changed(notices=more) if more else self
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]
@@ -122,7 +115,7 @@ def ask_steps(
         unhandled, diagnosis = Outcome.unhandled(), diagnose(error)
         drop_tracebacks(error)
         decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, step_error=diagnosis)
-    return decision.noticed(context.notices)
+    return decision._changed(notices=tuple(context.notices)) if context.notices else decision
 
 
 def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts, context: StepContext) -> Decision:

@@ -33,6 +33,13 @@ class BuiltInStep(Value):
         return f"{type(self).__name__}()"
 
 
+def _outcomes() -> type[Outcome]:
+    """Return the class of outcomes, which a cold start does not load: only a failure needs it."""
+    from tarry.message.outcomes import Outcome
+
+    return Outcome
+
+
 class RetryInPlace(BuiltInStep):
     """Retry a message that failed with an error, as the consumer's policy says; pass on every other failure.
 
@@ -43,9 +50,7 @@ class RetryInPlace(BuiltInStep):
     handles = frozenset({"error"})
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
-        return Outcome.retry(failure.policy_delay) if failure.reason in self.handles else next_step(failure)
+        return _outcomes().retry(failure.policy_delay) if failure.reason in self.handles else next_step(failure)
 
 
 class DeadLetter(BuiltInStep):
@@ -83,9 +88,7 @@ class DeadLetter(BuiltInStep):
         self._freeze(queue=queue, enrich=enrich, include_traceback=include_traceback, redact=redact)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
-        return Outcome.dead_letter(failure.reason, _queue_of(self, failure))
+        return _outcomes().dead_letter(failure.reason, _queue_of(self, failure))
 
 
 class DropMessage(BuiltInStep):
@@ -94,9 +97,7 @@ class DropMessage(BuiltInStep):
     leads_to = "discard"
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
-        return Outcome.discard(failure.reason)
+        return _outcomes().discard(failure.reason)
 
 
 class LocalRetry(BuiltInStep):
@@ -127,8 +128,6 @@ class LocalRetry(BuiltInStep):
         self._freeze(times=times, delay=backoff)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
         has_verdict = failure.delivery.verdict is not None
         may_retry = failure.reason in self.handles and not has_verdict and isinstance(failure.error, Exception)
         if not may_retry or failure.tries > self.times:
@@ -140,7 +139,7 @@ class LocalRetry(BuiltInStep):
             context.notice("backoff_failed", f"LocalRetry's delay failed: {error}. The next failure step decides.")
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
-        return Outcome.again(delay) if has_time else next_step(failure)
+        return _outcomes().again(delay) if has_time else next_step(failure)
 
 
 RESERVE_SECONDS = 2.0  # kept for the run itself and its settlement
@@ -199,14 +198,12 @@ class SendAgain(BuiltInStep):
         self.refuse_delay_on("")
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
         note = failure.note(self.id)
         sent = note if isinstance(note, int) else 0  # a text note is that of another step
         if failure.reason not in self.handles or sent >= self.times:
             return next_step(failure)
         queue = _queue_of(self, failure)
-        return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
+        return _outcomes().resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
     def _delay_of(self, number: int, failure: Failure) -> float | None:
         if self.delay is None:
@@ -348,19 +345,17 @@ class StepList(Value):
         return self._from(0, failure, failure.context)
 
     def _from(self, index: int, failure: Failure, context: StepContext | None) -> Outcome:
-        from tarry.message.outcomes import Outcome
-
         if failure.context is not context:  # a step made a failure of its own
             failure = failure.changed(context=context)
         if index < len(self.steps):
-            step, of_others = self.steps[index], list[Outcome]()
+            step, of_others = self.steps[index], list[Any]()
 
             def next_step(passed: Failure) -> Outcome:
-                of_others.append(self._from(index + 1, passed, context))
-                return of_others[-1]
+                of_others.append(outcome := self._from(index + 1, passed, context))
+                return outcome
 
             answer = _answer(step, failure, next_step)
-            is_own = isinstance(answer, Outcome) and not any(answer is each for each in of_others)
+            is_own = isinstance(answer, _outcomes()) and not any(answer is each for each in of_others)
             if not is_own or (why := _why_not(answer, step, failure)) is None:
                 outcome: Outcome = answer
                 return outcome
@@ -371,7 +366,7 @@ class StepList(Value):
             return self._from(index + 1, failure, context)
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
-        return Outcome.unhandled()
+        return _outcomes().unhandled()
 
 
 def _answer(step: FailureStep, failure: Failure, next_step: NextStep) -> Any:

@@ -114,7 +114,6 @@ def _one_by_one(listed: list[Any]) -> Records:
 
 
 def any_attributes(records: Records) -> bool:
-    """Return whether any record has message attributes."""
     try:
         return any(map(_user_attributes_of, records.values()))
     except KeyError:  # an incomplete record
@@ -122,7 +121,6 @@ def any_attributes(records: Records) -> bool:
 
 
 def any_fifo(records: Records) -> bool:
-    """Return whether any record is from a FIFO queue."""
     try:
         sources = set(map(_source_of, records.values()))
     except (KeyError, TypeError):  # an incomplete record

@@ -359,7 +359,6 @@ for _name, _instead in _OF_POWERTOOLS.items():
 
 
 def delivery_of(message: Message[Any]) -> Delivery:
-    """Return the delivery behind a message."""
     return message._delivery
 
 

@@ -25,7 +25,6 @@ _RECORD_MODELS = ("SqsRecordModel", "SqsModel")
 
 
 def is_of_powertools(module: object) -> bool:
-    """Return whether a module name is one of Powertools."""
     return isinstance(module, str) and module.partition(".")[0] == "aws_lambda_powertools"
 
 

@@ -189,5 +189,4 @@ def outcome_of(verdict: Verdict) -> Outcome | None:
 
 
 def name_of_verdict(verdict: Verdict) -> str:
-    """Return the class name of a verdict, for the log."""
     return name_of(type(verdict)).rpartition(".")[2]

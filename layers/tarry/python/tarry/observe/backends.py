@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from sys import modules
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from tarry.observe.tracing import TracingGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
-
-
-class TracesRuns(Protocol):
-    """The spans of one invocation's runs, in one tracing library."""
-
-    def around(self, handler: Callable[[Any], Any], /, *, takes_batch: bool = False) -> Callable[[Any], Any]:
-        """Return a handler that runs within a span."""
+    from tarry.observe.opentelemetry import RunSpans
+    from tarry.observe.xray import Subsegments
 
 
 def tracing_of(
     invocation: Invocation, pending: Mapping[str, object], consumer: str, log: Log, *, in_tasks: bool
-) -> list[TracesRuns]:
+) -> list[RunSpans | Subsegments]:
     """Return the tracing of an invocation: by the libraries that the application has loaded and switched on.
 
     ``in_tasks``: whether several runs may take turns in one thread.
     """
-    tracing: list[TracesRuns] = []
+    tracing: list[RunSpans | Subsegments] = []
     with TracingGuard(log, invocation.world, is_end=True):  # another version of a library may raise anything
         if "opentelemetry.trace" in modules:
             from tarry.observe import opentelemetry

@@ -114,7 +114,6 @@ class Log:
             self._message_line(level, event, delivery, error, fields)
 
     def notices(self, delivery: Delivery, notices: Iterable[Notice]) -> None:
-        """Write the lines that planning asked for."""
         for notice in notices:
             more = notice.more or {}
             self.problem(notice.event, notice.text, delivery, error=notice.error, level=notice.level, **more)
@@ -122,7 +121,6 @@ class Log:
                 drop_tracebacks(notice.error)  # its frames hold the notices
 
     def ignored(self, delivery: Delivery, verdict: str, why: str) -> None:
-        """Log a verdict that came too late."""
         text = f"{verdict} is ignored: {why}"
         self._message_line(DEBUG, "ignored", delivery, None, {"text": text})
 

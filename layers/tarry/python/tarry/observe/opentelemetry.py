@@ -43,7 +43,6 @@ def is_on() -> bool:
 
 
 def attributes_of(operation: str, queue: str) -> dict[str, str]:
-    """Return the attributes of a span for an operation on a queue."""
     return {
         "messaging.system": "aws_sqs",
         "messaging.operation.name": operation,
@@ -85,8 +84,6 @@ def from_xray(header: str) -> trace.SpanContext | None:
 
 
 class Ran:
-    """One run of the handler, with its span."""
-
     def __init__(self, span: trace.Span) -> None:
         self.span = span
         self.ended_at: int | None = None  # when the handler ended, in nanoseconds since the epoch
@@ -111,7 +108,6 @@ class RunSpans:
         self._is_blocked = False  # whether an exporter was interrupted, since it blocked
 
     def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
-        """Return a handler that runs within a span."""
         return around(handler, self._begin_batch if takes_batch else self._begin, self._end)
 
     def decided(self, delivery_id: str, outcome: Outcome, failure: Failure | None) -> None:
@@ -284,18 +280,14 @@ class SendSpan:
         propagate.inject(carrier)
         self.carrier = {name: value for name, value in carrier.items() if value and isinstance(value, str)}
 
-    def sent(self, message_id: str) -> str:
-        """Note the id of the message; return it."""
-        self._set("messaging.message.id", message_id)
-        return message_id
-
-    def sent_all(self, message_ids: list[str]) -> list[str]:
-        """Note how many messages were sent; return their ids."""
-        self._set("messaging.batch.message_count", len(message_ids))
-        return message_ids
+    def sent(self, ids: object) -> None:
+        """Note the id of the message that was sent, or how many messages were."""
+        if isinstance(ids, str):
+            self._set("messaging.message.id", ids)
+        elif isinstance(ids, list):
+            self._set("messaging.batch.message_count", len(ids))
 
     def failed(self, error: BaseException) -> None:
-        """Note that a message was not sent."""
         self._set("error.type", type_name(error))
         if self._span is not None:
             with self._guard:

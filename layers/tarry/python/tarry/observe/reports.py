@@ -76,25 +76,20 @@ class Observer:
             outcome = outcome._changed(reason=reason)
         self.transitions[delivery_id] = FinalOutcome(outcome, delay, is_copied, is_refused, record)
 
-    def timed(self, function: Callable[[Any], Any], is_async: bool) -> Callable[[Any], Any]:
-        """Return a handler whose runs are timed."""
+    def timed(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         runs, monotonic, ended = self._runs, self._monotonic, self._handler_ended
 
         def timed(subject: Any) -> Any:
             run = [getattr(subject, "delivery_id", None), monotonic(), None]
             runs.append(run)
+            is_awaited = False
             try:
                 result = function(subject)
+                is_awaited = result is not None and hasattr(type(result), "__await__")
             finally:
-                ended(run)
-            if result is not None and hasattr(type(result), "__await__"):
-                return awaited(result, run)
-            return result
-
-        async def timed_async(subject: Any) -> Any:
-            run = [getattr(subject, "delivery_id", None), monotonic(), None]
-            runs.append(run)
-            return await awaited(function(subject), run)
+                if not is_awaited:
+                    ended(run)
+            return awaited(result, run) if is_awaited else result
 
         async def awaited(result: Any, run: list[Any]) -> Any:
             try:
@@ -102,7 +97,7 @@ class Observer:
             finally:
                 ended(run)
 
-        return timed_async if is_async else timed
+        return timed
 
     def _handler_ended(self, run: list[Any]) -> None:
         run[2] = self._monotonic()
@@ -238,7 +233,6 @@ def _age(sent: float | None, now: float) -> float | None:
 
 
 def _by_queue(records: Mapping[str, dict[str, Any]]) -> dict[str, Mapping[str, dict[str, Any]]]:
-    """Return the records of each queue, by its name."""
     sources = {str(record.get("eventSourceARN")) for record in records.values()}
     if len(sources) == 1:
         return {queue_arn(sources.pop()).name: records}

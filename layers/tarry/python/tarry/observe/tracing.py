@@ -58,8 +58,7 @@ class TracingGuard:
     def __init__(self, log: Log, world: World, *, is_end: bool = False) -> None:
         self._log, self._world, self._is_end = log, world, is_end
 
-    def __enter__(self) -> None:
-        """Do nothing."""
+    def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if error is None or (not self._is_end and is_a(error, Interrupted)):

@@ -42,7 +42,6 @@ class Subsegments:
         self._thread = get_ident()
 
     def around(self, handler: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
-        """Return a handler that runs within a subsegment."""
         return around(handler, self._begin_batch if takes_batch else self._begin, self._end)
 
     def _begin(self, message: Any) -> Any:

@@ -31,16 +31,13 @@ class Concurrent:
     """The coordinator of one batch: it starts the next message, and decides on a message whose run has ended."""
 
     _jobs: Jobs
-    """The runs in progress, in threads or as tasks."""
     _background: Background
-    """The requests that are made while async handlers run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._not_started = NotStarted(run)
         self._queue = MessageQueue(iter(()))
         self._reruns: deque[Rerun] = deque()
-        """Messages to run again within this delivery."""
         self._handler = run.validating()
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
         self._has_ended = False
@@ -64,7 +61,7 @@ class Concurrent:
 
                 run_in_threads(self._coordinate, run)
         except BaseException as error:  # noqa: BLE001 a defect of tarry
-            self._end_by_fault(error)
+            self._not_started.release_after_defect(error)
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 
@@ -213,7 +210,8 @@ class Concurrent:
         try:
             self._decide(job)
         except BaseException as error:  # noqa: BLE001 a defect of tarry or a hook: the other runs still end
-            self._end_by_fault(error)
+            self._has_ended = True
+            self._not_started.release_after_defect(error)
 
     def _decide(self, job: Job) -> None:
         run, message, raised = self._run, job.subject, job.outcome()
@@ -249,11 +247,6 @@ class Concurrent:
             self._reruns.append(rerun)
         elif all(job.subject.delivery_id != delivery.delivery_id for job in self._jobs.abandoned):  # as in `_decide`
             self._queue.free(delivery)
-
-    def _end_by_fault(self, error: BaseException) -> None:
-        self._has_ended = True
-        self._run.log_failure(error)
-        self._not_started.release_all()
 
     def _sort(self) -> None:
         if (verdicts := self._run.made_verdicts) is not None:

@@ -139,7 +139,6 @@ class Deadline:
         self.margin = self.ending = self.owed = 0.0
 
     def due(self, started_at: float) -> float:
-        """Return when a message that started at ``started_at`` must end."""
         interrupt_at = self.ends_at - self.margin - self.ending
         return interrupt_at if self.timeout is None else min(interrupt_at, started_at + self.timeout)
 

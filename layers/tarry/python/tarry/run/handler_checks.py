@@ -61,7 +61,12 @@ def refuse_mistakes(function: Any, takes_batch: bool) -> None:
         if not is_of_powertools(module):
             return None
         if ".idempotency." in str(module):
-            _refuse_idempotent_function(signature, role)
+            raise ConfigurationError(
+                f"{signature.function.__qualname__} cannot be a handler: @idempotent_function takes its data as a "
+                f"keyword argument, and {role.decorator} passes {role.passes} by position. Put @idempotent_function on "
+                'a function that the handler calls, "def charge(order):", and call it with '
+                "\"charge(order=message.json())\"; the page 'From Powertools' of tarry's docs has an example"
+            )
         signature = Signature.of(below, signature.bound)
     return None
 
@@ -172,15 +177,6 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
         )
     raise ConfigurationError(
         f'{signature} cannot be a handler: it is called with one argument, {role.passes}. Write "{line}"'
-    )
-
-
-def _refuse_idempotent_function(signature: Signature, role: Role) -> None:
-    raise ConfigurationError(
-        f"{signature.function.__qualname__} cannot be a handler: @idempotent_function takes its data as a keyword "
-        f"argument, and {role.decorator} passes {role.passes} by position. Put @idempotent_function on a function that "
-        'the handler calls, "def charge(order):", and call it with "charge(order=message.json())"; '
-        "the page 'From Powertools' of tarry's docs has an example"
     )
 
 

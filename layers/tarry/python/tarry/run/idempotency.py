@@ -121,13 +121,11 @@ class Claims:
             deadline.most_ending = invocation.began_with * ENDING_SHARE - deadline.margin
         self._monotonic = invocation.world.clock.monotonic
         self._keys: set[str] = set()
-        """The keys of this invocation's claims."""
         self._open: set[str] = set()
         """The keys of the claims whose records were requested, and are not ended."""
         self._request_seconds = 0.0
         """How long a request takes, as measured; 0 if none was answered yet."""
         self._at_once = MAX_REQUESTS
-        """How many claims are ended at once."""
         self._batch_seconds: Callable[[int], float] | None = None
         """Returns how much time to leave a batch handler for a number of messages; None for one of single messages."""
         self._has_first = self._has_warned = self._has_logged_late = False
@@ -299,7 +297,6 @@ class Claims:
         return deadline.interrupt_at - now - seconds >= deadline.owed + handler_seconds
 
     def _ends_cost(self, more: int = 0) -> float:
-        """Return the estimated seconds to end the open claims, and ``more``."""
         rounds = math.ceil((len(self._open) + more) / self._at_once)
         return rounds * REQUESTS_OF_END * self._request_seconds
 
@@ -482,7 +479,6 @@ def _seconds_behind(delivery: Delivery, left: float) -> int:
 
 
 def _seconds_until(milliseconds: int | None, now: float) -> int:
-    """Return the whole seconds until a time in epoch milliseconds, at least 1."""
     if milliseconds is None:
         return UNKNOWN_WAIT_SECONDS
     return max(1, math.ceil(milliseconds / 1000 - now))

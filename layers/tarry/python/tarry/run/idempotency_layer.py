@@ -121,7 +121,6 @@ class Found(NamedTuple):
     in_progress_until: int | None
     """When a record in progress may be replaced, in epoch milliseconds; None if that is unknown."""
     expires_at: int | None = None
-    """When the record expires, in epoch seconds."""
 
 
 class Records:

@@ -52,7 +52,6 @@ class Job:
     """When the handler ended, in epoch seconds; None if just now."""
     has_ended = False
     raised: BaseException | None = None
-    """The exception that the run ended with."""
     error: BaseException | None = None
     """The error with which the run has failed, whatever the handler does now: set when its time is up."""
     is_claiming = False
@@ -148,9 +147,9 @@ class Jobs:
         self._ending = 0.0
         """The seconds for ending claims with which `_dues` was computed."""
         self.abandoned: list[Job] = []
-        """The jobs that were abandoned."""
         self.between: Callable[[], bool] = nothing_done
         """Called after each wait of `ended`, also one that `wake` ended; returns whether it made progress."""
+        self.wake = executor.wake
 
     @property
     def taken(self) -> int:
@@ -166,10 +165,7 @@ class Jobs:
         return len(self._running)
 
     def start(self, job: Job) -> bool:
-        """Start a job, whose time counts from the end of its delay; return whether it has ended at once.
-
-        If it has, `ended` does not return it.
-        """
+        """Start a job, whose time counts from the end of its delay. Return what `JobExecutor.start` does."""
         job.started_at = self._monotonic() + job.delay
         self._starting = job
         has_ended = self._executor.start(job)
@@ -223,10 +219,6 @@ class Jobs:
     async def pause(self) -> None:
         """Let the other tasks of an event loop run once: a task that a handler has made starts in its invocation."""
         await self._executor.ended(0)
-
-    def wake(self) -> None:
-        """Have `between` called soon. Any thread may call it."""
-        self._executor.wake()
 
     def end_all(self, error: BaseException, seconds: float) -> None:
         """Fail all running jobs with ``error``, and give them ``seconds`` to end."""

@@ -145,7 +145,6 @@ class Outcomes:
     """The outcomes of one batch. A message that is done leaves ``pending``; the others are settled."""
 
     made_settlement: Settlement | None = None
-    """The `settlement` if it was made."""
 
     def __init__(
         self,
@@ -300,7 +299,6 @@ class Outcomes:
 
     @property
     def settlement(self) -> Settlement:
-        """The settlement of the invocation, made at its first use."""
         if self.made_settlement is None:
             from tarry.settle.settlement import Settlement
 
@@ -346,8 +344,9 @@ class Outcomes:
         """Make no more requests; messages that are settled for good leave ``pending``."""
         if self.made_settlement is not None:
             self.made_settlement.stop()
-            for delivery_id in self.made_settlement.done():
-                self._pending.pop(delivery_id, None)
+            for delivery in tuple(self._invocation.deliveries.values()):  # a request in progress may add one
+                if delivery.is_done:
+                    self._pending.pop(delivery.delivery_id, None)
 
 
 def _at_once(work: Callable[[], object], then: Then) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
-    from tarry.observe.backends import TracesRuns
+    from tarry.observe.opentelemetry import RunSpans
+    from tarry.observe.xray import Subsegments
     from tarry.record.attempt_store import AttemptStore
     from tarry.run.handlers import Handling
     from tarry.run.idempotency import Claims
@@ -71,12 +72,11 @@ class Run:
     may_block = True
     """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
     made_verdicts: Verdicts | None = None
-    """The `verdicts` if they were made."""
     claims: Claims | None = None
     """Claims messages before they run; None without ``idempotency``."""
     starts: RunStarts | None = None
     """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
-    tracing: Sequence[TracesRuns] = ()
+    tracing: Sequence[RunSpans | Subsegments] = ()
     """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records, *, is_fifo: bool) -> None:
@@ -84,7 +84,6 @@ class Run:
         self.invocation = invocation
         self.pending = pending
         self.records = invocation.records = pending.copy()
-        """The records of the whole batch."""
         self.is_fifo = is_fifo
         """Whether any message is from a FIFO queue."""
         self.monotonic = invocation.world.clock.monotonic
@@ -92,7 +91,6 @@ class Run:
         self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, handling.timeout)
         hook_limit.set(self.deadline)
         self.watch = Watch(self.deadline, self.monotonic)
-        """Interrupts a handler that runs on the main thread."""
 
     @property
     def verdicts(self) -> Verdicts:
@@ -119,10 +117,7 @@ class Run:
         ended_at: float | None = None,
         early: bool = True,
     ) -> Rerun | None:
-        """Decide on a message that has run; return a `Rerun` if it runs again within this delivery.
-
-        ``ended_at`` and ``early``: see `Verdicts.on_message`.
-        """
+        """Decide on a message that has run; return a `Rerun` if it runs again (`Verdicts.on_message`)."""
         verdicts, delivery = self.verdicts, delivery_of(message)
         rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
         self.deadline.owed = verdicts.outcomes.owed_seconds()
@@ -135,12 +130,6 @@ class Run:
             rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
             if rerun is not None:
                 self.verdicts.cancel(rerun)
-
-    def log_failure(self, error: BaseException) -> None:
-        """Log a defect of tarry, after which the runner releases the messages that have not started."""
-        exit_if_forked(self.invocation.began_in, error)
-        text = "tarry itself failed. Messages that were not started are released."
-        self.handling.log.problem("runtime_failed", text, error=error)
 
     def finish(self) -> None:
         """Settle all messages that did not simply succeed; close the records of those that have ended."""
@@ -236,7 +225,7 @@ class Run:
     def handler(self) -> Callable[[Any], Any]:
         """Return the handler itself; with metrics, its runs are timed."""
         handling, observer = self.handling, self.invocation.observer
-        return handling.function if observer is None else observer.timed(handling.function, handling.is_async)
+        return handling.function if observer is None else observer.timed(handling.function)
 
     def _claiming(self, claims: Claims) -> Callable[[Message[Any]], Any]:
         function = self.handler()
@@ -260,10 +249,7 @@ class Run:
         return claiming_async if self.handling.is_async else claiming
 
     def _begins(self, message: Message[Any]) -> bool:
-        """Return whether a message that is claimed runs; write that it is about to.
-
-        It may have been abandoned, and decided, while it was claimed or written.
-        """
+        """Write that a claimed message is about to run; return whether it does, and was not abandoned meanwhile."""
         delivery = delivery_of(message)
         if (starts := self.starts) is not None and not delivery.is_closed:
             starts.write(delivery)
@@ -318,7 +304,6 @@ class NotStarted:
     redelivered: Iterator[Item] = iter(())
     """The messages that start after all of `current`."""
     isolation: Isolation | None = None
-    """The isolation of the redelivered messages; None if there are none."""
     remove_queued: Callable[[], Iterable[Message[Any]]] = tuple
     """Removes and returns messages from `current` that are queued: on FIFO, if several may run at once."""
     out_of_time = 0
@@ -408,6 +393,12 @@ class NotStarted:
         else:
             self.out_of_time += self._release_current()
         return True
+
+    def release_after_defect(self, error: BaseException) -> None:
+        exit_if_forked(self._run.invocation.began_in, error)
+        text = "tarry itself failed. Messages that were not started are released."
+        self._run.handling.log.problem("runtime_failed", text, error=error)
+        self.release_all()
 
     def log_out_of_time(self) -> None:
         batch_size, left = len(self._run.records), self.out_of_time

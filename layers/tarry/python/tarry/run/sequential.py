@@ -35,8 +35,7 @@ class Sequential:
         try:
             self._run.watched(self._each)
         except BaseException as error:  # noqa: BLE001 a defect of tarry
-            self._run.log_failure(error)
-            self._not_started.release_all()
+            self._not_started.release_after_defect(error)
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 

@@ -18,7 +18,7 @@ from tarry.support.forks import exit_if_forked, generation
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from types import FrameType
 
     from tarry.message.batch import Batch
@@ -47,12 +47,6 @@ def event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def drop_event_loop(tasks: Iterable[object]) -> None:
-    """Drop this thread's loop with the tasks that do not end, which must never run in another invocation."""
-    _dropped.extend(tasks)
-    _local.loop = None
-
-
 def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseException], None]) -> None:
     """Run a coroutine on the event loop until it has ended.
 
@@ -69,14 +63,11 @@ def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseE
             except BaseException as error:
                 if task.done():
                     raise
-                if not any(_ended_with(other, error) for other in earlier):
+                ended = [other for other in earlier if other.done() and not other.cancelled()]
+                if not any(other.exception() is error for other in ended):
                     on_exit(error)  # otherwise the error is that of a task from an earlier invocation
 
     _outside_loop(run)
-
-
-def _ended_with(task: asyncio.Task[Any], error: BaseException) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is error
 
 
 def _outside_loop(run: Callable[[], None]) -> None:
@@ -243,7 +234,8 @@ def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Dea
             if not jobs.abandoned:
                 await jobs.pause()
         if jobs.abandoned:
-            drop_event_loop(job.handle for job in jobs.abandoned)
+            _dropped.extend(job.handle for job in jobs.abandoned)
+            _local.loop = None  # with the tasks that do not end, it must never run in another invocation
             invocation.must_end_process = STUCK
 
     try:

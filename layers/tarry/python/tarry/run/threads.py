@@ -30,8 +30,6 @@ STUCK = "Sync handlers did not end in time and take all places of concurrency="
 
 
 class HandlerWorkers(WorkerPool):
-    """The workers that run handlers."""
-
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.lock = threading.Lock()

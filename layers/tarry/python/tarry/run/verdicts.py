@@ -42,7 +42,6 @@ class Verdicts:
         self._deadline = run.deadline
         self.groups = Groups()
         self.awaiting = AwaitingFacts(may_wait=run.may_wait)
-        """The messages that wait for the look-up of their queue."""
         self.outcomes = Outcomes(run.handling, run.invocation, run.pending, self.groups, self.awaiting, run.may_block)
         if run.claims is not None and not run.is_fifo:
             self.outcomes.end_all = run.claims.end_all

@@ -26,11 +26,9 @@ class WholeBatch:
     """The runner that runs a handler once, with all messages of its batch that may run."""
 
     _background: Background | None = None
-    """The requests that are made while an async handler runs."""
     _began = 0.0
     """When the handler began, on the monotonic clock."""
     _made_verdicts: BatchVerdicts | None = None
-    """The `_verdicts` if they were made."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -49,8 +47,7 @@ class WholeBatch:
             else:
                 run.watched(self._run_here)
         except BaseException as error:  # noqa: BLE001 a defect of tarry
-            run.log_failure(error)
-            self._not_started.release_all()
+            self._not_started.release_after_defect(error)
         run.invocation.on_verdict = None  # breaks a reference cycle, which would keep the batch in memory
 
     def _run_here(self) -> None:
@@ -63,17 +60,12 @@ class WholeBatch:
 
     async def _run_as_task(self, jobs: Jobs) -> None:
         from tarry.run.concurrent import Background
+        from tarry.run.jobs import Job
 
         background = self._background = Background(self._run, jobs)
         try:
-            await self._run_in(jobs, background)
-        finally:
-            background.close()
-
-    async def _run_in(self, jobs: Jobs, background: Background) -> None:
-        from tarry.run.jobs import Job
-
-        if (batch := self._fill()) is not None:
+            if (batch := self._fill()) is None:
+                return
             job = Job(self._run.traced(self._run.handler(), takes_batch=True), batch)
             ended = [job] if jobs.start(job) else []
             while not ended:  # a wait also ends with the answer to a request
@@ -85,6 +77,8 @@ class WholeBatch:
             self._decide(batch, ended[0].outcome())
             while background.under_way:  # requests for the handler's verdicts end before the response
                 await jobs.ended()
+        finally:
+            background.close()
 
     # the batch
 

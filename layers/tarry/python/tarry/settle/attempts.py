@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.failure_record import trace_record
-from tarry.message.notices import WARNING
+from tarry.message.notices import WARNING, Notice
 from tarry.message.outcomes import State
 from tarry.record.attempt_store import MAX_CHANGES, MAX_READS, AttemptChange
 from tarry.record.attribute import FailureRecord, history_of
@@ -301,20 +301,16 @@ def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _what_to_do(error: BaseException) -> str:
     """Return what is wrong with the store, and the line that corrects it."""
-    why = text_of(error, MAX_ERROR_CHARACTERS)
-    code = _code(error)
+    why, code = text_of(error, MAX_ERROR_CHARACTERS), _code(error)
+    key = "AttributeDefinitions: [{AttributeName: id, AttributeType: S}]"
+    key += " and KeySchema: [{AttributeName: id, KeyType: HASH}]"
     if code == "ResourceNotFoundException":
         return (
             f"does not exist ({why}). Correct the name in DynamoDBAttempts(...), or create the table in the function's "
-            "region and account, with AttributeDefinitions: [{AttributeName: id, AttributeType: S}] and "
-            "KeySchema: [{AttributeName: id, KeyType: HASH}]."
+            f"region and account, with {key}."
         )
     if code == "ValidationException":
-        return (
-            f"refuses its records ({why}). If it has another key, make a table with "
-            "AttributeDefinitions: [{AttributeName: id, AttributeType: S}] and "
-            "KeySchema: [{AttributeName: id, KeyType: HASH}]."
-        )
+        return f"refuses its records ({why}). If it has another key, make a table with {key}."
     if is_denied(code):
         return (
             f"may not be used ({why}). Add to the function's role: "
@@ -382,7 +378,7 @@ def start_of(delivery: Delivery, crash: Failure | None, options: DeadLetter, log
 
 
 def _redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter, log: Log) -> dict[str, Any]:
-    record, notice = redacted(record, delivery, options)
-    if notice is not None:
-        log.notices(delivery, [notice])
+    notices: list[Notice] = []
+    record = redacted(record, delivery, options, notices)
+    log.notices(delivery, notices)
     return record

@@ -163,7 +163,7 @@ class CopyWriter:
         self._situation.limit_of(target)  # before any hook of the user's is called
         with_traceback, reason = options.include_traceback, outcome.reason or failure.reason
         whole = dead_letter_record(failure, reason, at, include_traceback=with_traceback, origin=origin, text=text)
-        record = self._redacted(self._enriched(whole, failure, options), delivery, options)
+        record = redacted(self._enriched(whole, failure, options), delivery, options, self.notices)
         return self._fitted(
             Copy(delivery, delivery.body, target, [self._attributes_of(delivery)], 0), record, may_go_without=True
         )
@@ -194,7 +194,7 @@ class CopyWriter:
         if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
         draft = Copy(delivery, body, target, [attributes], delay, until)
-        return self._fitted(draft, self._redacted(record, delivery, options), may_go_without=False)
+        return self._fitted(draft, redacted(record, delivery, options, self.notices), may_go_without=False)
 
     def waiting(self, decision: Decision, until: float) -> Copy:
         """Return the copy that waits in the message's own queue ``until`` then (epoch seconds). Raises as `resend`."""
@@ -222,7 +222,7 @@ class CopyWriter:
                 include_traceback=options.include_traceback,
             )
         draft = Copy(delivery, delivery.body, delivery.source, [self._attributes_of(delivery)], delay, until)
-        return self._fitted(draft, self._redacted(record, delivery, options), may_go_without=False)
+        return self._fitted(draft, redacted(record, delivery, options, self.notices), may_go_without=False)
 
     def _fitted(self, draft: Copy, record: Record, *, may_go_without: bool) -> Copy:
         """Return the copy with as much of its `Tarry` attribute as fits beside its body and other attributes."""
@@ -273,12 +273,6 @@ class CopyWriter:
             return record
         return {**record, "extra": extra}
 
-    def _redacted(self, record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> Record:
-        record, notice = redacted(record, delivery, options)
-        if notice is not None:
-            self.notices.append(notice)
-        return record
-
 
 def _plain(hook: Callable[[Any], Record], argument: object) -> dict[str, Any]:
     """Return the answer of a hook as plain values, not instances of a user's classes."""
@@ -286,10 +280,10 @@ def _plain(hook: Callable[[Any], Record], argument: object) -> dict[str, Any]:
     return plain
 
 
-def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> tuple[dict[str, Any], Notice | None]:
-    """Return a `Tarry` attribute after `DeadLetter`'s ``redact``, and a log line if the hook failed."""
+def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter, notices: list[Notice]) -> dict[str, Any]:
+    """Return a `Tarry` attribute after `DeadLetter`'s ``redact``; add a log line to ``notices`` if the hook fails."""
     if options.redact is None or "failure" not in record:  # without a failure, there is nothing to redact
-        return record, None
+        return record
     identity = {name: record[name] for name in ESSENTIAL if name in record}
     try:
         changed = {**call("DeadLetter's redact", _plain, options.redact, json.loads(dump(record))), **identity}
@@ -299,8 +293,9 @@ def redacted(record: dict[str, Any], delivery: Delivery, options: DeadLetter) ->
         text = f"DeadLetter's redact {what} ({type_name(error)}). Only the ids, the reason and the type are kept."
         kept = smallest(record)
         kept["failure"] |= {"type": record["failure"]["type"]} if "type" in record["failure"] else {}
-        return kept, Notice("redact_failed", text)
-    return changed, None
+        notices.append(Notice("redact_failed", text))
+        return kept
+    return changed
 
 
 def _refuse_missing_body(delivery: Delivery) -> None:

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """The executor of one invocation's settlement plans."""
-
     def __init__(self, invocation: Invocation, planner: Planner, lookups: Lookups, log: Log) -> None:
         self._invocation = invocation
         self._planner = planner

@@ -54,11 +54,8 @@ class Situation(NamedTuple):
     """The moment at which a message's settlement is planned."""
 
     now: float
-    """The time in epoch seconds."""
     time_left: Callable[[], float]
-    """Returns the seconds until Lambda kills the process."""
     source: QueueFacts
-    """The facts of the source queue."""
     limits: Mapping[QueueArn, SizeLimit]
     """The size limits of the queues that were looked up."""
     rng: Random
@@ -106,7 +103,6 @@ class SettlementPlan(Value):
     ways: tuple[Way, ...]
     """The next way first; the last one is always ``in_place``."""
     notices: tuple[Notice, ...] = ()
-    """Log lines about this planning."""
     copy: Copy | None = None
     """The copy to send; None if the message waits in its queue or is released."""
     needs: QueueArn | None = None
@@ -126,8 +122,7 @@ class SettlementPlan(Value):
     is_stuck: bool = False
     """Whether a dead letter instead of the outcome could not be sent."""
 
-    def changed(self, **fields: Any) -> SettlementPlan:
-        return self._changed(**fields)
+    changed = Value._changed
 
     def failed(self, why: str, late_delay: float | None = None, **fields: Any) -> SettlementPlan:
         """Return the plan without its next way, which has failed; ``late_delay``: if it was for lack of time."""
@@ -371,7 +366,6 @@ class Planner:
         return self._longest[is_fifo]
 
     def _ways(self, decision: Decision, situation: Situation) -> tuple[tuple[Way, ...], tuple[Notice, ...]]:
-        """Return the ways to settle a message, and log lines about them."""
         notices: tuple[Notice, ...] = ()
         if decision.outcome.kind == "defer" and not (decision.delivery.counts_runs or may_hop(decision.delivery)):
             text = (
@@ -433,5 +427,4 @@ def _many_hops(delivery: Delivery) -> Notice:
 
 
 def seconds_until(moment: float, now: float) -> int:
-    """Return the whole seconds from ``now`` to ``moment``, at least 0."""
     return max(0, math.ceil(moment - now - MOMENT_SECONDS))

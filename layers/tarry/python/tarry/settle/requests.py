@@ -46,12 +46,10 @@ SHARE = 0.1
 
 
 def patience(invocation: Invocation) -> float:
-    """Return for how many seconds to wait for a request that is in progress."""
     return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * SHARE))
 
 
 def lose_lease(delivery: Delivery) -> None:
-    """Note that the lease on a delivery is lost."""
     delivery.is_lost = True
     if delivery.source.is_fifo:
         vars(delivery.invocation).setdefault("lost_groups", set()).add(delivery.group)  # any thread may call this
@@ -300,7 +298,6 @@ def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
 
 
 def _traced(chunk: Sequence[Copy], lookups: Lookups, twice: set[str]) -> dict[str, Exception | None]:
-    """Send copies as `_send`, within a span."""
     from tarry.observe.opentelemetry import SendSpan
 
     invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]

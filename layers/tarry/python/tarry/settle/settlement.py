@@ -184,7 +184,6 @@ class Settlement:
         return None if delivery.is_settled else self.executor.plan_of(delivery).needs
 
     def go_on(self, delivery: Delivery, *, early: bool) -> None:
-        """Complete the plan of a message after the look-up that it needed."""
         self.executor.complete(delivery)
         if early:
             self._settle_early(delivery)
@@ -281,11 +280,6 @@ class Settlement:
         taken = {delivery.delivery_id for delivery in ready}
         self._todo = [each for each in self._todo if not each.is_settled and each.delivery_id not in taken]
         return ready
-
-    def done(self) -> list[str]:
-        """Return the delivery ids of messages that are settled for good."""
-        deliveries = tuple(self._invocation.deliveries.values())  # a copy: a request in progress may add one
-        return [delivery.delivery_id for delivery in deliveries if delivery.is_done]
 
     def stop(self) -> None:
         self._early.stop()

@@ -82,7 +82,6 @@ class Lookup(Value):
     size_limit: int | None
     """Its MaximumMessageSize in bytes."""
     error: Exception | None
-    """The error of the request."""
     until: float
     """Until when it is cached, in epoch seconds."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from tarry.support.delays import Delay
     from tarry.world import World
+
+T = TypeVar("T")
 
 
 class Queue:
@@ -98,16 +101,22 @@ class Queue:
             DelayNotSupported: SQS cannot keep the delay.
             SendError: SQS's answer does not confirm the message (its id, and the MD5 of the body).
         """
-        here = world.current()
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
+        return self._traced(partial(self._send, entry))
+
+    def _traced(self, send: Callable[[World, Mapping[str, str]], T]) -> T:
+        """Return ``send(world, trace context)``, called within a span where OpenTelemetry is loaded."""
+        here = world.current()
         if "opentelemetry.trace" not in modules:
-            return self._send(entry, here)
+            return send(here, {})
         from tarry.observe.opentelemetry import SendSpan
 
         with SendSpan(here, self.name) as span:
-            return span.sent(self._send(entry, here, span.carrier))
+            sent = send(here, span.carrier)
+            span.sent(sent)
+            return sent
 
-    def _send(self, entry: Entry, here: World, trace: Mapping[str, str] | None = None) -> str:
+    def _send(self, entry: Entry, here: World, trace: Mapping[str, str]) -> str:
         packed = pack(entry, here, fifo=self.is_fifo, trace=trace)
         client, url = self._client(here), self._url(here)
         try:
@@ -167,7 +176,6 @@ class Queue:
         check_delay(delay, fifo=self.is_fifo)
         common = dict(attributes or {})
         sendable(common)
-        here = world.current()
 
         def fill(message: Any) -> Entry:
             entry = message if isinstance(message, Entry) else Entry(message)
@@ -179,15 +187,10 @@ class Queue:
                 entry.deduplication_id,
             )
 
-        if "opentelemetry.trace" not in modules:
-            return self._send_batch(given, fill, here)
-        from tarry.observe.opentelemetry import SendSpan
-
-        with SendSpan(here, self.name) as span:
-            return span.sent_all(self._send_batch(given, fill, here, span.carrier))
+        return self._traced(partial(self._send_batch, given, fill))
 
     def _send_batch(
-        self, given: Iterator[Any], fill: Callable[[Any], Entry], here: World, trace: Mapping[str, str] | None = None
+        self, given: Iterator[Any], fill: Callable[[Any], Entry], here: World, trace: Mapping[str, str]
     ) -> list[str]:
         from tarry.sqs.bulk import Bulk
 

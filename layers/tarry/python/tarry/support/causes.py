@@ -125,7 +125,6 @@ def name_of(kind: type) -> str:
 
 
 def type_name(error: BaseException) -> str:
-    """Return the `name_of` the error's class."""
     return name_of(type(error))
 
 
