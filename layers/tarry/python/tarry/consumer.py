@@ -68,7 +68,8 @@ class Consumer(Generic[T]):
                 f"{function!r} cannot be a handler: it is a consumer already. Write one decorator with all settings; "
                 "handler.replace(...) makes a copy with other settings"
             )
-        if not is_plain(function, _kind(takes_batch)):
+        plain = is_plain(function, _kind(takes_batch))
+        if not plain:
             from tarry.run.handler_checks import refuse_mistakes
 
             refuse_mistakes(function, takes_batch)
@@ -87,7 +88,7 @@ class Consumer(Generic[T]):
         """The time limit of one run of the handler, in seconds; None is no limit."""
         self.keepalive = checks.seconds_of("keepalive", settings.get("keepalive"))
         """The seconds between two extensions of visibility; None is no extension."""
-        self._payload_reader = checks.payload_reader_of(function, settings)
+        self._payload_reader = checks.payload_reader_of(function, settings, plain=plain)
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = checks.acks_eagerly(settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tarry.decide.retry_policy import Errors, RetryPolicy
@@ -197,9 +196,10 @@ def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
     return cast("AllSettings", {**others, "policy": policy})
 
 
-def payload_reader_of(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
+def payload_reader_of(function: Callable[..., Any], settings: AllSettings, *, plain: bool) -> PayloadReader | None:
+    """Return the reader of payloads; the annotation of a ``plain`` handler, as most are, names no model."""
     model, envelope = settings.get("model"), settings.get("envelope")
-    if model is None and not _is_plain(function):
+    if model is None and not plain:
         from tarry.message.annotations import annotated_model
 
         model = annotated_model(function)
@@ -208,16 +208,6 @@ def payload_reader_of(function: Callable[..., Any], settings: AllSettings) -> Pa
     from tarry.message.payloads import PayloadReader
 
     return PayloadReader(model, envelope)
-
-
-def _is_plain(function: Callable[..., Any]) -> bool:
-    """Return whether no annotation can name a model, without importing anything, to keep the cold start short."""
-    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
-        return False
-    try:
-        return all(each is None or isinstance(each, type) for each in function.__annotations__.values())
-    except NameError:  # Python 3.14 evaluates annotations here
-        return False
 
 
 def outcome_hook_of(

@@ -177,8 +177,6 @@ class RealThreads:
 
 
 class Alarm:
-    """An interruption of the main thread by SIGALRM."""
-
     def __init__(self, seconds: float, fire: Fire) -> None:
         self._fire = fire
         self._is_cancelled = False

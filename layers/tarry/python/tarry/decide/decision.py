@@ -64,10 +64,7 @@ def decide(
     diagnose: Diagnose,
     tries: int = 1,
 ) -> Decision | Failure:
-    """Decide on a message from the verdict that its handler has ``given``, and the exception that it ``raised``.
-
-    Return a `Failure` if the handler failed: the failure steps then decide (`ask_steps`).
-    """
+    """Decide on a message from the verdict ``given`` and the error ``raised``; a `Failure` is for `ask_steps`."""
     verdict = _verdict(delivery, given, raised, decided_at)
     if verdict is None or verdict is ACK:
         return Decision(delivery, Outcome.ack(), decided_at)

@@ -74,10 +74,7 @@ def copy_record(
     delay: int | None,
     include_traceback: bool,
 ) -> dict[str, Any]:
-    """Return the attribute of a copy of a failed message, with the attempts so far and the notes of failure steps.
-
-    ``delay``: the seconds that the copy waits; None if the queue sets the delay.
-    """
+    """Return the attribute of a copy of a failed message. ``delay``: the seconds that it waits, if not the queue's."""
     base = _copy_base(failure.delivery, carried, due, note)
     return base | failure_part(failure, failure.reason, failed_at, carried, include_traceback, delay)
 

@@ -129,7 +129,6 @@ def any_fifo(records: Records) -> bool:
 
 
 def receives(record: dict[str, Any]) -> int:
-    """Return the receive count of a record; 1 if it has none."""
     attributes = record.get("attributes")
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 def tracing_of(
     invocation: Invocation, pending: Mapping[str, object], consumer: str, log: Log, *, in_tasks: bool
 ) -> list[RunSpans | Subsegments]:
-    """Return the tracing of an invocation: by the libraries that the application has loaded and switched on.
-
-    ``in_tasks``: whether several runs may take turns in one thread.
-    """
+    """Return the tracing by loaded libraries that are on; ``in_tasks``: whether runs may take turns in one thread."""
     tracing: list[RunSpans | Subsegments] = []
     with TracingGuard(log, invocation.world, is_end=True):  # another version of a library may raise anything
         if "opentelemetry.trace" in modules:

@@ -60,8 +60,6 @@ class LogOptions(Value):
 
 
 class Log:
-    """The log of one consumer."""
-
     def __init__(self, consumer: str, options: LogOptions) -> None:
         self._consumer = consumer
         self._options = options

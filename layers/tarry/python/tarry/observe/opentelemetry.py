@@ -240,15 +240,9 @@ def _means_nothing(result: Any) -> bool:
 
 
 class SendSpan:
-    """A span around the sending of messages. ``carrier`` is its context as the application's propagators write it.
+    """A span around the sending of messages, or of copies of ``records``; ``carrier``: its context, for propagation.
 
     Of an error it has only the type: a `Queue` does not know whether the consumer in which it sends has ``redact``.
-
-    Args:
-        world: The world of the send.
-        queue: The name of the queue.
-        log: The log of a consumer that sends copies.
-        records: The records of the messages that are copied.
     """
 
     _span: trace.Span | None = None

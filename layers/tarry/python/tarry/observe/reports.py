@@ -44,10 +44,7 @@ NEVER_RUN = frozenset({"wait", "release"})  # the kinds of outcome of messages t
 
 
 class Observer:
-    """The observations of one invocation, which has an observer only with metrics or ``on_outcome``.
-
-    ``pending``: the messages that are reported as failed. ``keeps_failures``: whether ``on_outcome`` needs them.
-    """
+    """The observations of one invocation, made only with metrics or ``on_outcome``, which needs the failures."""
 
     def __init__(self, invocation: Invocation, pending: Records, log: Log, *, keeps_failures: bool) -> None:
         self._invocation = invocation
@@ -211,10 +208,7 @@ class Observer:
 
 
 def record_of(failure: Failure) -> FailureRecord | None:
-    """Return the record of a failure as a dead letter has it; None for a deferral, which has no failure.
-
-    The failure itself is not kept: its exception holds the frames of the handler.
-    """
+    """Return a failure as a dead letter's record, which holds no frames of the handler; None for a deferral."""
     from tarry.message.failure_record import failure_part
     from tarry.record.attribute import FailureRecord
 
@@ -228,7 +222,6 @@ def record_of(failure: Failure) -> FailureRecord | None:
 
 
 def _age(sent: float | None, now: float) -> float | None:
-    """Return the seconds since a message was sent; None if that is unknown."""
     return None if sent is None else now - sent if now > sent else 0.0
 
 

@@ -32,8 +32,6 @@ def subsegments_of(log: Log, world: World) -> Subsegments | None:
 
 
 class Subsegments:
-    """The subsegments of one invocation's runs."""
-
     def __init__(self, recorder: Any, parent: Any, log: Log, world: World) -> None:
         self._recorder = recorder
         self._parent = parent

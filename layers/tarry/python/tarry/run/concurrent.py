@@ -84,8 +84,11 @@ class Concurrent:
             if self._run.is_fifo:
                 self._background.connect(self._run.verdicts)
             await self._run_current()
-            if not self._has_ended:
-                self._turn_to_redelivered(isolation)
+            if not self._has_ended:  # all others have run: continue with the redelivered messages
+                self._not_started.current, self._not_started.redelivered = self._not_started.redelivered, iter(())
+                self._is_out_of_time = False
+                if not isolation.is_done and self._run.deadline.may_start(self._run.monotonic()):
+                    isolation.isolate()
         self._is_last_part = True
         await self._run_current()
         while self._reruns or self._background.under_way:
@@ -104,13 +107,6 @@ class Concurrent:
         while self._start_jobs():
             for job in await self._jobs.ended():
                 self._on_end(job)
-
-    def _turn_to_redelivered(self, isolation: Isolation) -> None:
-        """Continue with the redelivered messages; all others have run."""
-        self._not_started.current, self._not_started.redelivered = self._not_started.redelivered, iter(())
-        self._is_out_of_time = False
-        if not isolation.is_done and self._run.deadline.may_start(self._run.monotonic()):
-            isolation.isolate()
 
     def _messages(self) -> Iterator[Message[Any]]:
         """Yield the current messages that are due, in order, each made when it is needed."""
@@ -141,9 +137,10 @@ class Concurrent:
     def _has_waiting_groups(self) -> bool:
         """Whether a FIFO group waits for the look-up of its queue, and there is time to wait."""
         run, verdicts = self._run, self._run.made_verdicts
-        if not run.is_fifo or verdicts is None or not verdicts.awaiting.has_fifo:
+        if not run.is_fifo or verdicts is None:
             return False
-        return run.monotonic() < run.deadline.interrupt_at
+        any_waits = any(waiting.decided.delivery.source.is_fifo for waiting in verdicts.awaiting.messages)
+        return any_waits and run.monotonic() < run.deadline.interrupt_at
 
     def _next(self) -> Job | None:
         if self._has_ended:
@@ -322,10 +319,7 @@ class Background:
                 verdicts.outcomes.settled = self._settled
 
     def close(self) -> None:
-        """Give up the requests that are still open: their messages are only reported as failed.
-
-        This also breaks the reference cycles with the run's other objects, which would keep its batch in memory.
-        """
+        """Give up open requests: their messages are only reported as failed. This breaks cycles with the run, too."""
         if self._open:
             self._run.verdicts.outcomes.settlement.report_only(self._open)
         self._jobs.between, self._settled = nothing_done, None

@@ -94,10 +94,7 @@ class Deadline:
         return self.interrupt_at + min(LAST_SECONDS, self.margin / 2)
 
     def check(self, now: float, waiting: int = 0) -> bool:
-        """Check the time between two messages; return whether the next one may start. The first one always may.
-
-        ``waiting``: as for `may_start`.
-        """
+        """Return whether the next message may start (`may_start`), after the one before; the first one always may."""
         since, self.checked_at = self.checked_at, now
         self.check_at = now + CHECK_SECONDS
         if since == -math.inf:

@@ -112,7 +112,6 @@ def apply_result(result: Any, subject: Message[Any] | Batch[Any]) -> None:
 
 
 def _answer(failures: object, batch: Batch[Any]) -> Answer | None:
-    """Return the answer; None if it names no message."""
     if not is_a(failures, (list, tuple)):
         return Answer(refusal=f"{KEY} is not a list")
     by_id: dict[str, list[str]] = {}

@@ -162,10 +162,7 @@ class Claims:
         return self._may_run(delivery)
 
     def begin_batch(self, *, in_order: bool) -> None:
-        """Note that the messages of a batch handler are claimed next, and how much of the time left is kept for it.
-
-        ``in_order``: the claims are made and ended one after the other, on FIFO.
-        """
+        """Keep time for a batch handler whose messages are claimed next; ``in_order``: one by one, on FIFO."""
         left, deadline = self._invocation.time_left(), self._deadline
         most, half = left * MOST_BATCH_SHARE - deadline.margin, left * BATCH_SHARE
         timeout = 0.0 if deadline.timeout is None or deadline.is_timeout_cut else deadline.timeout
@@ -186,10 +183,7 @@ class Claims:
         self._invocation.world.keep(BatchTimes).last[self._idempotency] = needed, messages
 
     def claim_all(self, messages: Sequence[Message[Any]]) -> list[BaseException | None]:
-        """Claim several messages at once; return for each the error that `claim` would raise. Blocks.
-
-        Those with the most deliveries come first: those that there is no time to claim are released.
-        """
+        """Claim messages, the most delivered first; return for each the error that `claim` would raise. Blocks."""
         errors: list[BaseException | None] = [None] * len(messages)
         asked: list[tuple[int, Callable[[], Any]]] = []
         for index in sorted(range(len(messages)), key=lambda each: -delivery_of(messages[each]).receive_count):
@@ -339,15 +333,17 @@ class Claims:
             self._close(claim)
         if not self._has_logged_late:
             self._has_logged_late = True
-            self._log.problem("out_of_time", self._late(), level=WARNING)
+            text = (
+                "There was no time left to claim all messages, so the others return to the queue. A request to "
+                f"{self._name} takes {self._request_seconds:.2g} seconds. Set a smaller BatchSize, give the function a "
+                "longer Timeout, or correct the table's capacity."
+            )
+            self._log.problem("out_of_time", text, level=WARNING)
 
     # after the handler has returned
 
     def end_all(self, ends: Sequence[tuple[MessageClaim, Outcome]]) -> None:
-        """Complete or remove the records of claims, several at once. Blocks.
-
-        No request begins that would leave no time to settle the messages.
-        """
+        """Complete or remove the records of claims, several at once, while time to settle is left. Blocks."""
         asked = [(claim, outcome, self._ending(claim, outcome)) for claim, outcome in ends]
         works = [(claim, outcome, work) for claim, outcome, work in asked if work is not None]
         until = self._deadline.ends_at - self._deadline.margin * SETTLING_SHARE
@@ -422,13 +418,6 @@ class Claims:
                 f"that is delivered twice may run twice. Grant {actions} on the table; see docs/guides/idempotency.md."
             )
             self._log.once(self._invocation.world, "idempotency_denied", text)
-
-    def _late(self) -> str:
-        return (
-            "There was no time left to claim all messages, so the others return to the queue. A request to "
-            f"{self._name} takes {self._request_seconds:.2g} seconds. Set a smaller BatchSize, give the function a "
-            "longer Timeout, or correct the table's capacity."
-        )
 
     def _warn_unprotected(self, delivery: Delivery, error: Exception | None) -> None:
         """Log that a message runs without a record: the first one of the invocation as a WARNING."""

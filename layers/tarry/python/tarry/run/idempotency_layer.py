@@ -156,10 +156,7 @@ class Records:
         self._layer._update_record(self._record(key, COMPLETED, expires_at))
 
     def remove(self, key: str, in_progress_until: int, expires_at: int) -> bool:
-        """Remove a record if it is this delivery's own, and return whether it is.
-
-        Another delivery may have replaced it after the deadline, or may have run without a record and completed it.
-        """
+        """Remove a record if it is this delivery's own, not replaced or completed by another; return whether it is."""
         found = self.read(key)
         is_own = found is not None and _is_own(found, in_progress_until, expires_at)
         if is_own:
@@ -167,10 +164,7 @@ class Records:
         return is_own
 
     def shorten(self, key: str, in_progress_until: int, expires_at: int, until: int) -> None:
-        """Have a record count only ``until`` then, in epoch milliseconds, if it is this delivery's own.
-
-        A layer can change the time of a record in progress only by writing it anew.
-        """
+        """Have a record of its own count only ``until`` then (epoch milliseconds): a layer can only write it anew."""
         if self.remove(key, in_progress_until, expires_at):
             self.begin(key, until, expires_at)
 

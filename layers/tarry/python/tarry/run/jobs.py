@@ -100,10 +100,7 @@ class JobExecutor(Protocol):
         """Start a job; return whether it has ended at once, so that `ended` does not return it."""
 
     async def ended(self, seconds: float) -> list[Job]:
-        """Return the jobs that have ended since the last call; wait at most ``seconds`` for the first.
-
-        With 0 seconds, the other tasks of an event loop run once.
-        """
+        """Return the jobs that have ended; wait at most ``seconds`` for the first (0: one turn of an event loop)."""
 
     def stop(self, job: Job) -> None:
         """Stop a job; abandon it if it cannot be stopped."""
@@ -122,8 +119,6 @@ class JobExecutor(Protocol):
 
 
 class Jobs:
-    """The running jobs of one invocation."""
-
     def __init__(self, executor: JobExecutor, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self._executor = executor
         self._deadline = deadline

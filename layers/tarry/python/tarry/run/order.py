@@ -45,10 +45,6 @@ def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
             return iter(records.items()), []
     except (KeyError, TypeError):
         pass  # an incomplete record: check the records one by one
-    return _by_group(records)
-
-
-def _by_group(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     groups: dict[object, list[Item]] = {}
     for item in records.items():
         groups.setdefault(group_of(item[1]) or item[0], []).append(item)
@@ -87,7 +83,7 @@ class Isolation:
         self._starts: RunStarts | None = None
         """The starts that an attempt store is told; None without one, and on standard queues."""
         if run.is_fifo and run.invocation.attempt_store is not None:
-            self._starts = run.starts = RunStarts(run, [self._delivery(*item) for item in self._left.items()])
+            self._starts = run.starts = RunStarts(run, [run.invocation.delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
         """Whether `isolate` was called, or is not needed."""
         self.has_whole_batch = len(self._left) == len(run.records)
@@ -119,8 +115,8 @@ class Isolation:
             from tarry.settle.eager_acks import Acks
 
             acks = invocation.acks = Acks(invocation, run.handling.log, waits=not run.handling.is_async)
-        done = [self._delivery(*item) for item in run.records.items() if item[0] not in run.pending]
-        left = [self._delivery(*item) for item in self._left.items()]
+        done = [invocation.delivery(*item) for item in run.records.items() if item[0] not in run.pending]
+        left = [invocation.delivery(*item) for item in self._left.items()]
         on_standard = [delivery for delivery in left if not delivery.source.is_fifo]
         if len(on_standard) < len(left):
             self._deletes = deletes_on_fifo(len(done), len(left), left[0].receive_count)
@@ -155,9 +151,6 @@ class Isolation:
         )
         self._run.handling.log.problem("isolated_start", text, delivery, level=INFO, receive_count=count)
         return True
-
-    def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
-        return self._run.invocation.delivery(delivery_id, record)
 
     def _spread(self, deliveries: Sequence[Delivery], beyond: float) -> None:
         from tarry.settle.extending import IF_LOST, extend_before_run

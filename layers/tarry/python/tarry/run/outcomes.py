@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tarry.decide.decision import Decision
     from tarry.message.delivery import Delivery, EndsWithOutcome
     from tarry.message.failure import Failure
-    from tarry.message.invocation import Group, Invocation, Records
-    from tarry.run.handlers import Handling
+    from tarry.message.invocation import Group
+    from tarry.run.run import Run
     from tarry.settle.settlement import Settlement
     from tarry.support.values import QueueArn
     from tarry.world import Event
@@ -45,7 +45,6 @@ class Groups:
         self._stopped.clear()
 
     def note(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Note the outcome of a message, which may stop its group."""
         if delivery.source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
             self._stopped.add(delivery.group)
 
@@ -62,10 +61,6 @@ class Awaiting(NamedTuple):
     decided: Decision | Failure
     early: bool
     """Whether it may be settled while the batch still runs."""
-
-    @property
-    def delivery(self) -> Delivery:
-        return self.decided.delivery
 
 
 class Rerun(NamedTuple):
@@ -88,14 +83,6 @@ class AwaitingFacts:
         """Of each queue whose look-up was started and that no message has waited for: set when it has ended."""
         self.wake: Callable[[], None] = nothing
         """Called, in any thread, when a look-up has ended."""
-
-    @property
-    def has_fifo(self) -> bool:
-        """Whether a FIFO message, and with it its group, waits."""
-        return any(waiting.delivery.source.is_fifo for waiting in self.messages)
-
-    def sort(self, place: Callable[[str], int]) -> None:
-        self.messages = deque(sorted(self.messages, key=lambda waiting: place(waiting.delivery.delivery_id)))
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Return whether the queue of a message was looked up, with or without success.
@@ -146,21 +133,13 @@ class Outcomes:
 
     made_settlement: Settlement | None = None
 
-    def __init__(
-        self,
-        handling: Handling,
-        invocation: Invocation,
-        pending: Records,
-        groups: Groups,
-        awaiting: AwaitingFacts,
-        may_block: bool,
-    ) -> None:
-        self._handling = handling
-        self._invocation = invocation
-        self._pending = pending
+    def __init__(self, run: Run, groups: Groups, awaiting: AwaitingFacts) -> None:
+        self._handling = run.handling
+        self._invocation = run.invocation
+        self._pending = run.pending
         self._groups = groups
         self._awaiting = awaiting
-        self.may_block = may_block
+        self.may_block = run.may_block
         """Whether this thread may make the requests of a FIFO message: not if that delays other handlers."""
         self._ended: dict[str, bool] = {}
         """The pending messages that have run or will not run, by delivery id: whether the FIFO group of each waits for
@@ -197,7 +176,6 @@ class Outcomes:
         self._ended[delivery.delivery_id] = delivery.source.is_fifo
 
     def free_group(self, delivery: Delivery) -> None:
-        """Note that the group of a FIFO message no longer waits for it."""
         self._ended[delivery.delivery_id] = False
 
     def reopen(self, decision: Decision) -> None:
@@ -331,14 +309,6 @@ class Outcomes:
 
         self.ending = lambda claim, outcome, then: collected.append((claim, outcome, then))
         self.end_claims = end_claims
-
-    def sort(self, place: Callable[[str], int]) -> None:
-        if self.made_settlement is not None:
-            self.made_settlement.sort(place)
-
-    def finish(self) -> None:
-        if self.made_settlement is not None:
-            self.made_settlement.finish()
 
     def stop(self) -> None:
         """Make no more requests; messages that are settled for good leave ``pending``."""

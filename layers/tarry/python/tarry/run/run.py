@@ -51,10 +51,7 @@ CANNOT_INTERRUPT = (
 
 
 def is_acknowledged(delivery: Delivery | None) -> bool:
-    """Return whether a message is acknowledged, by a verdict or without one, after its handler has returned.
-
-    False for a message with an idempotency record, which must be completed first.
-    """
+    """Return whether a message is acknowledged, by a verdict or without one, and has no claim that must end first."""
     return delivery is None or ((delivery.verdict is None or delivery.verdict is ACK) and delivery.claim is None)
 
 
@@ -108,18 +105,10 @@ class Run:
         """Whether a FIFO group may be stopped: a message of it was decided on, or has lost its lease."""
         return self.is_fifo and (self.made_verdicts is not None or bool(self.invocation.lost_groups))
 
-    def decide(
-        self,
-        message: Message[Any],
-        raised: BaseException | None,
-        tries: int = 1,
-        *,
-        ended_at: float | None = None,
-        early: bool = True,
-    ) -> Rerun | None:
+    def decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1, **how: Any) -> Rerun | None:
         """Decide on a message that has run; return a `Rerun` if it runs again (`Verdicts.on_message`)."""
         verdicts, delivery = self.verdicts, delivery_of(message)
-        rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
+        rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, **how)
         self.deadline.owed = verdicts.outcomes.owed_seconds()
         return rerun
 

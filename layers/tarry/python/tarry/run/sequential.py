@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Sequential:
-    """The runner that runs one message after the other."""
-
     _has_ended = False
     """Whether a `SystemExit` or its like has ended the batch."""
 

@@ -48,10 +48,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseException], None]) -> None:
-    """Run a coroutine on the event loop until it has ended.
-
-    ``on_exit`` is called with an error that ends the loop earlier: a `SystemExit` in a task that the handler made.
-    """
+    """Run a coroutine on the event loop. ``on_exit`` gets a `SystemExit` of a handler's task: it ends the loop."""
 
     def run() -> None:
         loop = event_loop()
@@ -196,7 +193,9 @@ class TaskExecutor:
             if job.delay:
                 await self._invocation.world.clock.asleep(job.delay)
             if (result := await job.run(job.subject)) is not None:
-                apply_result(await _completed(result), job.subject)
+                while is_awaitable(result):  # one awaitable may result in another
+                    result = await result
+                apply_result(result, job.subject)
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
         job.has_ended = True
@@ -204,10 +203,7 @@ class TaskExecutor:
         self._on_end(job)
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
-        """End the job of a task that was cancelled before its first step, possibly by another handler.
-
-        An eager task takes that step at once.
-        """
+        """End the job of a task that was cancelled before its first step, which an eager task takes at once."""
         if (job := self._jobs.get(task)) is not None:
             job.raised = asyncio.CancelledError()
             self._on_end(job)
@@ -224,7 +220,6 @@ class TaskExecutor:
 
 
 def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Deadline) -> None:
-    """Run a coordinator on the event loop, with its jobs as tasks."""
     made: list[Jobs] = []
 
     async def steps() -> None:
@@ -259,13 +254,6 @@ def wait_for(
     run_in_tasks(alone, invocation, deadline)
     if (raised := job.error if job.is_abandoned else job.outcome()) is not None:
         raise raised
-
-
-async def _completed(result: Any) -> Any:
-    """Return the final result of a handler: an awaitable may result in another awaitable."""
-    while is_awaitable(result):
-        result = await result
-    return result
 
 
 @contextmanager

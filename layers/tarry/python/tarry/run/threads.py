@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.run.deadline import current_traceback, is_ending
 from tarry.run.jobs import ABANDONED, Jobs
@@ -18,7 +18,6 @@ from tarry.support.forks import exit_if_forked, generation
 from tarry.support.workers import WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from types import FrameType
 
     from tarry.run.jobs import Coordinator, Job
@@ -133,7 +132,10 @@ def run_in_threads(coordinator: Coordinator, run: Run) -> None:
     pool = run.invocation.world.keep(HandlerWorkers)
     jobs = Jobs(ThreadExecutor(pool, run), run.deadline, run.monotonic)
     try:
-        _run_without_waiting(coordinator(jobs))
+        coordinator(jobs).send(None)  # without an event loop, since it never suspends
+        raise RuntimeError("a coordinator of threads has waited for something")
+    except StopIteration:
+        pass
     except BaseException:
         if jobs.abandon_all():
             run.invocation.must_end_process = ABANDONED
@@ -142,12 +144,3 @@ def run_in_threads(coordinator: Coordinator, run: Run) -> None:
         run.invocation.must_end_process = STUCK_ON_FIFO
     elif jobs.taken >= run.handling.concurrency:
         run.invocation.must_end_process = STUCK
-
-
-def _run_without_waiting(steps: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never suspends, without an event loop."""
-    try:
-        steps.send(None)
-    except StopIteration:
-        return
-    raise RuntimeError("a coordinator of threads has waited for something")

@@ -42,7 +42,7 @@ class Verdicts:
         self._deadline = run.deadline
         self.groups = Groups()
         self.awaiting = AwaitingFacts(may_wait=run.may_wait)
-        self.outcomes = Outcomes(run.handling, run.invocation, run.pending, self.groups, self.awaiting, run.may_block)
+        self.outcomes = Outcomes(run, self.groups, self.awaiting)
         if run.claims is not None and not run.is_fifo:
             self.outcomes.end_all = run.claims.end_all
         self._reruns: deque[Rerun] = deque()
@@ -51,8 +51,10 @@ class Verdicts:
     def sort(self, order: Sequence[str]) -> None:
         """Put the messages in the order of the batch, by delivery ids, whichever handler ended first."""
         place = {delivery_id: index for index, delivery_id in enumerate(order)}
-        self.awaiting.sort(place.__getitem__)
-        self.outcomes.sort(place.__getitem__)
+        awaiting = self.awaiting
+        awaiting.messages = deque(sorted(awaiting.messages, key=lambda each: place[each.decided.delivery.delivery_id]))
+        if (settlement := self.outcomes.made_settlement) is not None:
+            settlement.sort(place.__getitem__)
 
     def finish(self) -> None:
         """Decide on all remaining messages, and settle all messages; no handler runs any more."""
@@ -61,7 +63,8 @@ class Verdicts:
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
         self.outcomes.end_claims()
-        self.outcomes.finish()
+        if (settlement := self.outcomes.made_settlement) is not None:
+            settlement.finish()
 
     # messages that do not run
 
@@ -169,13 +172,13 @@ class Verdicts:
     def advance(self) -> bool:
         """Continue with the messages whose queues are known by now; return whether there were any."""
         has_progress, awaiting = False, self.awaiting
-        while awaiting.messages and awaiting.is_known(awaiting.messages[0].delivery, self.outcomes.settlement):
+        while awaiting.messages and awaiting.is_known(awaiting.messages[0].decided.delivery, self.outcomes.settlement):
             self._go_on(awaiting.messages.popleft())
             has_progress = True
         return has_progress
 
     def _go_on(self, waiting: Awaiting) -> None:
-        outcomes, delivery, decided = self.outcomes, waiting.delivery, waiting.decided
+        outcomes, delivery, decided = self.outcomes, waiting.decided.delivery, waiting.decided
         if delivery.source.is_fifo:
             outcomes.free_group(delivery)
             rerun = self._decide_on_fifo(decided)

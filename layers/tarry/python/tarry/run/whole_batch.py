@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class WholeBatch:
-    """The runner that runs a handler once, with all messages of its batch that may run."""
-
     _background: Background | None = None
     _began = 0.0
     """When the handler began, on the monotonic clock."""

@@ -152,10 +152,7 @@ class Tracking:
         return [each for chunk, is_written in zip(chunks, answers, strict=True) if is_written for each in chunk]
 
     def finish(self, pending: Container[str]) -> None:
-        """Close the records of messages that have ended, and write those of messages that are only reported as failed.
-
-        ``pending``: the delivery ids of the messages that have not ended.
-        """
+        """Close the records of messages that are not ``pending``; write those that are only reported as failed."""
         changes = self._unconfirmed.copy()
         for delivery in tuple(self._invocation.deliveries.values()):
             delivery_id, end = delivery.delivery_id, self._end_of(delivery, pending)
@@ -190,10 +187,7 @@ class Tracking:
         in_background: bool = False,
         are_starts: bool = False,
     ) -> list[Any]:
-        """Return the answers to requests; None for one that failed. ``seconds``: how long to wait at most.
-
-        ``are_starts``: the attempts stay exact if these requests fail.
-        """
+        """Return the answers to requests; None for a failed one. ``are_starts``: attempts are exact without them."""
         invocation = self._invocation
         if self._is_refused or generation() != invocation.began_in:
             return [None] * len(works)
@@ -260,10 +254,7 @@ def key_of(delivery: Delivery) -> str:
 def change_of(
     delivery: Delivery, kind: Any, now: float, *, retention: float | None = None, **fields: Any
 ) -> AttemptChange:
-    """Return the change of a delivery's record.
-
-    ``retention``: for how many seconds the queue keeps messages; the longest that SQS allows if that is unknown.
-    """
+    """Return the change of a delivery's record; ``retention``: for how many seconds the queue keeps it, if known."""
     kept = LONGEST_RETENTION_SECONDS if retention is None else retention
     base = {
         "queue": delivery.queue,
@@ -277,26 +268,20 @@ def change_of(
 def _checked(record: Mapping[str, Any]) -> dict[str, Any] | BaseException:
     """Return the parts of a record that decide; the error of one that another program wrote."""
     try:
-        return _parts(record)
+        names = ("runs", "deliveries", "started")
+        runs, deliveries, started = (frozenset(map(int, record.get(name) or ())) for name in names)
+        crashed = started - runs - deliveries
+        if (failure := record.get("failure")) is not None:
+            FailureRecord(failure)
+        return {
+            "runs": runs | crashed,  # those that crashed included
+            "deliveries": runs | deliveries | started,  # those that left a trace
+            "crashed": crashed,
+            "failure": failure,
+            "history": history_of(record.get("history")),
+        }
     except BaseException as error:  # noqa: BLE001 a store of the user's may return an object whose methods raise
         return error
-
-
-def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``runs``, those that crashed included; ``deliveries`` that left a trace; runs that ``crashed``; ..."""
-    names = ("runs", "deliveries", "started")
-    runs, deliveries, started = (frozenset(map(int, record.get(name) or ())) for name in names)
-    crashed = started - runs - deliveries
-    failure = record.get("failure")
-    if failure is not None:
-        FailureRecord(failure)
-    return {
-        "runs": runs | crashed,
-        "deliveries": runs | deliveries | started,
-        "crashed": crashed,
-        "failure": failure,
-        "history": history_of(record.get("history")),
-    }
 
 
 def _what_to_do(error: BaseException) -> str:
@@ -362,10 +347,7 @@ def trace_of(plan: SettlementPlan, planner: Planner, lookups: Lookups, now: floa
 
 
 def start_of(delivery: Delivery, crash: Failure | None, options: DeadLetter, log: Log) -> AttemptChange:
-    """Return the change of a record for a message that is about to run; log if the hook ``redact`` failed.
-
-    ``crash``: the failure of its last run, if that crashed. It becomes a part of the delivery's history.
-    """
+    """Return the change for a message that is about to run; ``crash``: the failure of its last run, if that crashed."""
     now = delivery.invocation.now()
     back_at = delivery.visible_at or now + max(0, delivery.invocation.time_left())
     fields: dict[str, Any] = {"state": str(State.IN_FLIGHT), "next_try": round(back_at, 3)}

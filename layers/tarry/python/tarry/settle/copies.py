@@ -103,7 +103,6 @@ class Copy(Value):
     """The source of the deduplication id on FIFO; None: this delivery and this target."""
 
     def delay_seconds(self, now: float) -> int | None:
-        """Return ``DelaySeconds`` for a send ``now`` (epoch seconds)."""
         if self.delay is None or self.until is None:
             return self.delay
         left = math.ceil(self.until - now - MOMENT_SECONDS)
@@ -321,10 +320,7 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
 
 
 def _delay_and_due(until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
-    """Return the ``DelaySeconds`` of a copy, and its due time (epoch seconds) if they cannot cover the whole delay.
-
-    ``until``: when the requested delay ends; a part of it may be over by now. On FIFO it can only be 0.
-    """
+    """Return the ``DelaySeconds`` of a copy that waits ``until`` then, and its due time if they do not cover it."""
     if until is None or target.is_fifo:
         return None, None
     seconds = max(0, math.ceil(until - now))

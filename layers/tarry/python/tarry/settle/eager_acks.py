@@ -51,7 +51,6 @@ class Acks:
         self._is_over = False
 
     def add(self, delivery: Delivery) -> None:
-        """Delete a message with the next ten, or within a second."""
         with self._lock:
             if self._is_over or not self._take(delivery):
                 return

@@ -66,11 +66,7 @@ class Executor:
     # plans
 
     def plan(self, decision: Decision, *, may_look_up: bool = True) -> None:
-        """Plan the settlement of a message.
-
-        ``may_look_up``: whether to look up the target here; otherwise the plan is completed when it is carried out.
-        The source queue is looked up in either case.
-        """
+        """Plan a settlement; unless it ``may_look_up`` the target, the plan is completed when it is carried out."""
         if decision.outcome.kind == "release":
             self._plans[decision.delivery.delivery_id] = SettlementPlan(decision, decision, (IN_PLACE,))
             return

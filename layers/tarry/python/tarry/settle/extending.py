@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tarry.errors import LeaseLost
 from tarry.message.notices import WARNING
@@ -157,17 +157,14 @@ class Keepalive:
         while not self._ended.wait(self._every):
             try:
                 self._idle.clear()
-                pending = self._pending.copy()
-                self._extend([self._delivery(*item) for item in pending.items()])
-                self._acks.delete_now(self._delivery(*item) for item in self._batch.items() if item[0] not in pending)
+                pending, delivery = self._pending.copy(), self._invocation.delivery
+                self._extend([delivery(*item) for item in pending.items()])
+                self._acks.delete_now(delivery(*item) for item in self._batch.items() if item[0] not in pending)
             except Exception as error:  # noqa: BLE001 a defect of tarry must not end the thread
                 text = "tarry itself failed to extend leases. It tries again after the interval."
                 self._log.problem("runtime_failed", text, error=error)
             finally:
                 self._idle.set()
-
-    def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
-        return self._invocation.delivery(delivery_id, record)
 
     def _extend(self, deliveries: list[Delivery]) -> None:
         active = [each for each in deliveries if not (each.is_given_up or each.is_lost)]

@@ -229,8 +229,6 @@ REPEAT_ON_FIFO_SECONDS = 240
 
 
 class Planner:
-    """The planner of one consumer, with its policy and failure steps."""
-
     def __init__(self, policy: RetryPolicy, steps: FailureSteps) -> None:
         self._policy = policy
         self._steps = steps
@@ -274,7 +272,10 @@ class Planner:
             notices = (*plan.notices, *writer.notices)
             if copy is not None:
                 if (way.name == "copy_waits" or decision.outcome.kind == "resend") and not may_hop(plan.delivery):
-                    notices = (*notices, _many_hops(plan.delivery))
+                    times = hops_of(plan.delivery) + 1
+                    text = f"The message was sent again {times} times."
+                    text += " Lambda stops at about 16, unless RecursiveLoop is Allow."
+                    notices = (*notices, Notice("many_hops", text))
                 return plan.changed(copy=copy, decision=decision, notices=notices)
             plan = plan.changed(ways=plan.ways[1:], notices=notices)
 
@@ -418,12 +419,6 @@ class Planner:
         ways, notices = self._ways(decision, situation)
         again = self.go_on(plan.changed(decided=decision, ways=ways), situation)  # it remembers what has failed
         return again.changed(notices=(*plan.notices, *notices, *again.notices))
-
-
-def _many_hops(delivery: Delivery) -> Notice:
-    times = hops_of(delivery) + 1
-    text = f"The message was sent again {times} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
-    return Notice("many_hops", text)
 
 
 def seconds_until(moment: float, now: float) -> int:

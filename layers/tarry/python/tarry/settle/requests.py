@@ -237,10 +237,7 @@ def _request(chunk: Sequence[VisibilityChange], lookups: Lookups) -> list[Change
 
 
 def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Exception]:
-    """Delete at most ten messages of one queue; return the errors by delivery id.
-
-    A failed delete loses nothing: Lambda deletes every message that the response does not report as failed.
-    """
+    """Delete at most ten messages of one queue; return the errors by delivery id. Lambda deletes them later anyway."""
     with_handle = [delivery for delivery in deliveries if delivery.receipt_handle]
     entries = [
         {"Id": str(index), "ReceiptHandle": delivery.receipt_handle} for index, delivery in enumerate(with_handle)
@@ -259,10 +256,7 @@ def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Except
 
 
 class Sent(Value):
-    """The result of sending a copy: confirmed if ``error`` is None; ``not_deleted`` is the error of the delete.
-
-    ``may_be_twice``: the send is confirmed, but the answer to an earlier try was lost.
-    """
+    """The result of sending a copy; ``may_be_twice``: it is confirmed, but the answer to an earlier try was lost."""
 
     copy: Copy
     error: Exception | None
@@ -271,10 +265,7 @@ class Sent(Value):
 
 
 def send_copies(copies: Sequence[Copy], lookups: Lookups) -> Iterator[Sent]:
-    """Send copies in as few requests as possible, and delete the originals of confirmed copies; yield the results.
-
-    The results of one request are yielded while others wait for their answers.
-    """
+    """Send copies, delete the originals of confirmed ones; yield the results while other requests are in progress."""
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:
         routes.setdefault((copy.delivery.source, copy.target), []).append(copy)
@@ -311,10 +302,7 @@ def _traced(chunk: Sequence[Copy], lookups: Lookups, twice: set[str]) -> dict[st
 def _send(
     chunk: Sequence[Copy], variant: int, lookups: Lookups, twice: set[str], trace: Mapping[str, str] | None = None
 ) -> dict[str, Exception | None]:
-    """Return the errors of the sends by delivery id, None if confirmed; note confirmed messages as done at once.
-
-    Add the delivery ids of messages that may have been sent twice to ``twice``.
-    """
+    """Return the errors of the sends by delivery id; note confirmed messages as done, and those sent ``twice``."""
     url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant, trace) for index, copy in enumerate(chunk)]
     try:

@@ -57,7 +57,6 @@ class EarlyWaits:
         """Set while no request is in progress."""
 
     def add(self, delivery: Delivery) -> None:
-        """Have a delay requested within a second."""
         with self._lock:
             is_first, starts = not self._waiting, not self._has_thread
             self._waiting.append(delivery)
@@ -150,10 +149,7 @@ class Settlement:
     # facts of the queues
 
     def fetch(self, delivery: Delivery, then: Callable[[], None]) -> bool:
-        """Start to fetch in another thread what settling a message may need: the client, its queue and its target.
-
-        Return False if everything is there, so that ``then`` is not called.
-        """
+        """Start to fetch the client, and facts of the queue and the target; return False if all are there."""
         source, lookups = delivery.source, self.lookups
         if (facts := lookups.known(source)) is not None:
             target = self._planner.target_of(delivery, facts)
@@ -165,10 +161,7 @@ class Settlement:
     # messages to settle
 
     def add(self, decision: Decision, *, early: bool, may_look_up: bool = True) -> None:
-        """Settle a message after the batch; if it may be ``early``, before the end of a short delay or of its lease.
-
-        This looks up its queue if that was not done before and, with ``may_look_up``, the target.
-        """
+        """Settle a message after the batch; if it may be ``early``, before the end of a short delay or of its lease."""
         delivery = decision.delivery
         self.executor.plan(decision, may_look_up=may_look_up)
         if decision.outcome.kind == "release":
@@ -229,7 +222,6 @@ class Settlement:
             deliveries.sort(key=lambda delivery: place(delivery.delivery_id))
 
     def finish(self) -> None:
-        """Settle the remaining messages, as far as there is time."""
         self._early.stop()
         todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
         free = self._early.take(todo)

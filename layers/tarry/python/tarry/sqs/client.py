@@ -92,8 +92,6 @@ def _refuse_after_the_answer(**_: Any) -> None:
 
 
 class Requests:
-    """The requests of one invocation to SQS, bounded by its deadline."""
-
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
         self._is_closed = False

@@ -162,10 +162,7 @@ class Lookups:
         then: Callable[[], None],
         target_of: Callable[[QueueFacts], QueueArn | None] | None = None,
     ) -> None:
-        """Start the look-up of a source queue in a thread of its own; call ``then`` when it has ended.
-
-        ``target_of``: returns the queue whose size limit is looked up as well, from the facts of the source queue.
-        """
+        """Start the look-up of a source queue, and of that which ``target_of`` its facts names; then call ``then``."""
 
         def work() -> None:
             try:

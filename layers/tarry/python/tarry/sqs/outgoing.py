@@ -57,10 +57,7 @@ class PackedMessage(Value):
 
 
 def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
-    """Return a delay in whole seconds.
-
-    Raises `ValueError` if it is not a delay, `DelayNotSupported` if SQS cannot keep it.
-    """
+    """Return a delay in whole seconds. Raises `ValueError`, or `DelayNotSupported` if SQS cannot keep it."""
     if delay is None:
         return None
     seconds = whole_seconds(delay)
@@ -78,9 +75,7 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
 
 
 def pack(entry: Entry, world: World, *, fifo: bool, trace: Mapping[str, str] | None = None) -> PackedMessage:
-    """Make the parameters of an entry.
-
-    ``trace``: the trace context to send with it, if there is room (`add_trace`).
+    """Make the parameters of an entry, with the trace context ``trace`` if there is room.
 
     Raises `TypeError` for a body or value of a type that cannot be sent, `ValueError` for one beyond SQS's limits,
     `DelayNotSupported`.
@@ -150,10 +145,7 @@ _XRAY = r"Root=1-[0-9a-f]{8}-[0-9a-f]{24}(;\w+=[\w:-]*)*"
 def add_trace(
     trace: Mapping[str, str], parameters: dict[str, Any], attributes: dict[str, dict[str, Any]], room: int
 ) -> int:
-    """Add a trace context to a message without one, as far as there is room; return its size in bytes.
-
-    ``parameters`` gets X-Ray's header, ``attributes`` the others; ``room`` is how many bytes they may have.
-    """
+    """Add X-Ray's header to ``parameters``, the rest to ``attributes`` within ``room`` bytes; return its size."""
     if TRACEPARENT in attributes or SYSTEM_ATTRIBUTES in parameters:
         return 0
     if re.fullmatch(_XRAY, header := trace.get(XRAY_HEADER, "")):

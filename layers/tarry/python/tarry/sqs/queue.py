@@ -179,12 +179,10 @@ class Queue:
 
         def fill(message: Any) -> Entry:
             entry = message if isinstance(message, Entry) else Entry(message)
-            return Entry(
-                entry.body,
-                delay if entry.delay is None else entry.delay,
-                {**common, **(entry.attributes or {})},
-                group_id if entry.group_id is None else entry.group_id,
-                entry.deduplication_id,
+            return entry._changed(
+                delay=delay if entry.delay is None else entry.delay,
+                attributes={**common, **(entry.attributes or {})},
+                group_id=group_id if entry.group_id is None else entry.group_id,
             )
 
         return self._traced(partial(self._send_batch, given, fill))

@@ -34,10 +34,7 @@ class Refused(Exception):
 
 
 def watch_tries(client: Any) -> None:
-    """Have a boto3 SQS client note the tries of each request, for `may_be_applied`; calling it again changes nothing.
-
-    A stand-in for a client, without botocore's events, is left as it is.
-    """
+    """Have a client note the tries of each request, for `may_be_applied`. Twice, or for a stand-in, it does nothing."""
     if (events := getattr(getattr(client, "meta", None), "events", None)) is not None:
         events.register("response-received.sqs", _note_try, unique_id="tarry-tries")
 
