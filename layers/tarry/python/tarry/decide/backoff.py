@@ -52,8 +52,7 @@ class Backoff(Protocol):
         """
 
 
-Wait: TypeAlias = "float | timedelta | Backoff"
-"""The ``delay`` argument of a failure step."""
+Wait: TypeAlias = "float | timedelta | Backoff"  # the ``delay`` argument of a failure step
 
 
 class JitteredBackoff(Value, ABC):

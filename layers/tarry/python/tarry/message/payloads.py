@@ -60,8 +60,7 @@ ENVELOPES = {
     "sns": ("SNS notification", "Message"),
     "eventbridge": ("EventBridge event", "detail"),
     "s3": ("S3 notification", "Records"),
-}
-"""The display name of each envelope, and the field that contains the payload."""
+}  # the display name of each envelope, and the field that contains the payload
 
 
 class PayloadReader:

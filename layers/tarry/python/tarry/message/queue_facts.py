@@ -16,8 +16,7 @@ ASSUMED_VISIBILITY_TIMEOUT_SECONDS = 30
 ASSUMED_RETENTION_SECONDS = 4 * 86_400
 
 LOOK_UP_SECONDS = MAX_VISIBILITY_SECONDS  # an unknown retention is assumed only if age and wait exceed this
-MARGIN_SECONDS = 3_600
-"""A wait is too long if it ends less than an hour before the message expires (SPEC C10)."""
+MARGIN_SECONDS = 3_600  # A wait is too long if it ends less than an hour before the message expires (SPEC C10)
 MARGIN_SHARE = 1 / 12  # of a retention below 12 hours, where an hour would be too large a part
 
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 NAMED = f"the batch handler named the message in {KEY}, without an error: call message.fail(error) to record one"
 NO_VERDICT = 'the batch handler returned without a verdict on the message, and unsaid="fail" makes that a failure'
-LAST_SECONDS = 0.5
-"""Kept of the time left when the end of a batch handler waits for one of the handler's threads."""
+LAST_SECONDS = 0.5  # kept of the time left when the end of a batch handler waits for one of the handler's threads
 
 
 class BatchVerdicts:
@@ -39,10 +38,8 @@ class BatchVerdicts:
         self._fails_without_verdict = handling.fails_without_verdict
         self._is_free = threading.Lock()
         """Acquired while tarry decides on a verdict inside the handler, and for good when the handler has ended."""
-        self._is_over: Event | None = None
-        """Set when tarry has decided on the last verdict inside the handler."""
-        self._last: Verdict | None = None
-        """The last verdict on a message: the handler may still use its exception."""
+        self._is_over: Event | None = None  # set when tarry has decided on the last verdict inside the handler
+        self._last: Verdict | None = None  # the last verdict on a message: the handler may still use its exception
 
     def on_verdict(self, delivery: Delivery) -> None:
         """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11).
@@ -124,8 +121,7 @@ class WithoutVerdict:
 
     def __init__(self, answer: Answer | None, fails: bool) -> None:
         self._named: frozenset[str] = frozenset() if answer is None else answer.named
-        self._groups: set[Group] = set()
-        """The FIFO groups of the messages named so far."""
+        self._groups: set[Group] = set()  # the FIFO groups of the messages named so far
         others = NO_VERDICT if fails else None
         if answer is not None and answer.refusal is not None:
             others = f"Lambda would reject the response of the batch handler: {answer.refusal}"

@@ -40,10 +40,8 @@ class Concurrent:
         self._reruns: deque[Rerun] = deque()
         self._handler = run.validating()
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
-        self._has_ended = False
-        """Whether a `SystemExit` or its like has ended the batch."""
-        self._claiming: dict[str, Job] = {}
-        """The runs whose messages are claimed first, by delivery id."""
+        self._has_ended = False  # whether a `SystemExit` or its like has ended the batch
+        self._claiming: dict[str, Job] = {}  # the runs whose messages are claimed first, by delivery id
         run.may_wait, run.may_block = False, not run.handling.is_async
 
     def run(self) -> None:
@@ -275,8 +273,7 @@ class GroupQueues(MessageQueue):
         self._queues: dict[Group, deque[Message[Any]]] = {}
         for message in messages:
             self._queues.setdefault(delivery_of(message).group, deque()).append(message)
-        self._free = deque(self._queues)
-        """The groups whose next message may start."""
+        self._free = deque(self._queues)  # the groups whose next message may start
 
     def next(self) -> Message[Any] | None:
         return self._queues[self._free.popleft()].popleft() if self._free else None

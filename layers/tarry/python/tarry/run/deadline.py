@@ -24,26 +24,16 @@ if TYPE_CHECKING:
 
 MARGIN_SECONDS = 1.0
 """The time kept for the settlement after the last message has run, or more if requests are slow in this process."""
-REQUESTS = 4
-"""The requests for which there must be time: two look-ups, then a send with its delete."""
-MARGIN_SHARE = 1 / 3
-"""The largest share of the invocation's time that is kept."""
-RELEASE_SHARE = 1 / 3
-"""The share of the time left for releasing messages that were not started, possibly thousands."""
-LAST_SECONDS = 0.5
-"""The part of the margin, at most half of it, in which claims and stopped runs may end."""
-MINIMUM_SECONDS = 0.2
-"""The least time with which an invocation runs messages; with less it could not settle one."""
-ANSWER_SECONDS = 0.5
-"""The time in which no hook runs: it is kept for the response; less in a short invocation."""
-ANSWER_SHARE = 0.05
-"""The largest share of the invocation's time in which no hook runs."""
-LATE_HOOK_SHARE = 0.1
-"""The share of the time left for a hook that is called when the time for hooks is over."""
-HOOKLESS_SHARE = 1 / 4
-"""The part of the time kept for settling that such hooks leave, however many of them hang."""
-CHECK_SECONDS = 0.001
-"""The interval of reading the clock between messages: shorter messages run without reading it."""
+REQUESTS = 4  # the requests for which there must be time: two look-ups, then a send with its delete
+MARGIN_SHARE = 1 / 3  # the largest share of the invocation's time that is kept
+RELEASE_SHARE = 1 / 3  # the share of the time left for releasing messages that were not started, possibly thousands
+LAST_SECONDS = 0.5  # the part of the margin, at most half of it, in which claims and stopped runs may end
+MINIMUM_SECONDS = 0.2  # the least time with which an invocation runs messages; with less it could not settle one
+ANSWER_SECONDS = 0.5  # the time in which no hook runs: it is kept for the response; less in a short invocation
+ANSWER_SHARE = 0.05  # the largest share of the invocation's time in which no hook runs
+LATE_HOOK_SHARE = 0.1  # the share of the time left for a hook that is called when the time for hooks is over
+HOOKLESS_SHARE = 1 / 4  # the part of the time kept for settling that such hooks leave, however many of them hang
+CHECK_SECONDS = 0.001  # the interval of reading the clock between messages: shorter messages run without reading it
 
 
 class Deadline:
@@ -55,10 +45,8 @@ class Deadline:
     def __init__(
         self, ends_at: float, began_with: float, wanted: float = MARGIN_SECONDS, timeout: float | None = None
     ) -> None:
-        self.ends_at = ends_at
-        """When Lambda kills the process; infinite if it never does."""
-        self.owed = 0.0
-        """The seconds kept in addition for settling the messages that have failed so far."""
+        self.ends_at = ends_at  # when Lambda kills the process; infinite if it never does
+        self.owed = 0.0  # the seconds kept in addition for settling the messages that have failed so far
         self.ending = self.most_ending = 0.0
         """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
         that they may become."""
@@ -78,10 +66,8 @@ class Deadline:
         self.is_timeout_cut = self.timeout is not None and self.timeout > self._began_with - self.margin
         """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
 
-    in_hooks = 0.0
-    """The seconds that the user's hooks have taken."""
-    hook_share = 1.0
-    """The largest share of the time left for one hook: less than 1 if async handlers wait for it."""
+    in_hooks = 0.0  # the seconds that the user's hooks have taken
+    hook_share = 1.0  # the largest share of the time left for one hook: less than 1 if async handlers wait for it
 
     @property
     def interrupt_at(self) -> float:
@@ -165,8 +151,7 @@ def reserve(world: World) -> float:
 
 _HERE = join(dirname(__file__), "")
 _OBSERVING = join(dirname(dirname(__file__)), "observe", "")
-RECHECK_SECONDS = 0.05
-"""The interval of checks while no handler runs."""
+RECHECK_SECONDS = 0.05  # the interval of checks while no handler runs
 
 
 def close_verdicts(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
@@ -204,8 +189,7 @@ class Watch:
     _interrupted: Message[Any] | Batch[Any] | None = None
     _error: TimeoutError | None = None
     _raised: Interrupted | None = None
-    is_claiming = False
-    """Whether the message is being claimed: the time of its handler has not begun."""
+    is_claiming = False  # whether the message is being claimed: the time of its handler has not begun
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None

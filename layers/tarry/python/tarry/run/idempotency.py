@@ -47,39 +47,27 @@ if TYPE_CHECKING:
     from tarry.run.idempotency_layer import Idempotency
     from tarry.world import World
 
-LONGEST_FUNCTION_SECONDS = 900
-"""How long a function runs at most, if its context does not tell."""
-UNKNOWN_WAIT_SECONDS = 60
-"""How long to wait for a record in progress that does not say how long it counts."""
-SHORTEST_WAIT_BEHIND_SECONDS = 5
-"""How long a message waits at first for another one of its batch that has the same key."""
-ENDING_SHARE = 0.5
-"""The share of an invocation's time that settling and the ends of claims may take at most."""
-BATCH_SHARE = 0.5
-"""The share of the time left that a batch handler has at least, if its messages take long to claim."""
+LONGEST_FUNCTION_SECONDS = 900  # how long a function runs at most, if its context does not tell
+UNKNOWN_WAIT_SECONDS = 60  # how long to wait for a record in progress that does not say how long it counts
+SHORTEST_WAIT_BEHIND_SECONDS = 5  # how long a message waits at first for another one of its batch that has the same key
+ENDING_SHARE = 0.5  # the share of an invocation's time that settling and the ends of claims may take at most
+BATCH_SHARE = 0.5  # the share of the time left that a batch handler has at least, if its messages take long to claim
 MOST_BATCH_SHARE = 0.9
 """The share of the time left that is kept for a batch handler at most, however long it has been taking."""
 BATCH_SLACK = 1.25
 """How much longer than the last one a batch handler may take: the time kept for it leaves none to spare."""
-SETTLING_SHARE = 0.75
-"""The share of the time for settling that the ends of claims leave at least."""
-REQUESTS_OF_END = 2
-"""The requests that end a claim: one if the message is done, otherwise two."""
+SETTLING_SHARE = 0.75  # the share of the time for settling that the ends of claims leave at least
+REQUESTS_OF_END = 2  # the requests that end a claim: one if the message is done, otherwise two
 
 
 class MessageClaim:
     """A message's claim: its handler runs, or another delivery's does."""
 
-    is_held = False
-    """Whether the handler may run."""
-    is_certain = False
-    """Whether the record is certainly this delivery's own."""
-    is_open = False
-    """Whether there may be a record that is to be ended."""
-    is_abandoned = False
-    """Whether the handler may still run although its message was decided."""
-    back_at: float | None = None
-    """When the message runs again, in epoch seconds; None if it does not."""
+    is_held = False  # whether the handler may run
+    is_certain = False  # whether the record is certainly this delivery's own
+    is_open = False  # whether there may be a record that is to be ended
+    is_abandoned = False  # whether the handler may still run although its message was decided
+    back_at: float | None = None  # when the message runs again, in epoch seconds; None if it does not
     seconds_elsewhere: int | None = None
     """For how many seconds another delivery may still run the message; None if none does."""
 
@@ -121,10 +109,8 @@ class Claims:
             deadline.most_ending = invocation.began_with * ENDING_SHARE - deadline.margin
         self._monotonic = invocation.world.clock.monotonic
         self._keys: set[str] = set()
-        self._open: set[str] = set()
-        """The keys of the claims whose records were requested, and are not ended."""
-        self._request_seconds = 0.0
-        """How long a request takes, as measured; 0 if none was answered yet."""
+        self._open: set[str] = set()  # the keys of the claims whose records were requested, and are not ended
+        self._request_seconds = 0.0  # how long a request takes, as measured; 0 if none was answered yet
         self._at_once = MAX_REQUESTS
         self._batch_seconds: Callable[[int], float] | None = None
         """Returns how much time to leave a batch handler for a number of messages; None for one of single messages."""

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
 
-LONGEST_RETENTION_SECONDS = 1_209_600
-"""The longest time for which SQS keeps a message: 14 days."""
+LONGEST_RETENTION_SECONDS = 1_209_600  # the longest time for which SQS keeps a message: 14 days
 _BASE = "aws_lambda_powertools.utilities.idempotency.persistence.base"
 
 
@@ -39,10 +38,8 @@ class Idempotency:
                 "IdempotencyConfig, or put its value into event_key_jmespath"
             )
         self.layer = layer
-        self.name: str | None = None
-        """The ``name=`` of its consumer."""
-        self.function_name = ""
-        """The name of its consumer's function, with the module."""
+        self.name: str | None = None  # the ``name=`` of its consumer
+        self.function_name = ""  # the name of its consumer's function, with the module
         # Read now: an @idempotent_function with the same layer configures it later, at its first call.
         self.expression: str = layer.event_key_jmespath if layer.configured else ""
         self._find: Any = layer.event_key_compiled_jmespath if self.expression else None

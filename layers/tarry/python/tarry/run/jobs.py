@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     Coordinator = Callable[["Jobs"], Coroutine[Any, Any, None]]
     """A coroutine function that starts jobs and awaits their ends."""
 
-GIVE_UP_SHARE = 1 / 4
-"""The part of the margin, at its end, in which no request is awaited any more."""
+GIVE_UP_SHARE = 1 / 4  # the part of the margin, at its end, in which no request is awaited any more
 
 SHORTEST_WAIT_SECONDS = 0.001
 """The shortest wait: a shorter one may be below the resolution of the clock, which would not advance."""
@@ -48,27 +47,20 @@ class Job:
 
     # Defaults of the class, and no __slots__: most runs set few of these.
     started_at = 0.0
-    ended_at: float | None = None
-    """When the handler ended, in epoch seconds; None if just now."""
+    ended_at: float | None = None  # when the handler ended, in epoch seconds; None if just now
     has_ended = False
     raised: BaseException | None = None
     error: BaseException | None = None
     """The error with which the run has failed, whatever the handler does now: set when its time is up."""
-    is_claiming = False
-    """Whether its message is being claimed: the time of its handler has not begun."""
-    is_abandoned = False
-    """Whether the run was abandoned: it may continue, without any effect."""
-    handle: Any = None
-    """The task or the worker that runs it."""
+    is_claiming = False  # whether its message is being claimed: the time of its handler has not begun
+    is_abandoned = False  # whether the run was abandoned: it may continue, without any effect
+    handle: Any = None  # the task or the worker that runs it
 
     def __init__(self, run: Callable[[Any], Any], subject: Any, delay: float = 0, tries: int = 1) -> None:
         self.run = run
-        self.subject = subject
-        """The message, or the batch."""
-        self.delay = delay
-        """The seconds to wait before the run."""
-        self.tries = tries
-        """The number of the run within this delivery, from 1."""
+        self.subject = subject  # the message, or the batch
+        self.delay = delay  # the seconds to wait before the run
+        self.tries = tries  # the number of the run within this delivery, from 1
 
     def fail(self, error: BaseException) -> None:
         """Make the run a failure, unless the handler has given a verdict before."""
@@ -127,20 +119,17 @@ class Jobs:
         self._dues: list[tuple[float, int, Job]] = []
         """A heap of the times at which jobs must end. A job that has ended stays in it until its time comes."""
         self._started = 0
-        self._starting: Job | None = None
-        """The job that takes its first step, before `start` has returned."""
+        self._starting: Job | None = None  # the job that takes its first step, before `start` has returned
         self._pause_at = monotonic() + PAUSE_SECONDS
         self.needs_pause = False
         """Whether `ended` is to be awaited before the next job starts, because other tasks have waited long enough."""
-        self._in_hooks = 0.0
-        """The seconds in the user's hooks for which no running job is to be blamed."""
+        self._in_hooks = 0.0  # the seconds in the user's hooks for which no running job is to be blamed
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
         self._abandon_at = math.inf
         self._checks = (deadline.interrupt_at, deadline.ends_at - deadline.margin * GIVE_UP_SHARE)
         """When to return from a wait for requests: to settle what waits for a look-up, and for the response."""
-        self._ending = 0.0
-        """The seconds for ending claims with which `_dues` was computed."""
+        self._ending = 0.0  # the seconds for ending claims with which `_dues` was computed
         self.abandoned: list[Job] = []
         self.between: Callable[[], bool] = nothing_done
         """Called after each wait of `ended`, also one that `wake` ended; returns whether it made progress."""

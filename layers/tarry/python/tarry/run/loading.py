@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tarry.world import World
 
 VARIABLE = "TARRY_LOAD_BOTO3"
-SMALL_SHARE = 512 / CORE_MB
-"""A function with a smaller share of a core loads boto3 while it initializes."""
+SMALL_SHARE = 512 / CORE_MB  # A function with a smaller share of a core loads boto3 while it initializes
 CERTAIN_SHARE = 0.5
 """The share of a core that a process has certainly used if it had a whole one, with imports from a cold disk."""
 MODULES = (

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 _attributes_of, _count_of = itemgetter("attributes"), itemgetter("ApproximateReceiveCount")
 
-Item = tuple[str, dict[str, Any]]
-"""A message id and its record."""
+Item = tuple[str, dict[str, Any]]  # A message id and its record
 
 
 def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
@@ -75,8 +74,7 @@ class Isolation:
         self._left = {message_id: record for items in groups for message_id, record in items}
         self._deliveries = {message_id: receives(items[0][1]) for items in groups for message_id, _ in items}
         """The receive count of each message; on FIFO, that of the first message of its group in the batch."""
-        self._left_with = Counter(self._deliveries.values())
-        """The number of messages not started, by receive count."""
+        self._left_with = Counter(self._deliveries.values())  # the number of messages not started, by receive count
         self._deletes = MAX_ENTRIES, MAX_ENTRIES
         """After how many messages the acknowledged ones are deleted: the first time, and from then on."""
         self._started = 0
@@ -86,8 +84,7 @@ class Isolation:
             self._starts = run.starts = RunStarts(run, [run.invocation.delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
         """Whether `isolate` was called, or is not needed."""
-        self.has_whole_batch = len(self._left) == len(run.records)
-        """Whether all messages of the batch are redelivered."""
+        self.has_whole_batch = len(self._left) == len(run.records)  # whether all messages of the batch are redelivered
 
     def __contains__(self, message_id: str) -> bool:
         """Return whether a message is redelivered and has not started."""
@@ -185,10 +182,8 @@ class RunStarts:
 
     def __init__(self, run: Run, deliveries: Iterable[Delivery]) -> None:
         self._run = run
-        self.are_written = False
-        """Whether each message is written before it runs."""
-        self._changes: dict[str, AttemptChange] = {}
-        """The starts that `write` is to write, by delivery id."""
+        self.are_written = False  # whether each message is written before it runs
+        self._changes: dict[str, AttemptChange] = {}  # the starts that `write` is to write, by delivery id
         for delivery in deliveries:
             self.are_written = self.are_written or _left_no_trace(delivery)
             if _crashed(delivery):  # looked up while no handler runs that would wait for it

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from tarry.support.values import QueueArn
     from tarry.world import Event
 
-    Then = Callable[[object], None]
-    """Called with the result of a request, in the thread that decides."""
+    Then = Callable[[object], None]  # called with the result of a request, in the thread that decides
 
 
 class Groups:
@@ -51,16 +50,14 @@ class Groups:
 
 PATIENCE_SECONDS = 1.0
 """How long the first failure of a batch waits for the look-up of its queue; a longer look-up continues."""
-PATIENCE_SHARE = 0.05
-"""The share of the time left that the first failure waits at most."""
+PATIENCE_SHARE = 0.05  # the share of the time left that the first failure waits at most
 
 
 class Awaiting(NamedTuple):
     """A message that waits for the attributes of its queue."""
 
     decided: Decision | Failure
-    early: bool
-    """Whether it may be settled while the batch still runs."""
+    early: bool  # whether it may be settled while the batch still runs
 
 
 class Rerun(NamedTuple):
@@ -74,15 +71,13 @@ class AwaitingFacts:
     """The messages of one batch that wait for a look-up, in the order in which they came."""
 
     def __init__(self, *, may_wait: bool) -> None:
-        self._may_wait = may_wait
-        """Whether `is_known` may wait for a look-up: not if that delays other handlers."""
+        self._may_wait = may_wait  # whether `is_known` may wait for a look-up: not if that delays other handlers
         self.messages: deque[Awaiting] = deque()
         self._ended_at: dict[str, float] = {}
         """When the look-up of each queue has ended; infinity if it has not. A queue without a look-up is missing."""
         self._not_awaited: dict[str, Event] = {}
         """Of each queue whose look-up was started and that no message has waited for: set when it has ended."""
-        self.wake: Callable[[], None] = nothing
-        """Called, in any thread, when a look-up has ended."""
+        self.wake: Callable[[], None] = nothing  # called, in any thread, when a look-up has ended
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Return whether the queue of a message was looked up, with or without success.
@@ -124,8 +119,7 @@ def nothing(*_: object) -> None:
     """Do nothing: the default of a callback."""
 
 
-RETURNS = frozenset({"retry", "defer", "resend"})
-"""Outcomes after whose delay the message, or its copy, runs again."""
+RETURNS = frozenset({"retry", "defer", "resend"})  # outcomes after whose delay the message, or its copy, runs again
 
 
 class Outcomes:
@@ -156,8 +150,7 @@ class Outcomes:
         """Called when the claim on a FIFO message was ended in the background: its group may continue."""
         self.end_all: Callable[[Sequence[tuple[Any, Outcome]]], None] | None = None
         """Ends several claims at once; None on FIFO, where each outcome may stop a group, and without claims."""
-        self.end_claims: Callable[[], None] = nothing
-        """Ends the claims that `ending` has collected."""
+        self.end_claims: Callable[[], None] = nothing  # ends the claims that `ending` has collected
 
     # messages that have run
 

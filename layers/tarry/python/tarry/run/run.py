@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 FETCH_SHARE = 1 / 3
 """The share of the time left for which a redelivered message waits until there is what settling it may need."""
-FRESH_SECONDS = 10
-"""A lease this old, or younger, needs no renewal."""
+FRESH_SECONDS = 10  # A lease this old, or younger, needs no renewal
 CANNOT_INTERRUPT = (
     "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
     "The handler runs to its end."
@@ -64,13 +63,10 @@ class Run:
     """The state of one run. A message that is done leaves ``pending``; `verdicts` has the decisions on the others."""
 
     # Defaults of the class: most runs never set any of these.
-    may_wait = True
-    """Whether a decision may wait for the look-up of a queue: not while other handlers run."""
-    may_block = True
-    """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
+    may_wait = True  # whether a decision may wait for the look-up of a queue: not while other handlers run
+    may_block = True  # whether this thread may make the requests of a FIFO message: not if that blocks other handlers
     made_verdicts: Verdicts | None = None
-    claims: Claims | None = None
-    """Claims messages before they run; None without ``idempotency``."""
+    claims: Claims | None = None  # claims messages before they run; None without ``idempotency``
     starts: RunStarts | None = None
     """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
     tracing: Sequence[RunSpans | Subsegments] = ()
@@ -81,8 +77,7 @@ class Run:
         self.invocation = invocation
         self.pending = pending
         self.records = invocation.records = pending.copy()
-        self.is_fifo = is_fifo
-        """Whether any message is from a FIFO queue."""
+        self.is_fifo = is_fifo  # whether any message is from a FIFO queue
         self.monotonic = invocation.world.clock.monotonic
         wanted = reserve(invocation.world)
         self.deadline = Deadline(invocation.deadline, invocation.began_with, wanted, handling.timeout)
@@ -290,13 +285,11 @@ class NotStarted:
     """The messages of a run that have not started, in the order in which they will."""
 
     # Defaults of the class: most batches have no redelivered messages.
-    redelivered: Iterator[Item] = iter(())
-    """The messages that start after all of `current`."""
+    redelivered: Iterator[Item] = iter(())  # the messages that start after all of `current`
     isolation: Isolation | None = None
     remove_queued: Callable[[], Iterable[Message[Any]]] = tuple
     """Removes and returns messages from `current` that are queued: on FIFO, if several may run at once."""
-    out_of_time = 0
-    """The number of messages released for lack of time."""
+    out_of_time = 0  # the number of messages released for lack of time
 
     def __init__(self, run: Run) -> None:
         self._run = run

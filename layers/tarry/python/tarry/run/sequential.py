@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sequential:
-    _has_ended = False
-    """Whether a `SystemExit` or its like has ended the batch."""
+    _has_ended = False  # whether a `SystemExit` or its like has ended the batch
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tarry.run.deadline import Deadline
     from tarry.run.jobs import Coordinator
 
-CLEAN_UP_SECONDS = 1.0
-"""The time for handlers to end after a `SystemExit` has ended their event loop."""
+CLEAN_UP_SECONDS = 1.0  # the time for handlers to end after a `SystemExit` has ended their event loop
 
 _local = threading.local()
 _dropped: list[object] = []
@@ -107,8 +106,7 @@ class TaskExecutor:
         self._coordinator = asyncio.current_task()
         self._jobs: dict[asyncio.Task[Any], Job] = {}
         self._ended: list[Job] = []
-        self._starting: Job | None = None
-        """The job whose task is being made."""
+        self._starting: Job | None = None  # the job whose task is being made
         self._awake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._began_in = generation()

@@ -31,8 +31,7 @@ STUCK = "Sync handlers did not end in time and take all places of concurrency="
 class HandlerWorkers(WorkerPool):
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.lock = threading.Lock()
-        """Held while a job ends or is abandoned."""
+        self.lock = threading.Lock()  # held while a job ends or is abandoned
         self.abandoned: list[int] = []
         """For each worker that runs an abandoned job, the id of its handler: it takes a place of that handler only."""
 

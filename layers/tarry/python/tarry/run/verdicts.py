@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 RUNS_AGAIN = frozenset({"retry", "again", "defer"})
 """The outcomes of a run that crashed with which the message runs again at once."""
-MAX_WITH_TRACEBACKS = 10
-"""The most failures whose tracebacks are kept for the failure steps during a look-up."""
+MAX_WITH_TRACEBACKS = 10  # the most failures whose tracebacks are kept for the failure steps during a look-up
 
 
 class Verdicts:
@@ -45,8 +44,7 @@ class Verdicts:
         self.outcomes = Outcomes(run, self.groups, self.awaiting)
         if run.claims is not None and not run.is_fifo:
             self.outcomes.end_all = run.claims.end_all
-        self._reruns: deque[Rerun] = deque()
-        """The messages that run again when all others have run."""
+        self._reruns: deque[Rerun] = deque()  # the messages that run again when all others have run
 
     def sort(self, order: Sequence[str]) -> None:
         """Put the messages in the order of the batch, by delivery ids, whichever handler ended first."""

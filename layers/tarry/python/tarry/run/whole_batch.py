@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 class WholeBatch:
     _background: Background | None = None
-    _began = 0.0
-    """When the handler began, on the monotonic clock."""
+    _began = 0.0  # when the handler began, on the monotonic clock
     _made_verdicts: BatchVerdicts | None = None
 
     def __init__(self, run: Run) -> None:

@@ -39,8 +39,7 @@ class NoDeadLetterQueue(Exception):
 
     def __init__(self, text: str, *, is_late: bool = False) -> None:
         super().__init__(text)
-        self.is_late = is_late
-        """Whether only the time to look it up was lacking."""
+        self.is_late = is_late  # whether only the time to look it up was lacking
 
 
 def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
@@ -91,16 +90,13 @@ class Copy(Value):
     body: str
     target: QueueArn
     variants: Sequence[Attributes]
-    delay: int | None
-    """``DelaySeconds``; None is the queue's own delay, the only one on FIFO."""
+    delay: int | None  # ``DelaySeconds``; None is the queue's own delay, the only one on FIFO
     until: float | None = None
     """When the delay ends, in epoch seconds, so that a copy that is sent later has a shorter ``DelaySeconds``."""
     record: Record | None = None
     """The uncut `Tarry` attribute, for the log if SQS refuses the first variant as too large; None if it is logged."""
-    room: int = 0
-    """How many more bytes the target surely accepts."""
-    transfer: str | None = None
-    """The source of the deduplication id on FIFO; None: this delivery and this target."""
+    room: int = 0  # how many more bytes the target surely accepts
+    transfer: str | None = None  # the source of the deduplication id on FIFO; None: this delivery and this target
 
     def delay_seconds(self, now: float) -> int | None:
         if self.delay is None or self.until is None:

@@ -36,8 +36,7 @@ class Acks:
     """
 
     def __init__(self, invocation: Invocation, log: Log, *, waits: bool) -> None:
-        self.together = MAX_ENTRIES
-        """The number of messages that makes a request worth sending."""
+        self.together = MAX_ENTRIES  # the number of messages that makes a request worth sending
         self._lookups = Lookups(Requests(invocation), log)
         self._log = log
         self._waits = waits

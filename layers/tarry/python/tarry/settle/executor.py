@@ -56,12 +56,10 @@ class Executor:
         self._lookups = lookups
         self._log = log
         self._limits: dict[QueueArn, SizeLimit] = {}
-        self._plans: dict[str, SettlementPlan] = {}
-        """The plans of messages that are not settled yet, by delivery id."""
+        self._plans: dict[str, SettlementPlan] = {}  # the plans of messages that are not settled yet, by delivery id
         self._requested = set[str]()
         """The delivery ids of messages whose delay was requested early, without a confirmation."""
-        self._logged = set[str]()
-        """The delivery ids of messages for which ``attributes_left_out`` was logged."""
+        self._logged = set[str]()  # the delivery ids of messages for which ``attributes_left_out`` was logged
 
     # plans
 

@@ -108,8 +108,7 @@ def _behind(delivery: Delivery) -> list[Delivery]:
     return [each for each in others if each.group == delivery.group and not (each.is_given_up or each.is_lost)]
 
 
-INTERVALS = 3
-"""The length of an extension, in intervals: two extensions may fail before the lease ends."""
+INTERVALS = 3  # the length of an extension, in intervals: two extensions may fail before the lease ends
 
 IF_LOST_ON_FIFO = "Its FIFO group does not run here, and is only reported as failed."
 IF_LOST = "Unless its handler succeeds, it is only reported as failed."

@@ -38,8 +38,7 @@ class SizeLimit(NamedTuple):
     """The MaximumMessageSize of a queue."""
 
     bytes: int
-    is_known: bool
-    """Whether the limit was read from SQS; else it is the maximum of SQS."""
+    is_known: bool  # whether the limit was read from SQS; else it is the maximum of SQS
 
 
 class FactsNeeded(Exception):
@@ -56,8 +55,7 @@ class Situation(NamedTuple):
     now: float
     time_left: Callable[[], float]
     source: QueueFacts
-    limits: Mapping[QueueArn, SizeLimit]
-    """The size limits of the queues that were looked up."""
+    limits: Mapping[QueueArn, SizeLimit]  # the size limits of the queues that were looked up
     rng: Random
     diagnose: Diagnose
 
@@ -72,10 +70,8 @@ MANY_HOPS = 12
 """The number of hops from which tarry warns or waits in place: Lambda stops a loop at about 16 (PLATFORM 15b)."""
 RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
 
-SENDS_COPY = frozenset({"dead_letter", "resend"})
-"""Outcomes that send a copy and delete the original."""
-WAITS = frozenset({"retry", "defer", "wait"})
-"""Outcomes with their own delay."""
+SENDS_COPY = frozenset({"dead_letter", "resend"})  # outcomes that send a copy and delete the original
+WAITS = frozenset({"retry", "defer", "wait"})  # outcomes with their own delay
 
 
 class Way(NamedTuple):
@@ -98,29 +94,20 @@ class SettlementPlan(Value):
     """The settlement of one message: the next way, its copy, and the ways that follow if SQS refuses it."""
 
     decided: Decision
-    decision: Decision
-    """The decision that the next way carries out: ``decided``, or a dead letter instead."""
-    ways: tuple[Way, ...]
-    """The next way first; the last one is always ``in_place``."""
+    decision: Decision  # the decision that the next way carries out: ``decided``, or a dead letter instead
+    ways: tuple[Way, ...]  # the next way first; the last one is always ``in_place``
     notices: tuple[Notice, ...] = ()
-    copy: Copy | None = None
-    """The copy to send; None if the message waits in its queue or is released."""
-    needs: QueueArn | None = None
-    """The queue to look up before planning can go on."""
+    copy: Copy | None = None  # the copy to send; None if the message waits in its queue or is released
+    needs: QueueArn | None = None  # the queue to look up before planning can go on
     is_done: bool = False
     """Whether no request is needed: asked once more, the failure steps acknowledged or discarded the message."""
-    tried: frozenset[QueueArn] = frozenset()
-    """The queues to which a copy could not be sent."""
-    not_sent: tuple[str, ...] = ()
-    """Why the earlier ways failed."""
-    is_refused: bool = True
-    """Whether the way before certainly had no effect, and would have none the next time."""
+    tried: frozenset[QueueArn] = frozenset()  # the queues to which a copy could not be sent
+    not_sent: tuple[str, ...] = ()  # why the earlier ways failed
+    is_refused: bool = True  # whether the way before certainly had no effect, and would have none the next time
     late_delay: float | None = None
     """The backoff's delay, in seconds, if a way failed for lack of time and none for another reason; else None."""
-    may_be_sent: bool = False
-    """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
-    is_stuck: bool = False
-    """Whether a dead letter instead of the outcome could not be sent."""
+    may_be_sent: bool = False  # whether a copy may have been sent to a FIFO queue, without a confirmation
+    is_stuck: bool = False  # whether a dead letter instead of the outcome could not be sent
 
     changed = Value._changed
 
@@ -222,8 +209,7 @@ def why_it_could_not_wait(decision: Decision, way: Way) -> str | None:
     return None
 
 
-SHORTEST_CUT_SECONDS = 60
-"""The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
+SHORTEST_CUT_SECONDS = 60  # the shortest delay to which an expected expiry, possibly a guess, may cut a delay
 REPEAT_ON_FIFO_SECONDS = 240
 """The longest delay of a message whose copy on FIFO may have been sent: SQS drops a second one for 5 minutes."""
 

@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 2.0
 """How long to wait for a request that is in progress at most: an extension by ``keepalive``, a delete, a delay."""
-SHARE = 0.1
-"""The share of the time left for such a wait, and for requests before a message runs."""
+SHARE = 0.1  # the share of the time left for such a wait, and for requests before a message runs
 
 
 def patience(invocation: Invocation) -> float:
@@ -83,10 +82,8 @@ def await_keepalive(invocation: Invocation) -> None:
         idle.wait(PATIENCE_SECONDS)
 
 
-SPREAD_INTERVAL_SECONDS = 30
-"""The seconds between messages that become visible one by one."""
-MAX_SPREAD_SECONDS = 900
-"""The longest period over which messages are spread."""
+SPREAD_INTERVAL_SECONDS = 30  # the seconds between messages that become visible one by one
+MAX_SPREAD_SECONDS = 900  # the longest period over which messages are spread
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 MADE_UP = (

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from tarry.support.values import QueueArn
     from tarry.world import Event
 
-EARLY_SECONDS = 1.0
-"""The time for which a short delay waits for others to share its request."""
-LAST_SECONDS = 0.1
-"""Kept of the time left when the end waits for a request as long as possible."""
+EARLY_SECONDS = 1.0  # the time for which a short delay waits for others to share its request
+LAST_SECONDS = 0.1  # kept of the time left when the end waits for a request as long as possible
 
 
 class EarlyWaits:
@@ -51,10 +49,8 @@ class EarlyWaits:
         self._has_thread = False
         self._some: Event
         """Set while messages wait. The events are made with the thread."""
-        self._over: Event
-        """Set when the batch has run."""
-        self._idle: Event
-        """Set while no request is in progress."""
+        self._over: Event  # set when the batch has run
+        self._idle: Event  # set while no request is in progress
 
     def add(self, delivery: Delivery) -> None:
         with self._lock:
@@ -117,14 +113,10 @@ class EarlyWaits:
                 return
 
 
-SLICE = 100
-"""The number of messages settled at once; if as many have failed, they are settled before the batch has run."""
-FIRST_COST_SECONDS = 0.002
-"""The assumed time to settle a message until it is measured."""
-ANSWER_SECONDS = 0.5
-"""The time kept for the response; less in a short invocation."""
-ANSWER_SHARE = 0.05
-"""The largest share of the invocation's time kept for the response."""
+SLICE = 100  # the number of messages settled at once; if as many have failed, they are settled before the batch has run
+FIRST_COST_SECONDS = 0.002  # the assumed time to settle a message until it is measured
+ANSWER_SECONDS = 0.5  # the time kept for the response; less in a short invocation
+ANSWER_SHARE = 0.05  # the largest share of the invocation's time kept for the response
 
 
 class Settlement:
@@ -136,13 +128,11 @@ class Settlement:
         self.lookups = Lookups(Requests(invocation), log)
         self._planner = Planner(policy, steps)
         self.executor = Executor(invocation, self._planner, self.lookups, log)
-        self._todo: list[Delivery] = []
-        """The messages to send a copy of, or to keep invisible for a delay."""
+        self._todo: list[Delivery] = []  # the messages to send a copy of, or to keep invisible for a delay
         self._releases: list[Delivery] = []
         self._lock = threading.Lock()
         self._cost = FIRST_COST_SECONDS
-        self.decision_seconds = 0.0
-        """The measured time to decide on a message."""
+        self.decision_seconds = 0.0  # the measured time to decide on a message
         self._unsettled = self._unaffordable = 0
         self._early = EarlyWaits(invocation, self.executor.request_early, log)
 

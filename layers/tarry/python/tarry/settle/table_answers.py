@@ -15,15 +15,12 @@ if TYPE_CHECKING:
 
     from tarry.message.invocation import Invocation
 
-PATIENCE_SECONDS = 5.0
-"""How long to wait for an answer."""
-PATIENCE_SHARE = 0.25
-"""The share of the time left to wait at most."""
+PATIENCE_SECONDS = 5.0  # how long to wait for an answer
+PATIENCE_SHARE = 0.25  # the share of the time left to wait at most
 ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
 """The errors of a table that is missing, or has another key."""
 MAX_ERROR_CHARACTERS = 500
-MAX_REQUESTS = 10
-"""The most requests at once: as many connections as a boto3 client has by default."""
+MAX_REQUESTS = 10  # the most requests at once: as many connections as a boto3 client has by default
 
 
 class RequestWorkers(WorkerPool):

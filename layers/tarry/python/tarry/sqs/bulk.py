@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from tarry.sqs.outgoing import Entry, PackedMessage
     from tarry.world import World
 
-TRIES = 4
-"""The most requests in which one entry is sent; botocore's retries of a request come on top."""
+TRIES = 4  # the most requests in which one entry is sent; botocore's retries of a request come on top
 
 
 class Behind(Exception):
@@ -53,8 +52,7 @@ class Item(Value):
 
 
 Result = str | Exception
-Results = dict[int, Result]
-"""By item index: the message's id, or the error because of which it was not sent."""
+Results = dict[int, Result]  # by item index: the message's id, or the error because of which it was not sent
 
 
 class Bulk:

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_ENTRIES = 10
-"""Entries in a batch request."""
+MAX_ENTRIES = 10  # entries in a batch request
 
 MAX_REQUEST_BYTES = 1_048_576
 """A message, and the messages of one batch request together: 1 MiB, bodies and attributes counted together."""
 
-MAX_ATTRIBUTES = 10
-"""User attributes of a message."""
+MAX_ATTRIBUTES = 10  # user attributes of a message
 
 MAX_NAME_LENGTH = 256
 MAX_ID_LENGTH = 128

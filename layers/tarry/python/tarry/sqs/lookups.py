@@ -79,11 +79,9 @@ class Lookup(Value):
     """The answer to a look-up of a queue."""
 
     facts: QueueFacts
-    size_limit: int | None
-    """Its MaximumMessageSize in bytes."""
+    size_limit: int | None  # its MaximumMessageSize in bytes
     error: Exception | None
-    until: float
-    """Until when it is cached, in epoch seconds."""
+    until: float  # until when it is cached, in epoch seconds
 
 
 class Topology:
@@ -94,8 +92,7 @@ class Topology:
         """By a queue's ARN, and the first of the attributes that were asked for."""
         self.retentions: dict[str, int] = {}
         """In seconds, the last known, however old: a queue's retention hardly ever changes."""
-        self.underway: dict[str, Event] = {}
-        """The look-ups in progress, by the queue's ARN."""
+        self.underway: dict[str, Event] = {}  # the look-ups in progress, by the queue's ARN
         self.lock = threading.Lock()
 
 

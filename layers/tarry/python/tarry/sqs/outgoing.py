@@ -42,10 +42,8 @@ class Entry(Value):
 class PackedMessage(Value):
     """An entry as parameters of SendMessage, with its size in bytes."""
 
-    entry: Entry
-    """The entry as the caller made it, with the deduplication id that it got."""
-    parameters: dict[str, Any]
-    """The parameters of SendMessage, without the queue."""
+    entry: Entry  # the entry as the caller made it, with the deduplication id that it got
+    parameters: dict[str, Any]  # the parameters of SendMessage, without the queue
     size: int
     stable_id: str | None
     """The id in its `Tarry` attribute; None if it has no such attribute, and SQS's message id counts."""
