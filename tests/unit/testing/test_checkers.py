@@ -32,7 +32,7 @@ from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
 from tarry.message.queue_facts import QueueFacts
 from tarry.record.attribute import attempt_number
-from tarry.run.outcomes import Groups
+from tarry.run.outcomes import Outcomes
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
 from tarry.run.verdicts import Verdicts
@@ -250,7 +250,7 @@ def test_a_second_run_of_a_handled_message_in_one_invocation_is_reported(
 def test_a_run_behind_a_failed_message_of_its_group_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Groups, "is_stopped", lambda self, message: False)
+    monkeypatch.setattr(Outcomes, "stops", lambda self, message: False)
     work(sandbox, fails(), "a", "b", fifo=True)
     assert "groups keep their order" in rules(sandbox)
 

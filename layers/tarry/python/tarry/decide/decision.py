@@ -224,10 +224,7 @@ _CIRCUITS = "aws_lambda_powertools.utilities.circuit_breaker"
 
 
 def deferral(error: BaseException, delivery: Delivery, now: float) -> Outcome | None:
-    """Return the deferral of a message whose handler met an open circuit; None for any other error.
-
-    The first one ends when the circuit may be tried; each further one of the same message is twice as long.
-    """
+    """Return the deferral for an open circuit, each twice as long as the last; None for any other error."""
     exceptions = sys.modules.get(f"{_CIRCUITS}.exceptions")  # an error of its class exists only if it is loaded
     kind = getattr(exceptions, "CircuitBreakerOpenError", None)
     if kind is None:

@@ -123,10 +123,7 @@ def refusal_of(namespace: str) -> str | None:
 
 
 def write(namespace: str, consumer: str, queue: str, values: dict[Metric, list[float]], at: float) -> None:
-    """Write lines to the standard output; ``at``: their time in epoch seconds.
-
-    Each line has a set of metrics of its own: the user's `Metrics` and its dimensions are neither written nor changed.
-    """
+    """Write lines for the time ``at`` (epoch seconds), with metric sets of their own: the user's is not touched."""
     for start in range(0, max(map(len, values.values()), default=0), MAX_VALUES):
         metric_set: dict[str, Any] = {
             metric.name: {"Unit": metric.unit, "StorageResolution": 60, "Value": part}

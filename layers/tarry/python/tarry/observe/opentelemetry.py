@@ -153,10 +153,7 @@ class RunSpans:
         return self._run_of_batch
 
     def _start(self, queue: str, attributes: dict[str, Any], records: Iterable[Record]) -> Ran:
-        """Start a span and make it the current one.
-
-        Each run has a context of its own, which nothing else uses afterwards, so the span is not detached.
-        """
+        """Start a span and make it current. It is not detached: nothing else uses the context of a run afterwards."""
         more = {"faas.trigger": "pubsub", "tarry.consumer": self._consumer}
         links = links_to(records)
         span = trace.get_tracer("tarry").start_span(

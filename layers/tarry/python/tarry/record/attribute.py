@@ -227,8 +227,7 @@ def dump(record: Mapping[str, Any]) -> str:
 
 
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")
-FAILURE_KEYS = ("failure", "history", "extra")
-"""The other keys: the failure record, the history, and the dict of ``enrich``."""
+FAILURE_KEYS = ("failure", "history", "extra")  # the others: failure record, history, the dict of ``enrich``
 
 
 def next_history(

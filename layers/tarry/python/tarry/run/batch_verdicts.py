@@ -36,8 +36,7 @@ class BatchVerdicts:
         self._verdicts = verdicts
         self._log = handling.log
         self._fails_without_verdict = handling.fails_without_verdict
-        self._is_free = threading.Lock()
-        """Acquired while tarry decides on a verdict inside the handler, and for good when the handler has ended."""
+        self._is_free = threading.Lock()  # taken while tarry decides within the handler, and for good at its end
         self._is_over: Event | None = None  # set when tarry has decided on the last verdict inside the handler
         self._last: Verdict | None = None  # the last verdict on a message: the handler may still use its exception
 
@@ -70,13 +69,13 @@ class BatchVerdicts:
 
     def on_end(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """Decide on all other messages when the handler has ended (SPEC B4, B5, H2)."""
-        verdicts, outcomes, groups = self._verdicts, self._verdicts.outcomes, self._verdicts.groups
+        verdicts, outcomes = self._verdicts, self._verdicts.outcomes
         deliveries, whole = [delivery_of(message) for message in batch], batch_verdict_of(batch)
         invocation = deliveries[0].invocation
         ended_at = invocation.now()
         self._wait_for_verdict(invocation)
         outcomes.settle_here()
-        groups.go_on()
+        outcomes.stopped_groups.clear()  # the handler got no message behind one that was stopped before it ran
         todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
         for _, delivery in todo:  # the others were decided when they got their verdicts
             delivery.is_closed = True
@@ -93,7 +92,7 @@ class BatchVerdicts:
             if verdict is None and position is not None and index < position:
                 verdict = ACK
             is_behind_failed = verdict is None and position is not None and index > position
-            if is_behind_failed or (groups.is_stopped(delivery) and not removes_message(effective[index])):
+            if is_behind_failed or (outcomes.stops(delivery) and not removes_message(effective[index])):
                 verdicts.release(delivery)
             elif verdict is None and raised is None:  # the handler has returned (SPEC A4, B8)
                 if without_verdict.is_behind_named(delivery):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
     from tarry.world import Interruption, World
 
-MARGIN_SECONDS = 1.0
-"""The time kept for the settlement after the last message has run, or more if requests are slow in this process."""
+MARGIN_SECONDS = 1.0  # to settle after the last message has run; more if requests are slow in this process
 REQUESTS = 4  # the requests for which there must be time: two look-ups, then a send with its delete
 MARGIN_SHARE = 1 / 3  # the largest share of the invocation's time that is kept
 RELEASE_SHARE = 1 / 3  # the share of the time left for releasing messages that were not started, possibly thousands
@@ -54,8 +53,7 @@ class Deadline:
         self._longest = 0.0
         self._began_with = began_with
         self.keep(wanted)
-        self.checked_at = -math.inf
-        """When the time was last checked, at most a millisecond before the running message started."""
+        self.checked_at = -math.inf  # at most a millisecond before the running message started
         self.check_at = math.inf if ends_at == math.inf and timeout is None else -math.inf
         """When to call `check` next, at the earliest."""
 

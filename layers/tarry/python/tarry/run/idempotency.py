@@ -52,10 +52,8 @@ UNKNOWN_WAIT_SECONDS = 60  # how long to wait for a record in progress that does
 SHORTEST_WAIT_BEHIND_SECONDS = 5  # how long a message waits at first for another one of its batch that has the same key
 ENDING_SHARE = 0.5  # the share of an invocation's time that settling and the ends of claims may take at most
 BATCH_SHARE = 0.5  # the share of the time left that a batch handler has at least, if its messages take long to claim
-MOST_BATCH_SHARE = 0.9
-"""The share of the time left that is kept for a batch handler at most, however long it has been taking."""
-BATCH_SLACK = 1.25
-"""How much longer than the last one a batch handler may take: the time kept for it leaves none to spare."""
+MOST_BATCH_SHARE = 0.9  # of the time left, at most kept for a batch handler, however long it has been taking
+BATCH_SLACK = 1.25  # how much longer than the last one a batch handler may take: no time to spare is kept for it
 SETTLING_SHARE = 0.75  # the share of the time for settling that the ends of claims leave at least
 REQUESTS_OF_END = 2  # the requests that end a claim: one if the message is done, otherwise two
 
@@ -68,17 +66,14 @@ class MessageClaim:
     is_open = False  # whether there may be a record that is to be ended
     is_abandoned = False  # whether the handler may still run although its message was decided
     back_at: float | None = None  # when the message runs again, in epoch seconds; None if it does not
-    seconds_elsewhere: int | None = None
-    """For how many seconds another delivery may still run the message; None if none does."""
+    seconds_elsewhere: int | None = None  # for how long another delivery may still run the message, if one does
 
     def __init__(self, claims: Claims, delivery: Delivery, key: str, in_progress_until: int, expires_at: int) -> None:
         self._claims = claims
         self.delivery = delivery
         self.key = key
-        self.in_progress_until = in_progress_until
-        """When the record stops to count if it is neither completed nor removed, in epoch milliseconds."""
-        self.expires_at = expires_at
-        """When the record expires, in epoch seconds: partly random, to recognize the record."""
+        self.in_progress_until = in_progress_until  # when an open record stops to count, in epoch milliseconds
+        self.expires_at = expires_at  # in epoch seconds; partly random, to recognize the record
 
     def end(self, outcome: Outcome) -> None:
         """Complete the record of a message that is done; remove that of any other. Makes requests, and blocks."""

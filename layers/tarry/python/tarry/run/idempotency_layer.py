@@ -115,8 +115,7 @@ class Found(NamedTuple):
     """A record that another delivery has written."""
 
     is_completed: bool
-    in_progress_until: int | None
-    """When a record in progress may be replaced, in epoch milliseconds; None if that is unknown."""
+    in_progress_until: int | None  # when it may be replaced, in epoch milliseconds; None if unknown
     expires_at: int | None = None
 
 

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 GIVE_UP_SHARE = 1 / 4  # the part of the margin, at its end, in which no request is awaited any more
 
-SHORTEST_WAIT_SECONDS = 0.001
-"""The shortest wait: a shorter one may be below the resolution of the clock, which would not advance."""
+SHORTEST_WAIT_SECONDS = 0.001  # a shorter wait may be below the resolution of the clock, which would not advance
 
 PAUSE_SECONDS = 0.001
 """For how long jobs that end as soon as they start may follow each other before the other tasks of the loop run."""
@@ -121,8 +120,7 @@ class Jobs:
         self._started = 0
         self._starting: Job | None = None  # the job that takes its first step, before `start` has returned
         self._pause_at = monotonic() + PAUSE_SECONDS
-        self.needs_pause = False
-        """Whether `ended` is to be awaited before the next job starts, because other tasks have waited long enough."""
+        self.needs_pause = False  # before the next job, await `ended`: other tasks have waited long enough
         self._in_hooks = 0.0  # the seconds in the user's hooks for which no running job is to be blamed
         self._stopped: dict[Job, None] = {}
         self._next_stop_at = math.inf
@@ -220,10 +218,7 @@ class Jobs:
         return any_run
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
-        """Return the error to raise in the thread of an event loop that a job blocks, or when to call next.
-
-        While the loop is not blocked, `ended` stops jobs instead. Implements `tarry.world.Fire`.
-        """
+        """Return the error to raise where a job blocks the event loop, or when to call next (`tarry.world.Fire`)."""
         now, starting = self._monotonic(), self._starting
         if starting is None and not self._running:
             seconds = self._deadline.due(now) - now
@@ -258,10 +253,7 @@ class Jobs:
         return self._dues[0][0] if self._dues else math.inf
 
     def _due(self, job: Job, now: float) -> float:
-        """Return when a job must end; while its message is being claimed, as if its handler started now.
-
-        A claim ends soon by itself, so it is not stopped when handlers are.
-        """
+        """Return when a job must end; during a claim, which ends soon by itself, as if its handler began now."""
         due = self._deadline.due(now if job.is_claiming else job.started_at)
         return max(due, self._deadline.last_moment) if job.is_claiming and due <= now else due
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "TARRY_LOAD_BOTO3"
 SMALL_SHARE = 512 / CORE_MB  # A function with a smaller share of a core loads boto3 while it initializes
-CERTAIN_SHARE = 0.5
-"""The share of a core that a process has certainly used if it had a whole one, with imports from a cold disk."""
+CERTAIN_SHARE = 0.5  # of a core, certainly used by a process that had a whole one, with imports from a cold disk
 MODULES = (
     "tarry.run.verdicts",
     "tarry.run.order",

@@ -75,11 +75,9 @@ class Isolation:
         self._deliveries = {message_id: receives(items[0][1]) for items in groups for message_id, _ in items}
         """The receive count of each message; on FIFO, that of the first message of its group in the batch."""
         self._left_with = Counter(self._deliveries.values())  # the number of messages not started, by receive count
-        self._deletes = MAX_ENTRIES, MAX_ENTRIES
-        """After how many messages the acknowledged ones are deleted: the first time, and from then on."""
+        self._deletes = MAX_ENTRIES, MAX_ENTRIES  # messages between deletes: before the first, and from then on
         self._started = 0
-        self._starts: RunStarts | None = None
-        """The starts that an attempt store is told; None without one, and on standard queues."""
+        self._starts: RunStarts | None = None  # what an attempt store is told; None without one, or on standard queues
         if run.is_fifo and run.invocation.attempt_store is not None:
             self._starts = run.starts = RunStarts(run, [run.invocation.delivery(*item) for item in self._left.items()])
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
@@ -127,10 +125,7 @@ class Isolation:
         return self._starts is not None and self._starts.are_written
 
     def start(self, delivery: Delivery) -> bool:
-        """Return whether a redelivered message runs; not if its last run crashed, and the failure steps say no.
-
-        Log that it starts: if it kills the process, this is the last line.
-        """
+        """Return whether a redelivered message runs; if so, log it first: a process that it kills writes no more."""
         self.remove(delivery.delivery_id)
         first, others = self._deletes
         if (acks := self._run.invocation.acks) is not None:  # after the last message, Lambda deletes them as early

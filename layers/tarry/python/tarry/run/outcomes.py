@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tarry.decide.decision import Decision
     from tarry.message.delivery import Delivery, EndsWithOutcome
     from tarry.message.failure import Failure
-    from tarry.message.invocation import Group
-    from tarry.run.run import Run
+    from tarry.message.invocation import Group, Invocation, Records
+    from tarry.run.handlers import Handling
     from tarry.settle.settlement import Settlement
     from tarry.support.values import QueueArn
     from tarry.world import Event
@@ -29,27 +29,7 @@ if TYPE_CHECKING:
     Then = Callable[[object], None]  # called with the result of a request, in the thread that decides
 
 
-class Groups:
-    """The FIFO groups of one batch."""
-
-    def __init__(self) -> None:
-        self._stopped: set[Group] = set()
-
-    def is_stopped(self, delivery: Delivery) -> bool:
-        """Return whether an earlier message of its group stays in the queue, so that a message must not run."""
-        return bool(self._stopped) and delivery.group in self._stopped  # making the group takes longest
-
-    def go_on(self) -> None:
-        """Forget the stops so far: the batch handler got no message behind one that was stopped before it ran."""
-        self._stopped.clear()
-
-    def note(self, delivery: Delivery, outcome: Outcome) -> None:
-        if delivery.source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
-            self._stopped.add(delivery.group)
-
-
-PATIENCE_SECONDS = 1.0
-"""How long the first failure of a batch waits for the look-up of its queue; a longer look-up continues."""
+PATIENCE_SECONDS = 1.0  # for the look-up of its queue, the first failure waits so long; the look-up continues
 PATIENCE_SHARE = 0.05  # the share of the time left that the first failure waits at most
 
 
@@ -73,8 +53,7 @@ class AwaitingFacts:
     def __init__(self, *, may_wait: bool) -> None:
         self._may_wait = may_wait  # whether `is_known` may wait for a look-up: not if that delays other handlers
         self.messages: deque[Awaiting] = deque()
-        self._ended_at: dict[str, float] = {}
-        """When the look-up of each queue has ended; infinity if it has not. A queue without a look-up is missing."""
+        self._ended_at: dict[str, float] = {}  # when the look-ups ended, by queue; infinity if one has not
         self._not_awaited: dict[str, Event] = {}
         """Of each queue whose look-up was started and that no message has waited for: set when it has ended."""
         self.wake: Callable[[], None] = nothing  # called, in any thread, when a look-up has ended
@@ -127,14 +106,20 @@ class Outcomes:
 
     made_settlement: Settlement | None = None
 
-    def __init__(self, run: Run, groups: Groups, awaiting: AwaitingFacts) -> None:
-        self._handling = run.handling
-        self._invocation = run.invocation
-        self._pending = run.pending
-        self._groups = groups
+    def __init__(
+        self,
+        handling: Handling,
+        invocation: Invocation,
+        pending: Records,
+        awaiting: AwaitingFacts,
+        may_block: bool,
+    ) -> None:
+        self._handling = handling
+        self._invocation = invocation
+        self._pending = pending
         self._awaiting = awaiting
-        self.may_block = run.may_block
-        """Whether this thread may make the requests of a FIFO message: not if that delays other handlers."""
+        self.stopped_groups: set[Group] = set()  # FIFO groups of which an earlier message stays in the queue
+        self.may_block = may_block  # make the requests of FIFO messages in this thread, if that delays no handler
         self._ended: dict[str, bool] = {}
         """The pending messages that have run or will not run, by delivery id: whether the FIFO group of each waits for
         its look-up or its send."""
@@ -153,6 +138,10 @@ class Outcomes:
         self.end_claims: Callable[[], None] = nothing  # ends the claims that `ending` has collected
 
     # messages that have run
+
+    def stops(self, delivery: Delivery) -> bool:
+        """Return whether an earlier message of its group stays in the queue, so that a message must not run."""
+        return bool(self.stopped_groups) and delivery.group in self.stopped_groups  # making the group takes longest
 
     @property
     def others_run(self) -> bool:
@@ -234,7 +223,8 @@ class Outcomes:
             self.in_background(partial(settlement.send_now, decision), partial(self._note_sent, delivery))
         else:
             settlement.add(decision, early=False)
-            self._groups.note(delivery, outcome)
+            if outcome.kind in STOPS_ITS_GROUP:
+                self.stopped_groups.add(delivery.group)
 
     def _look_up(self, target: QueueArn, delivery: Delivery, *, early: bool) -> None:
         """Look a target up in the background, once for all messages that need it; then complete their plans."""
@@ -252,7 +242,7 @@ class Outcomes:
     def _note_sent(self, delivery: Delivery, sent: object) -> None:
         """Note whether the copy of a FIFO message was sent; if not, the message stops its group."""
         if sent is not True:
-            self._groups.note(delivery, Outcome.unhandled())
+            self.stopped_groups.add(delivery.group)
         self.free_group(delivery)
         self.settled(delivery, None)
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from tarry.world import Event
 
 
-FETCH_SHARE = 1 / 3
-"""The share of the time left for which a redelivered message waits until there is what settling it may need."""
+FETCH_SHARE = 1 / 3  # of the time left, at most, a redelivered message waits for what settling it may need
 FRESH_SECONDS = 10  # A lease this old, or younger, needs no renewal
 CANNOT_INTERRUPT = (
     "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
@@ -69,8 +68,7 @@ class Run:
     claims: Claims | None = None  # claims messages before they run; None without ``idempotency``
     starts: RunStarts | None = None
     """Writes redelivered FIFO messages to the attempt store before they run; None if there are none, or no store."""
-    tracing: Sequence[RunSpans | Subsegments] = ()
-    """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
+    tracing: Sequence[RunSpans | Subsegments] = ()  # the spans of OpenTelemetry and X-Ray, usually none
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records, *, is_fifo: bool) -> None:
         self.handling = handling
@@ -185,10 +183,7 @@ class Run:
             self.handling.log.once(self.invocation.world, "timeout_cut", text)
 
     def validating(self) -> Callable[[Message[Any]], Any]:
-        """Return the handler of one message; with a model, it first validates the message's body.
-
-        With ``idempotency``, it then claims the message, and does not run one that was done or runs elsewhere.
-        """
+        """Return the handler of one message; where asked for, it first validates the body and claims the message."""
         invocation = self.invocation
         function = self.handler() if self.claims is None else self._claiming(self.claims)
         if invocation.payload_reader is not None:
@@ -296,10 +291,7 @@ class NotStarted:
         self.current: Iterator[Item] = iter(run.records.items())
 
     def prepare(self, *, runs_batch: bool = False) -> None:
-        """Put redelivered messages last (SPEC G4), fetch what settling them needs (C8), and on FIFO renew leases.
-
-        ``runs_batch``: whether all messages run at once, in a batch handler.
-        """
+        """Put redelivered messages last (SPEC G4), fetch what settling them needs (C8), and on FIFO renew leases."""
         run = self._run
         if run.invocation.are_plain:
             return self._renew_leases()
@@ -358,10 +350,7 @@ class NotStarted:
         return all((at := epoch_seconds(text)) is not None and at >= latest for text in received)
 
     def release_out_of_time(self, message: Message[Any]) -> bool:
-        """Release a message for lack of time; return whether the other current messages were released too.
-
-        They are not if the message gave way to messages with more deliveries, for which there is still time.
-        """
+        """Release a message for lack of time; return whether others were too: not those that it has given way to."""
         isolation, message_id = self.isolation, message.delivery_id
         self._run.verdicts.release(delivery_of(message))
         self.out_of_time += 1

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 CLEAN_UP_SECONDS = 1.0  # the time for handlers to end after a `SystemExit` has ended their event loop
 
 _local = threading.local()
-_dropped: list[object] = []
-"""Tasks that ignore their cancellation, kept alive: such a task may also block the garbage collector."""
+_dropped: list[object] = []  # tasks that ignore their cancellation: they may also block the garbage collector
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
@@ -86,8 +85,7 @@ def _outside_loop(run: Callable[[], None]) -> None:
 
 
 STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
-HOOK_SHARE = 0.5
-"""The largest share of the time left for a hook of the user's on the event loop: other handlers wait for it."""
+HOOK_SHARE = 0.5  # the largest share of the time left for a hook on the event loop: other handlers wait for it
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 """Makes a task take its first step when it is made: most that never wait end with it, without a turn of the loop."""
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)

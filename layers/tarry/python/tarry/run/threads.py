@@ -32,8 +32,7 @@ class HandlerWorkers(WorkerPool):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.lock = threading.Lock()  # held while a job ends or is abandoned
-        self.abandoned: list[int] = []
-        """For each worker that runs an abandoned job, the id of its handler: it takes a place of that handler only."""
+        self.abandoned: list[int] = []  # by handler's id, of which an abandoned job takes a place
 
 
 class ThreadExecutor:

@@ -12,7 +12,7 @@ from tarry.errors import ProcessCrashed
 from tarry.message.failure import Failure, StepContext
 from tarry.message.notices import WARNING
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
-from tarry.run.outcomes import Awaiting, AwaitingFacts, Groups, Outcomes, Rerun
+from tarry.run.outcomes import Awaiting, AwaitingFacts, Outcomes, Rerun
 from tarry.settle.requests import is_stopped_by_lost_lease
 from tarry.support.causes import drop_tracebacks, is_a
 
@@ -25,23 +25,20 @@ if TYPE_CHECKING:
     from tarry.message.verdicts import Verdict
     from tarry.run.run import Run
 
-RUNS_AGAIN = frozenset({"retry", "again", "defer"})
-"""The outcomes of a run that crashed with which the message runs again at once."""
+RUNS_AGAIN = frozenset({"retry", "again", "defer"})  # for these outcomes of a crash, the message runs again at once
 MAX_WITH_TRACEBACKS = 10  # the most failures whose tracebacks are kept for the failure steps during a look-up
 
 
 class Verdicts:
     """The decisions on the messages of one batch, from their verdicts and the handler's exceptions."""
 
-    keeps_frames = False
-    """Whether exceptions keep their tracebacks: while the batch handler that gave them as verdicts still runs."""
+    keeps_frames = False  # keep tracebacks while the batch handler that gave them as verdicts still runs
 
     def __init__(self, run: Run) -> None:
         self._handling = run.handling
         self._deadline = run.deadline
-        self.groups = Groups()
         self.awaiting = AwaitingFacts(may_wait=run.may_wait)
-        self.outcomes = Outcomes(run, self.groups, self.awaiting)
+        self.outcomes = Outcomes(run.handling, run.invocation, run.pending, self.awaiting, run.may_block)
         if run.claims is not None and not run.is_fifo:
             self.outcomes.end_all = run.claims.end_all
         self._reruns: deque[Rerun] = deque()  # the messages that run again when all others have run
@@ -68,7 +65,7 @@ class Verdicts:
 
     def may_run(self, delivery: Delivery) -> bool:
         """Return whether a message of a FIFO batch may run; one that may not is released."""
-        if self.groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery):
+        if self.outcomes.stops(delivery) or is_stopped_by_lost_lease(delivery):
             self.release(delivery)
             return False
         return True
@@ -134,10 +131,7 @@ class Verdicts:
         return self._take(decided, early=early)
 
     def on_crash(self, delivery: Delivery, crashed: tuple[int, ...]) -> Failure | None:
-        """Have the failure steps decide on a message whose last run crashed; return the failure if they retry it.
-
-        The message then runs at once: it has waited for its redelivery. ``crashed``: the receive counts of the runs.
-        """
+        """Have the failure steps decide on a message whose runs ``crashed``; return its failure if it runs now."""
         error = ProcessCrashed("the process died, or the function timed out, while the message ran")
         delivery.crashed, delivery.is_of_crash = crashed, True
         failure = Failure(delivery.message, error, "error", diagnosis=delivery.invocation.diagnoses.of(error))

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # how long an invocation waits for the store in all
 READ_SECONDS = 0.5  # how long of that handlers wait, so that there is time to write what became of their messages
 SHARE = 0.25  # the share of the time left to wait at most
-LOADING_SECONDS = 4.0
-"""The additional wait for a store that must be loaded first: importing boto3 takes this long on a small function."""
+LOADING_SECONDS = 4.0  # in addition, for a store that must be loaded first: boto3 takes this long on a small function
 MARGIN_SECONDS = 86_400  # how long a record lives after SQS has deleted its message
 LONGEST_RETENTION_SECONDS = 1_209_600
 NOT_ATTEMPTS = frozenset({"defer", "wait", "release"})  # outcomes of deliveries that are not attempts
@@ -51,12 +50,9 @@ class Tracking:
         self._waited = 0.0
         self._is_refused = False  # whether the store refuses all requests, such as for a permission
         self._written = set[str]()  # the delivery ids whose changes the store has confirmed
-        self._unconfirmed: dict[str, AttemptChange] = {}
-        """The changes that it has not confirmed, by delivery id; they are written once more at the end."""
-        self._started: dict[str, Delivery] = {}
-        """The messages whose starts were written, and whose ends were not, by delivery id."""
-        self._writes_starts = True
-        """Whether starts are written: no more in this invocation once the store has failed to."""
+        self._unconfirmed: dict[str, AttemptChange] = {}  # not confirmed, by delivery id: written once more at the end
+        self._started: dict[str, Delivery] = {}  # those whose starts were written, and whose ends were not
+        self._writes_starts = True  # no more in this invocation once the store has failed to
         self._reported = set[str]()  # the delivery ids of messages that `start` has reported
         self._closed = set[str]()  # the delivery ids of messages whose records were closed while others ran
 

@@ -177,14 +177,10 @@ class CopyWriter:
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
         delay, due = _delay_and_due(until, target, now)
         self._situation.limit_of(target)  # before any hook of the user's is called
+        at, full, note = decision.decided_at, options.include_traceback, outcome.note or {}
+        seconds = None if outcome.delay is None else int(outcome.delay)
         record = copy_record(
-            failure,
-            decision.decided_at,
-            carried=failure.attempt,
-            note=outcome.note or {},
-            due=due,
-            delay=None if outcome.delay is None else int(outcome.delay),
-            include_traceback=options.include_traceback,
+            failure, at, carried=failure.attempt, note=note, due=due, delay=seconds, include_traceback=full
         )
         if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
@@ -200,22 +196,15 @@ class CopyWriter:
         delay, due = _delay_and_due(until, delivery.source, now)
         if decision.outcome.reason == "not_due" and due is not None:
             due = delivery.due  # as the producer set it, also if this copy waits for only a part
-        counts = decision.outcome.kind not in ("defer", "wait")
         carried = delivery.attempt
-        if not counts:  # the attempts before this delivery
+        if decision.outcome.kind in ("defer", "wait"):  # the attempts before this delivery
             carried = max(delivery.envelope.carried if delivery.envelope else 0, carried - 1)
         if failure is None:
             record = waiting_record(delivery, carried, due=due, note=decision.outcome.note or {})
         else:
-            record = copy_record(
-                failure,
-                decision.decided_at,
-                carried=carried,
-                note={},
-                due=due,
-                delay=math.ceil(max(0, until - decision.decided_at)),
-                include_traceback=options.include_traceback,
-            )
+            at, full = decision.decided_at, options.include_traceback
+            seconds = math.ceil(max(0, until - at))
+            record = copy_record(failure, at, carried=carried, note={}, due=due, delay=seconds, include_traceback=full)
         draft = Copy(delivery, delivery.body, delivery.source, [self._attributes_of(delivery)], delay, until)
         return self._fitted(draft, redacted(record, delivery, options, self.notices), may_go_without=False)
 

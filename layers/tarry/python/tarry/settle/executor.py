@@ -57,8 +57,7 @@ class Executor:
         self._log = log
         self._limits: dict[QueueArn, SizeLimit] = {}
         self._plans: dict[str, SettlementPlan] = {}  # the plans of messages that are not settled yet, by delivery id
-        self._requested = set[str]()
-        """The delivery ids of messages whose delay was requested early, without a confirmation."""
+        self._requested = set[str]()  # delivery ids of messages whose delay was requested early, and not confirmed
         self._logged = set[str]()  # the delivery ids of messages for which ``attributes_left_out`` was logged
 
     # plans

@@ -66,8 +66,7 @@ class Situation(NamedTuple):
         return limit
 
 
-MANY_HOPS = 12
-"""The number of hops from which tarry warns or waits in place: Lambda stops a loop at about 16 (PLATFORM 15b)."""
+MANY_HOPS = 12  # from this hop on tarry warns or waits in place: Lambda stops a loop at about 16 (PLATFORM 15b)
 RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
 
 SENDS_COPY = frozenset({"dead_letter", "resend"})  # outcomes that send a copy and delete the original
@@ -83,8 +82,7 @@ class Way(NamedTuple):
     """
 
     name: Literal["as_decided", "copy_waits", "last_resort", "expiring", "in_place"]
-    only_if_refused: bool = False
-    """Whether to use the way only if SQS has refused the one before, and would refuse it the next time."""
+    only_if_refused: bool = False  # only if SQS has refused the way before, and would refuse it the next time
 
 
 IN_PLACE = Way("in_place")
@@ -99,13 +97,11 @@ class SettlementPlan(Value):
     notices: tuple[Notice, ...] = ()
     copy: Copy | None = None  # the copy to send; None if the message waits in its queue or is released
     needs: QueueArn | None = None  # the queue to look up before planning can go on
-    is_done: bool = False
-    """Whether no request is needed: asked once more, the failure steps acknowledged or discarded the message."""
+    is_done: bool = False  # asked once more, the failure steps acknowledged or discarded it: no request is needed
     tried: frozenset[QueueArn] = frozenset()  # the queues to which a copy could not be sent
     not_sent: tuple[str, ...] = ()  # why the earlier ways failed
     is_refused: bool = True  # whether the way before certainly had no effect, and would have none the next time
-    late_delay: float | None = None
-    """The backoff's delay, in seconds, if a way failed for lack of time and none for another reason; else None."""
+    late_delay: float | None = None  # the backoff's delay in seconds, if ways failed only for lack of time
     may_be_sent: bool = False  # whether a copy may have been sent to a FIFO queue, without a confirmation
     is_stuck: bool = False  # whether a dead letter instead of the outcome could not be sent
 
@@ -210,8 +206,7 @@ def why_it_could_not_wait(decision: Decision, way: Way) -> str | None:
 
 
 SHORTEST_CUT_SECONDS = 60  # the shortest delay to which an expected expiry, possibly a guess, may cut a delay
-REPEAT_ON_FIFO_SECONDS = 240
-"""The longest delay of a message whose copy on FIFO may have been sent: SQS drops a second one for 5 minutes."""
+REPEAT_ON_FIFO_SECONDS = 240  # if a copy on FIFO may have been sent: SQS drops a second one for 5 minutes
 
 
 class Planner:
@@ -259,8 +254,10 @@ class Planner:
             if copy is not None:
                 if (way.name == "copy_waits" or decision.outcome.kind == "resend") and not may_hop(plan.delivery):
                     times = hops_of(plan.delivery) + 1
-                    text = f"The message was sent again {times} times."
-                    text += " Lambda stops at about 16, unless RecursiveLoop is Allow."
+                    text = (
+                        f"The message was sent again {times} times. Lambda stops at about 16, unless RecursiveLoop is "
+                        "Allow."
+                    )
                     notices = (*notices, Notice("many_hops", text))
                 return plan.changed(copy=copy, decision=decision, notices=notices)
             plan = plan.changed(ways=plan.ways[1:], notices=notices)

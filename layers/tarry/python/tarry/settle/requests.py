@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 2.0
-"""How long to wait for a request that is in progress at most: an extension by ``keepalive``, a delete, a delay."""
+PATIENCE_SECONDS = 2.0  # the longest wait for an extension by ``keepalive``, a delete or a delay in progress
 SHARE = 0.1  # the share of the time left for such a wait, and for requests before a message runs
 
 
@@ -128,10 +127,7 @@ def prolongation(delivery: Delivery, seconds: float, end: float | None) -> Visib
 
 
 def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[VisibilityChange]:
-    """Return changes that make messages, or FIFO groups, visible one by one, the first ``beyond`` seconds from now.
-
-    A message that kills the process then comes back without the others (SPEC G4).
-    """
+    """Return changes so that messages, or FIFO groups, come back one by one, ``beyond`` seconds from now (SPEC G4)."""
     interval = min(SPREAD_INTERVAL_SECONDS, MAX_SPREAD_SECONDS / max(1, len(units) - 1))
     return [
         extension(delivery, beyond + index * interval) for index, of_unit in enumerate(units) for delivery in of_unit
@@ -141,10 +137,7 @@ def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[Visibil
 def extend_leases(
     changes: Iterable[VisibilityChange], lookups: Lookups, log: Log, share: float, consequence: str
 ) -> list[ChangeResult]:
-    """Extend the leases of messages of any queues, in at most a ``share`` of the time left; return the results.
-
-    A lease whose receipt handle SQS refuses is lost for the rest of the invocation, and logged with ``consequence``.
-    """
+    """Extend leases in a ``share`` of the time left. One whose handle is refused is lost: log ``consequence``."""
     asked_at = lookups.requests.invocation.now()
     possible: list[VisibilityChange] = []
     for change in changes:

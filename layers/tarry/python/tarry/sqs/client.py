@@ -29,12 +29,10 @@ CONNECT_TIMEOUT_SECONDS = 1
 READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2  # the part of the time left that is reserved for returning the response
-SHORTEST_SECONDS = 0.005
-"""No request is begun with less time: SQS might carry it out, but its answer would come too late."""
+SHORTEST_SECONDS = 0.005  # no request begins with less: SQS might carry it out, but its answer would come too late
 LOADING_ANSWER_SECONDS = max(0.4, 0.15 / CORE_SHARE)
 """The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
-LOADING_SHARE = 1 / 3
-"""The share of the time left for requests while boto3 is not imported yet, as it never is after a crash."""
+LOADING_SHARE = 1 / 3  # of the time left, for requests while boto3 is not imported yet, as it never is after a crash
 FIRST_REQUEST_SHARE = 0.1  # the time of a request until one is measured, as a share of the time that loading took
 FADING = 0.5  # the share of the time of a slow request that is still expected after a faster one
 LATE_SHARE = 1.6

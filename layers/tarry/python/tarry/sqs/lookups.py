@@ -88,10 +88,8 @@ class Topology:
     """The cache of look-ups: one per world, shared by all invocations."""
 
     def __init__(self, _: World) -> None:
-        self.lookups: dict[tuple[str, str], Lookup] = {}
-        """By a queue's ARN, and the first of the attributes that were asked for."""
-        self.retentions: dict[str, int] = {}
-        """In seconds, the last known, however old: a queue's retention hardly ever changes."""
+        self.lookups: dict[tuple[str, str], Lookup] = {}  # by ARN, and the first of the attributes asked for
+        self.retentions: dict[str, int] = {}  # in seconds, the last known, however old: it hardly ever changes
         self.underway: dict[str, Event] = {}  # the look-ups in progress, by the queue's ARN
         self.lock = threading.Lock()
 

@@ -45,8 +45,7 @@ class PackedMessage(Value):
     entry: Entry  # the entry as the caller made it, with the deduplication id that it got
     parameters: dict[str, Any]  # the parameters of SendMessage, without the queue
     size: int
-    stable_id: str | None
-    """The id in its `Tarry` attribute; None if it has no such attribute, and SQS's message id counts."""
+    stable_id: str | None  # the id in its `Tarry` attribute; None if it has none, and SQS's message id counts
 
     @property
     def body(self) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAYBE_APPLIED = "TarryMaybeApplied"
-"""The key of the note, in the metadata of an answer and in the context of the request's tries."""
+MAYBE_APPLIED = "TarryMaybeApplied"  # the key in the metadata of an answer and the context of the request's tries
 
 
 class OutOfTime(Exception):
@@ -125,10 +124,7 @@ def is_late(error: BaseException | None) -> bool:
 
 
 def is_refused_for_good(error: Exception) -> bool:
-    """Return whether SQS refused the request and would refuse it again, such as for a permission or a wrong entry.
-
-    False for a missing answer, a throttle, and an internal error of SQS, also to an earlier try.
-    """
+    """Return whether SQS refused the request for good, as for a permission or a wrong entry: no throttle, no fault."""
     code, passing = error_code(error), ("Internal", "Unavailable", "Timeout", "OverLimit")
     if may_be_applied(error) or is_throttle(code) or any(part in code for part in passing):
         return False
