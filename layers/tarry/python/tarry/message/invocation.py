@@ -159,7 +159,7 @@ def read_attributes(message: Message[Any], record: dict[str, Any], log: Logs) ->
 
 LONGEST_SECONDS = 1e6  # a longer remaining time counts as no deadline; Lambda allows 90 minutes at most (PLATFORM 15d)
 
-Group = tuple[str, str | None]  # the ARN of a FIFO queue, and the group id; None is a group, too
+Group = tuple[str, str | None]  # a FIFO queue's ARN, and the group id: messages without one form one group
 
 
 class Invocation:

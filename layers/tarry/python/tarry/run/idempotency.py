@@ -80,11 +80,9 @@ class MessageClaim:
         self._claims.end_all([(self, outcome)])
 
 
-class BatchTimes:
-    """How long batch handlers have been taking in this process: seconds and messages, by idempotency setting."""
-
-    def __init__(self, _: World) -> None:
-        self.last: dict[Idempotency, tuple[float, int]] = {}
+def batch_times(_: World) -> dict[Idempotency, tuple[float, int]]:
+    """Return how long batch handlers have been taking in this process: the seconds, and for how many messages."""
+    return {}
 
 
 class Claims:
@@ -129,7 +127,7 @@ class Claims:
             self._take(delivery, answers_of([work], self._invocation)[0] if has_time else TableNotAsked())
             if self._is_late(delivery, is_first):
                 self._take_late(delivery, self._is_last_delivery(delivery))
-        return self._may_run(delivery)
+        return delivery.claim is not None and delivery.claim.is_held
 
     async def claim_async(self, message: Message[Any]) -> bool:
         """Claim a message as `claim` does, without blocking the event loop."""
@@ -140,14 +138,14 @@ class Claims:
             if self._is_late(delivery, is_first):
                 answer = await answer_to_task(partial(self._is_last_delivery, delivery), self._invocation)
                 self._take_late(delivery, answer is True)
-        return self._may_run(delivery)
+        return delivery.claim is not None and delivery.claim.is_held
 
     def begin_batch(self, *, in_order: bool) -> None:
         """Keep time for a batch handler whose messages are claimed next; ``in_order``: one by one, on FIFO."""
         left, deadline = self._invocation.time_left(), self._deadline
         most, half = left * MOST_BATCH_SHARE - deadline.margin, left * BATCH_SHARE
         timeout = 0.0 if deadline.timeout is None or deadline.is_timeout_cut else deadline.timeout
-        last = self._invocation.world.keep(BatchTimes).last.get(self._idempotency)
+        last = self._invocation.world.keep(batch_times).get(self._idempotency)
 
         def batch_seconds(messages: int) -> float:
             if last is None:
@@ -161,7 +159,7 @@ class Claims:
     def ran(self, seconds: float, messages: int) -> None:
         """Note how long the batch handler has run; one that was interrupted at the deadline needs longer."""
         needed = seconds * (2 if self._monotonic() >= self._deadline.interrupt_at else BATCH_SLACK)
-        self._invocation.world.keep(BatchTimes).last[self._idempotency] = needed, messages
+        self._invocation.world.keep(batch_times)[self._idempotency] = needed, messages
 
     def claim_all(self, messages: Sequence[Message[Any]]) -> list[BaseException | None]:
         """Claim messages, the most delivered first; return for each the error that `claim` would raise. Blocks."""
@@ -212,10 +210,6 @@ class Claims:
             seconds, before = self._monotonic() - began, self._request_seconds
             if seconds <= PATIENCE_SECONDS:  # else the answer was given up
                 self._request_seconds = (before * 3 + seconds) / 4 if before else seconds
-
-    @staticmethod
-    def _may_run(delivery: Delivery) -> bool:
-        return delivery.claim is not None and delivery.claim.is_held
 
     def _take(self, delivery: Delivery, answer: Found | Exception | None) -> None:
         claim: Any = delivery.claim

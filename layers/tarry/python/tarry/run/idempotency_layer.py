@@ -160,7 +160,7 @@ class Records:
         return is_own
 
     def shorten(self, key: str, in_progress_until: int, expires_at: int, until: int) -> None:
-        """Have a record of its own count only ``until`` then (epoch milliseconds): a layer can only write it anew."""
+        """Have a record of this delivery count only ``until`` then, in epoch ms: a layer can only write it anew."""
         if self.remove(key, in_progress_until, expires_at):
             self.begin(key, until, expires_at)
 

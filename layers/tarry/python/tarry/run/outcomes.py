@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Then = Callable[[object], None]  # called with the result of a request, in the thread that decides
 
 
-PATIENCE_SECONDS = 1.0  # for the look-up of its queue, the first failure waits so long; the look-up continues
+PATIENCE_SECONDS = 1.0  # how long the first failure of a batch waits for the look-up of its queue, which continues
 PATIENCE_SHARE = 0.05  # the share of the time left that the first failure waits at most
 
 

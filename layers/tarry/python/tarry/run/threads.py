@@ -32,7 +32,7 @@ class HandlerWorkers(WorkerPool):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.lock = threading.Lock()  # held while a job ends or is abandoned
-        self.abandoned: list[int] = []  # by handler's id, of which an abandoned job takes a place
+        self.abandoned: list[int] = []  # the handlers' ids of abandoned jobs: each takes a place of its handler only
 
 
 class ThreadExecutor:

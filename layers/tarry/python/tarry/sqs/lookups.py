@@ -157,7 +157,7 @@ class Lookups:
         then: Callable[[], None],
         target_of: Callable[[QueueFacts], QueueArn | None] | None = None,
     ) -> None:
-        """Start the look-up of a source queue, and of that which ``target_of`` its facts names; then call ``then``."""
+        """Look a source queue up in a thread, and the queue that ``target_of`` returns for it; then call ``then``."""
 
         def work() -> None:
             try:

@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 def watch_tries(client: Any) -> None:
-    """Have a client note the tries of each request, for `may_be_applied`. Twice, or for a stand-in, it does nothing."""
+    """Have a client note each request's tries for `may_be_applied`; a second call, or a stand-in, changes nothing."""
     if (events := getattr(getattr(client, "meta", None), "events", None)) is not None:
         events.register("response-received.sqs", _note_try, unique_id="tarry-tries")
 
