@@ -45,29 +45,26 @@ __all__ = [
     "sqs_event",
 ]
 
-_HOMES = {
-    "DeliveredBatch": "tarry.tools.testing.delivering",
-    "DeliveredMessage": "tarry.tools.testing.delivering",
-    "Fault": "tarry.tools.testing.faults",
-    "Faults": "tarry.tools.testing.faults",
-    "QueuedMessage": "tarry.tools.testing.messages",
-    "Realism": "tarry.tools.simulator.sqs",
-    "Report": "tarry.tools.testing.report",
-    "Sandbox": "tarry.tools.testing.sandbox",
-    "Transition": "tarry.tools.testing.timeline",
-    "deliver": "tarry.tools.testing.delivering",
-    "lambda_context": "tarry.tools.testing.delivering",
-    "message": "tarry.tools.testing.delivering",
-    "sqs_event": "tarry.tools.testing.delivering",
-}
+_NAMES = {
+    "tarry.tools.simulator.sqs": ("Realism",),
+    "tarry.tools.testing.delivering": (
+        "DeliveredBatch", "DeliveredMessage", "deliver", "lambda_context", "message", "sqs_event",
+    ),
+    "tarry.tools.testing.faults": ("Fault", "Faults"),
+    "tarry.tools.testing.messages": ("QueuedMessage",),
+    "tarry.tools.testing.report": ("Report",),
+    "tarry.tools.testing.sandbox": ("Sandbox",),
+    "tarry.tools.testing.timeline": ("Transition",),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used: pytest imports this package in every run, for its plugin."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tarry.testing' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
+    for home, names in _NAMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(home), name)
+            return value
+    raise AttributeError(f"module 'tarry.testing' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ENDS = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
 """States after which nothing more happens to a message, unless a dead letter is retried or redriven."""
@@ -117,6 +117,15 @@ class Story:
     now: float
     is_whole: bool = True
     notes: tuple[str, ...] = ()
+
+    def listed(self, most: int) -> Iterator[tuple[StoryEvent, StoryEvent | None, int]]:
+        """Yield the first and the last events, each with the one before it and the number left out between them."""
+        first, left_out = most // 2, max(0, len(self.events) - most)
+        for place, (event, before) in enumerate(zip(self.events, [None, *self.events], strict=False)):
+            if not left_out or place < first:
+                yield event, before, 0
+            elif place >= first + left_out:
+                yield event, before, left_out if place == first + left_out else 0
 
     @property
     def began(self) -> float:

@@ -6,22 +6,21 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tarry.failed.text import brief, coarse, one_line
+from tarry.failed.text import brief, one_line
 from tarry.message.outcomes import State
 from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
 from tarry.tools.story.svg import (
     MARGIN,
     NORMAL,
-    SMALL,
-    THINNEST_SPAN,
+    RADIUS,
     WIDTH,
     TimeScale,
+    attempt_at,
     fit,
     group,
     legend,
     span_at,
     text_at,
-    width_of,
 )
 from tarry.tools.story.svg import picture as whole
 from tarry.tools.story.text import since_text, state_text
@@ -33,7 +32,6 @@ LEFT, RIGHT = 200, 912
 """The ends of the time axis."""
 TOP, ROW, LINE = 98, 44, 20
 """The place of the first row; the heights of a row, and of a line of the list."""
-BAR, RADIUS = 14, 9
 MOST_EVENTS = 40
 """The most events in the list; the rows have all."""
 SINCE, STATE, WORDS = 92, 180, 296
@@ -65,7 +63,7 @@ class _Picture:
     def svg(self) -> str:
         story = self._story
         listed = [*self._list(self._bottom + 60)]
-        legend_y = self._bottom + 60 + LINE * self._list_length + 14
+        legend_y = self._bottom + 60 + LINE * len(listed) + 14
         parts = [*self._title(), *self._frame(), *self._spans(), *self._moves(), *self._marks(), *listed]
         parts += self._legend(legend_y)
         return whole(f"message {story.id}: {story.summary}", parts, WIDTH, legend_y + 24)
@@ -84,28 +82,15 @@ class _Picture:
     def _frame(self) -> Iterator[str]:
         for queue, y in self._rows.items():
             yield group(queue, text_at(MARGIN, y + 4, fit(queue, LEFT - MARGIN - 24, NORMAL)))
-        for x, label in self._scale.ticks(self._story.began):
-            yield f'<line class="grid" x1="{x}" y1="{TOP - 4}" x2="{x}" y2="{self._bottom}"/>'
-            yield text_at(x, self._bottom + 17, label, "quiet middle")
+        yield from self._scale.grid(self._story.began, TOP - 4, self._bottom)
 
     def _steps(self) -> list[StoryEvent]:
         """The events that change the state."""
         return [event for event in self._story.events if event.state is not None]
 
     def _spans(self) -> Iterator[str]:
-        steps = self._steps()
-        for event, following in zip(steps, [*steps[1:], None], strict=True):
-            if following is None and event.state in FINAL:
-                continue
-            begin = self._scale.x(event.at)
-            end = self._scale.x(self._ended if following is None else following.at)
-            if end - begin < THINNEST_SPAN:
-                continue
-            y = self._y(event.place)
-            texts = []
-            if event.delay and width_of(label := coarse(event.delay), SMALL) <= end - begin - 4 * RADIUS:
-                texts = [text_at(round((begin + end) / 2, 1), y + 4, label, "small middle")]
-            yield group(self._words(event), span_at(event.state, begin, end, y, BAR), *texts)
+        for event, begin, end in self._scale.visible(self._steps(), self._ended, lambda event: event.state in FINAL):
+            yield span_at(self._words(event), event.state, begin, end, self._y(event.place), event.delay)
 
     def _moves(self) -> Iterator[str]:
         """Draw a line from queue to queue."""
@@ -129,28 +114,16 @@ class _Picture:
             if not begins or event.attempt is None or event.state is State.READY:
                 continue
             attempt = event.attempt
-            is_dot = x - last_x < 2 * RADIUS or event.attempt > 99
-            last_x = last_x if is_dot else x
-            y = self._y(event.queue)
-            shape = f'<circle class="attempt" cx="{x}" cy="{y}" r="{3 if is_dot else RADIUS}"/>'
-            yield group(self._words(event), shape, *([] if is_dot else [text_at(x, y + 4, str(attempt), "number")]))
-
-    @property
-    def _list_length(self) -> int:
-        return min(len(self._story.events), MOST_EVENTS + 1)
+            yield attempt_at(self._words(event), x, self._y(event.queue), attempt, last_x)
+            last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _list(self, y: int) -> Iterator[str]:
-        events, before = self._story.events, None
-        first, left_out = (MOST_EVENTS // 2, len(events) - MOST_EVENTS) if len(events) > MOST_EVENTS else (0, 0)
-        for place, event in enumerate(events):
-            if left_out and first <= place < first + left_out:
-                if place == first:
-                    yield text_at(MARGIN, y, f"{left_out:,} events are left out here", "quiet")
-                    y += LINE
-                before = event
-                continue
+        for event, before, left_out in self._story.listed(MOST_EVENTS):
+            if left_out:
+                yield text_at(MARGIN, y, f"{left_out:,} events are left out here", "quiet")
+                y += LINE
             yield from self._line(event, before, y)
-            before, y = event, y + LINE
+            y += LINE
 
     def _line(self, event: StoryEvent, before: StoryEvent | None, y: int) -> Iterator[str]:
         colour = event.state if event.state in ENDS else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,12 @@ DEFAULT_PREFIX = "/aws/lambda/"
 MOST_GROUPS = 50
 """The log groups of one query."""
 DAY_SECONDS = 86_400
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+MISSING: Mapping[str, str] = {
+    "WARN": "deferred, released and discarded messages",
+    "ERROR": "retries and deferrals",
+    "FATAL": "retries, deferrals and dead letters",
+}
+"""The lines that are missing at each level; the lower levels have all lines of tarry."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,6 @@ class LogGroup:
     """A log group. ``keeps_seconds`` is its retention; None if lines never expire."""
 
     name: str
-    created_at: float = 0.0
     keeps_seconds: float | None = None
     log_class: str = "STANDARD"
 
@@ -49,15 +54,13 @@ def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[Func
     Raises:
         botocore.exceptions.ClientError: AWS refuses a request.
     """
-    return [log_of(aws_lambda, function) for function in _functions(cloudformation, stack)]
-
-
-def _functions(cloudformation: Any, stack: str) -> Iterator[str]:
+    found = []
     for each in resources_of(cloudformation, stack):
         if each["ResourceType"] == "AWS::Lambda::Function":
-            yield each["PhysicalResourceId"]
+            found.append(log_of(aws_lambda, each["PhysicalResourceId"]))
         elif each["ResourceType"] == "AWS::CloudFormation::Stack":
-            yield from _functions(cloudformation, each["PhysicalResourceId"])
+            found += logs_of_stack(cloudformation, aws_lambda, each["PhysicalResourceId"])
+    return found
 
 
 def log_of(aws_lambda: Any, function: str) -> FunctionLog:
@@ -75,12 +78,8 @@ def existing_groups(logs: Any, names: Iterable[str]) -> dict[str, LogGroup]:
         each = next((each for each in groups if each["logGroupName"] == name), None)
         if each is not None:
             days = each.get("retentionInDays")
-            found[name] = LogGroup(
-                name,
-                each.get("creationTime", 0) / 1000,
-                None if days is None else float(days) * DAY_SECONDS,
-                each.get("logGroupClass") or "STANDARD",
-            )
+            keeps = None if days is None else float(days) * DAY_SECONDS
+            found[name] = LogGroup(name, keeps, each.get("logGroupClass") or "STANDARD")
     return found
 
 
@@ -94,38 +93,14 @@ def batches(groups: Iterable[LogGroup]) -> list[list[str]]:
     ]
 
 
-def check_named(names: Sequence[str], found: Mapping[str, LogGroup], region: str | None) -> None:
-    """Raise `UsageError` if one of the named log groups does not exist."""
-    missing = [name for name in names if name not in found]
-    if missing:
-        where = f" in {region}" if region else ""
-        are = "does" if len(missing) == 1 else "do"
-        raise UsageError(
-            f"the log group{'s'[: len(missing) != 1]} {', '.join(missing)} {are} not exist{where}: a group is made at "
-            "the first invocation of its function; --stack NAME finds the groups of a stack"
-        )
-
-
-def never_written(logs: Sequence[FunctionLog], found: Mapping[str, LogGroup]) -> str:
-    """Return a sentence about functions without a log group; empty if there are none."""
-    names = [each.function for each in logs if each.group not in found]
-    if not names:
-        return ""
-    has = "has" if len(names) == 1 else "have"
-    return f"{', '.join(names)} {has} no log group: never invoked, or not allowed to write logs."
-
-
 def silences(logs: Iterable[FunctionLog]) -> Iterator[str]:
     """Yield a sentence for each log level that leaves lines out of tarry."""
     by_level: dict[str, list[str]] = {}
     for each in logs:
         by_level.setdefault(each.level, []).append(each.function)
     for level, functions in by_level.items():
-        if level not in LEVELS or LEVELS.index(level) <= LEVELS.index("INFO"):
+        if (missing := MISSING.get(level)) is None:
             continue
-        missing = "deferred, released and discarded messages" if level == "WARN" else "retries and deferrals"
-        if level == "FATAL":
-            missing = "retries, deferrals and dead letters"
         verb = "writes" if len(functions) == 1 else "write"
         yield (
             f"{', '.join(functions)} {verb} only lines of level {level} and above, so {missing} leave no line: set "
@@ -227,45 +202,25 @@ class LogSearch:
         self._take(answer)
 
     def _start(self, groups: Sequence[str], query: str) -> str:
-        from botocore.exceptions import ClientError
-
+        """Start a query, again and again while too many others run; return its id."""
+        period = {"startTime": int(self._since), "endTime": int(self._until) + 1}
+        parameters = {"logGroupNames": list(groups), **period, "queryString": query, "limit": MOST_RESULTS}
         busy = 0
-        while True:
-            try:
-                started = self._logs.start_query(
-                    logGroupNames=list(groups),
-                    startTime=int(self._since),
-                    endTime=int(self._until) + 1,
-                    queryString=query,
-                    limit=MOST_RESULTS,
-                )
-                return str(started["queryId"])
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") not in BUSY or busy == MOST_BUSY:
-                    raise
+        while not (started := _unless_busy(self._logs.start_query, parameters, raises=busy == MOST_BUSY)):
             busy += 1
             self._progress("waiting: too many queries run in this account")
             self._sleep(BUSY_SECONDS)
+        return str(started["queryId"])
 
     def _answer(self, query_id: str) -> Mapping[str, Any] | None:
         """Return the state of a query; None if AWS is too busy to tell."""
-        from botocore.exceptions import ClientError
-
-        try:
-            answer: Mapping[str, Any] = self._logs.get_query_results(queryId=query_id)
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") not in BUSY:
-                raise
-            return None
-        return answer
+        return _unless_busy(self._logs.get_query_results, {"queryId": query_id})
 
     def _stop(self, query_id: str) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        try:
+        with suppress(BotoCoreError, ClientError):  # it has ended, or ends by itself
             self._logs.stop_query(queryId=query_id)
-        except (BotoCoreError, ClientError):
-            return  # it has ended, or ends by itself
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         found, results = self.found, answer.get("results") or []
@@ -283,6 +238,20 @@ class LogSearch:
             )
 
 
+def _unless_busy(
+    request: Callable[..., Mapping[str, Any]], parameters: Mapping[str, Any], *, raises: bool = False
+) -> Mapping[str, Any] | None:
+    """Return the answer to a request; None if AWS refuses it because it is busy, unless that ``raises`` too."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return request(**parameters)
+    except ClientError as error:
+        if raises or error.response.get("Error", {}).get("Code") not in BUSY:
+            raise
+        return None
+
+
 def query_for(text: str) -> str:
     """Return the query for the lines that have a text."""
     literal = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -294,12 +263,8 @@ def query_for(text: str) -> str:
 
 def _entry(fields: Mapping[str, str]) -> LogEntry:
     group = fields.get("@log", "").partition(":")
-    return LogEntry(
-        _seconds(fields.get("@timestamp", "")),
-        fields.get("@message", ""),
-        group[2] or group[0],
-        fields.get("@requestId", ""),
-    )
+    at, text = _seconds(fields.get("@timestamp", "")), fields.get("@message", "")
+    return LogEntry(at, text, group[2] or group[0], fields.get("@requestId", ""))
 
 
 def _seconds(text: str) -> float:
@@ -316,9 +281,6 @@ def _seconds(text: str) -> float:
 
 LEAST_CHARACTERS = 8
 """The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""
-SOURCE = "CloudWatch Logs"
-
-
 LATEST_SECONDS = 86_400.0
 """The time in which the latest errors are searched."""
 LATEST_PATIENCE_SECONDS = 30.0
@@ -386,8 +348,16 @@ def places_of(
         if not found:
             raise UsageError(f"stack {stack} has no functions: name the log groups to search (--log-group NAME)")
     groups = existing_groups(logs, [*names, *(each.group for each in found)])
-    check_named(names, groups, region)
-    return SearchPlace(found, groups, never_written(found, groups))
+    if missing := [name for name in names if name not in groups]:
+        where, are = f" in {region}" if region else "", "does" if len(missing) == 1 else "do"
+        raise UsageError(
+            f"the log group{'s'[: len(missing) != 1]} {', '.join(missing)} {are} not exist{where}: a group is made at "
+            "the first invocation of its function; --stack NAME finds the groups of a stack"
+        )
+    silent = [each.function for each in found if each.group not in groups]
+    has = "has" if len(silent) == 1 else "have"
+    note = f"{', '.join(silent)} {has} no log group: never invoked, or not allowed to write logs." if silent else ""
+    return SearchPlace(found, groups, note)
 
 
 def latest_errors(logs: Any, place: SearchPlace, sleep: Callable[[float], None] = time.sleep) -> LatestErrors:
@@ -454,7 +424,7 @@ def search_logs(
     names_of = {each.group: each.function for each in place.functions}
     problems = tuple(f"{text}." for text in found.problems)
     if stable_id is not None:
-        story = story_of_log(found.entries, stable_id, now, SOURCE, names_of, (*problems, *hints))
+        story = story_of_log(found.entries, stable_id, now, "CloudWatch Logs", names_of, (*problems, *hints))
     why = "" if story is not None else _not_found(message_id, [*groups], begin, found, hints)
     return FoundStory(story, found.cost, not found.problems, why)
 

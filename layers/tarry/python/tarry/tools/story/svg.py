@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 from math import log1p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
@@ -13,7 +13,7 @@ from tarry.failed.text import coarse, printable
 from tarry.message.outcomes import State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
 """The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""
@@ -36,6 +36,11 @@ FONT = 'ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif'
 SMALL, NORMAL = 11, 13
 WIDTH, MARGIN = 960, 24
 THINNEST_SPAN = 1.5
+BAR, RADIUS = 14, 9
+"""The height of a span and the radius of an attempt."""
+Step = TypeVar("Step", bound=Any)
+"""A step of a message with a time ``at``: a `Transition` or a `StoryEvent`."""
+MOST_SHOWN_ATTEMPTS = 99
 Entry = tuple[str, int, str]
 """An entry of a legend: a shape with places for its begin and its middle, its width, and its text."""
 SHAPES = f"""
@@ -78,11 +83,22 @@ def legend(states: Collection[State | None], y: int, *, attempts: bool, more: It
         x += width + 6 + width_of(text, 12) + 16
 
 
-def span_at(state: State | None, begin: float, end: float, y: int, bar: int) -> str:
-    """Return a span of time in a state."""
-    return (
-        f'<rect class="span {state}" x="{begin}" y="{y - bar / 2:g}" width="{round(end - begin, 1)}" height="{bar}"/>'
-    )
+def span_at(words: str, state: State | None, begin: float, end: float, y: int, delay: float | None) -> str:
+    """Return a span of time in a state, with the delay in it if there is space."""
+    width = round(end - begin, 1)
+    shape = f'<rect class="span {state}" x="{begin}" y="{y - BAR / 2:g}" width="{width}" height="{BAR}"/>'
+    label = coarse(delay) if delay is not None and delay >= 1 else ""
+    if not label or width_of(label, SMALL) > end - begin - 4 * RADIUS:
+        return group(words, shape)
+    return group(words, shape, text_at(round((begin + end) / 2, 1), y + 4, label, "small middle"))
+
+
+def attempt_at(words: str, x: float, y: int, number: int | None, last_x: float) -> str:
+    """Return the mark of an attempt with its number, or a dot if that would cover the mark at ``last_x``."""
+    is_dot = x - last_x < 2 * RADIUS
+    shape = f'<circle class="attempt" cx="{x}" cy="{y}" r="{3 if is_dot else RADIUS}"/>'
+    has_number = not is_dot and number is not None and number <= MOST_SHOWN_ATTEMPTS
+    return group(words, shape, *([text_at(x, y + 4, str(number), "number")] if has_number else []))
 
 
 def style() -> str:
@@ -179,6 +195,23 @@ class TimeScale:
             begin, end = self._times[before : before + 2]
             place += (self._places[before + 1] - place) * (at - begin) / (end - begin)
         return round(self._left + self._pixels * place, 1)
+
+    def visible(
+        self, steps: Sequence[Step], ended: float, is_final: Callable[[Step], bool]
+    ) -> Iterator[tuple[Step, float, float]]:
+        """Yield the steps that are long enough to be seen, and the places of their begin and end."""
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
+            if following is None and is_final(step):
+                return
+            begin, end = self.x(step.at), self.x(ended if following is None else following.at)
+            if end - begin >= THINNEST_SPAN:
+                yield step, begin, end
+
+    def grid(self, began: float, top: int, bottom: int) -> Iterator[str]:
+        """Draw the ticks."""
+        for x, label in self.ticks(began):
+            yield f'<line class="grid" x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>'
+            yield text_at(x, bottom + 17, label, "quiet middle")
 
     def ticks(self, began: float) -> Iterator[tuple[float, str]]:
         """Yield places of events and their labels, the time since ``began``, as many as there is space for."""

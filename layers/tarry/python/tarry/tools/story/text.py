@@ -54,22 +54,16 @@ def lines_of(story: Story, width: int = WIDTH) -> Iterator[StoryLine]:
     width = max(LEAST_WIDTH, width)
     yield StoryLine(f"message {printable(story.id)}")
     yield from _wrapped(f"{' -> '.join(story.queues)}, from {story.source}", width, is_quiet=True)
-    since = {event: since_text(event, story) for event in story.events}
-    since_width = max(map(len, since.values()))
-    day, before = None, None
-    first, left_out = _shown(story)
-    for place, event in enumerate(story.events):
-        if first <= place < first + left_out:
-            if place == first:
-                yield StoryLine(f"... {left_out:,} events left out; --json has all", is_quiet=True)
-            before = event
-            continue
+    since_width = max(len(since_text(event, story)) for event in story.events)
+    day = None
+    for event, before, left_out in story.listed(MOST_EVENTS):
+        if left_out:
+            yield StoryLine(f"... {left_out:,} events left out; --json has all", is_quiet=True)
         today = datetime.fromtimestamp(event.at, UTC).date()
         if today != day:
             yield StoryLine(f"\n{today} (UTC)", is_quiet=True)
             day = today
-        yield from _event_lines(event, before, since[event], since_width, width)
-        before = event
+        yield from _event_lines(event, before, f"{since_text(event, story):>{since_width}}", width)
     yield StoryLine("")
     yield from _wrapped(story.summary, width)
     last = next((event for event in reversed(story.events) if event.request_id and event.error), None)
@@ -93,17 +87,9 @@ def state_text(event: StoryEvent) -> str:
     return str(event.state) if event.is_seen else f"({event.state})"
 
 
-def _shown(story: Story) -> tuple[int, int]:
-    """Return the place of the first event that is left out, and how many are."""
-    left_out = len(story.events) - MOST_EVENTS
-    return (MOST_EVENTS // 2, left_out) if left_out > 0 else (len(story.events), 0)
-
-
-def _event_lines(
-    event: StoryEvent, before: StoryEvent | None, since: str, since_width: int, width: int
-) -> Iterator[StoryLine]:
+def _event_lines(event: StoryEvent, before: StoryEvent | None, since: str, width: int) -> Iterator[StoryLine]:
     state = state_text(event)
-    begins = f"{stamp(event.at)}  {since:>{since_width}}  "
+    begins = f"{stamp(event.at)}  {since}  "
     indent = len(begins) + STATE_WIDTH + 1
     texts = [
         line

@@ -87,10 +87,6 @@ class HandlerRun:
         self.was_abandoned = False
         """Whether its thread was abandoned: it ended after its message was decided, or its invocation had answered."""
 
-    def end(self, ended: HistoryEvent, *, was_abandoned: bool) -> None:
-        """Note its end."""
-        self.ended, self.verdicts, self.was_abandoned = ended, ended.fields["verdicts"], was_abandoned
-
     @property
     def is_batch(self) -> bool:
         """Whether it is a run of a batch handler."""
@@ -98,9 +94,6 @@ class HandlerRun:
 
     def attempt(self, delivery_id: str) -> int:
         return self.messages[delivery_id].attempt
-
-    def is_exact(self, delivery_id: str) -> bool:
-        return self.messages[delivery_id].is_exact
 
     def terms(self, delivery_id: str) -> RunTerms:
         return self.messages[delivery_id].terms
@@ -210,7 +203,7 @@ class ObservedInvocation:
 class ObservedDelivery:
     """One receive of a message."""
 
-    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "run", "runs", "sends")
+    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "runs", "sends")
 
     def __init__(self, copy: MessageCopy, received: HistoryEvent) -> None:
         self.copy = copy
@@ -220,17 +213,15 @@ class ObservedDelivery:
         self.invocation: ObservedInvocation | None = None
         """None if no function got it, or only a later receive of the same message."""
         self.runs: list[HandlerRun] = []
-        self.run: HandlerRun | None = None
-        """The last run, whose verdict counts."""
         self.sends: list[HistoryEvent] = []
         """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
         self.other_copies: list[ObservedDelivery] = []
         """Deliveries of other copies of the message in the same batch: it is unknown for which one a copy was sent."""
 
-    def ran(self, run: HandlerRun) -> None:
-        """Note a run of the handler."""
-        self.runs.append(run)
-        self.run = run
+    @property
+    def run(self) -> HandlerRun | None:
+        """The last run, whose verdict counts."""
+        return self.runs[-1] if self.runs else None
 
     @property
     def handled_in(self) -> ObservedInvocation:
@@ -241,8 +232,12 @@ class ObservedDelivery:
     @property
     def last_run(self) -> HandlerRun:
         """The last run of a delivery that has one."""
-        assert self.run is not None
-        return self.run
+        return self.runs[-1]
+
+    @property
+    def message(self) -> RunMessage:
+        """The message as its last run had it."""
+        return self.last_run.messages[self.copy.delivery_id]
 
     @property
     def lease_ends_at(self) -> float:
@@ -303,6 +298,10 @@ class ObservedDelivery:
         if self.invocation is None or not self.copy.log_lines:
             return []
         return self.copy.log_lines.get(self.invocation.request_id, [])
+
+    def logged(self, name: str) -> bool:
+        """Whether any of its log lines has a field."""
+        return any(name in event.fields for event in self.log_lines)
 
     @property
     def following(self) -> ObservedDelivery | None:

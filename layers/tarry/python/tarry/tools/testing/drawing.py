@@ -10,10 +10,11 @@ from tarry.message.outcomes import State
 from tarry.tools.story.svg import (
     MARGIN,
     NORMAL,
+    RADIUS,
     SMALL,
-    THINNEST_SPAN,
     WIDTH,
     TimeScale,
+    attempt_at,
     fit,
     group,
     legend,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT = 200, 648
 """The ends of the time axis."""
 TOP = 82
-TALL, FLAT = 48, 24
+TALL, FLAT = 48, 28
 """The height of a row: with two lines of text, and with one where there are many rows."""
 MOST_TALL_ROWS = 25
 MOST_ROWS = 100
@@ -113,8 +114,6 @@ class Drawing:
         self._scale = TimeScale([self._began, self._ended, *times], LEFT, RIGHT)
         self._is_flat = len(rows) > MOST_TALL_ROWS
         self._height = FLAT if self._is_flat else TALL
-        self._bar = 10 if self._is_flat else 14
-        self._radius = 6 if self._is_flat else 9
 
     def svg(self) -> str:
         """Return the picture."""
@@ -130,9 +129,7 @@ class Drawing:
         yield text_at(MARGIN, 34, fit(self._title, WIDTH - 2 * MARGIN, 16), "title")
         alarm = f'<tspan class="alarm">, {escape(printable(self._alarm))}</tspan>' if self._alarm else ""
         yield f'<text x="{MARGIN}" y="56" class="quiet">{escape(printable(self._subtitle))}{alarm}</text>'
-        for x, label in self._scale.ticks(self._began):
-            yield f'<line class="grid" x1="{x}" y1="{TOP - 8}" x2="{x}" y2="{bottom}"/>'
-            yield text_at(x, bottom + 17, label, "quiet middle")
+        yield from self._scale.grid(self._began, TOP - 8, bottom)
         if self._note:
             yield text_at(WIDTH - MARGIN, bottom + 17, fit(self._note, WIDTH - MARGIN - RIGHT - 40, 12), "quiet end")
 
@@ -148,13 +145,7 @@ class Drawing:
         yield from legend(states, y, attempts=attempts, more=more)
 
     def _visible(self, row: Row) -> Iterator[tuple[Transition, float, float]]:
-        """Yield the steps of a row that are long enough to be seen, and the places of their begin and end."""
-        for step, following in zip(row.steps, [*row.steps[1:], None], strict=True):
-            if following is None and step.is_gone:
-                return
-            begin, end = self._scale.x(step.at), self._scale.x(self._ended if following is None else following.at)
-            if end - begin >= THINNEST_SPAN:
-                yield step, begin, end
+        return self._scale.visible(row.steps, self._ended, lambda step: step.is_gone)
 
     def _names(self, row: Row, y: int) -> Iterator[str]:
         name, body, width = row.name, row.body, LEFT - MARGIN - 24
@@ -168,34 +159,22 @@ class Drawing:
 
     def _spans(self, row: Row, y: int) -> Iterator[str]:
         for step, begin, end in self._visible(row):
-            shape = span_at(step.state, begin, end, y, self._bar)
-            yield group(_words(step, self._began), shape, *self._delay(step, begin, end, y))
-
-    def _delay(self, step: Transition, begin: float, end: float, y: int) -> Iterator[str]:
-        if not step.delay or self._is_flat:
-            return
-        text, space = coarse(step.delay), end - begin - 4 * self._radius
-        if step.delay >= 1 and width_of(text, SMALL) <= space:
-            yield text_at(round((begin + end) / 2, 1), y + 4, text, "small middle")
+            yield span_at(_words(step, self._began), step.state, begin, end, y, step.delay)
 
     def _attempts(self, row: Row, y: int) -> Iterator[str]:
         last_x = -float(WIDTH)
-        steps = [step for step in row.steps if step.state is State.IN_FLIGHT]
-        for step in steps:
-            x = self._scale.x(step.at)
-            is_dot = x - last_x < 2 * self._radius
-            last_x = x if not is_dot else last_x
-            shape = f'<circle class="attempt" cx="{x}" cy="{y}" r="{3 if is_dot else self._radius}"/>'
-            number = "" if is_dot or step.attempt is None or self._is_flat or step.attempt > 99 else str(step.attempt)
-            texts = [text_at(x, y + 4, number, "number")] if number else []
-            yield group(_words(step, self._began), shape, *texts)
+        for step in row.steps:
+            if step.state is State.IN_FLIGHT:
+                x = self._scale.x(step.at)
+                yield attempt_at(_words(step, self._began), x, y, step.attempt, last_x)
+                last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _faults(self, row: Row, y: int) -> Iterator[str]:
         """Mark the faults, and write next to each what it was, if there is space."""
         marks = [(at, text, True) for at, text in row.faults] + [(at, text, False) for at, text in row.broken]
         marks.sort(key=lambda mark: mark[0])
         places = [self._scale.x(at) for at, _, _ in marks]
-        top = y - self._radius - (2 if self._is_flat else 4)
+        top = y - RADIUS - (2 if self._is_flat else 4)
         for (at, text, is_fault), x, following in zip(marks, places, [*places[1:], WIDTH], strict=False):
             title = f"{_time(at, self._began)}  {'fault' if is_fault else 'rule broken'}: {text}"
             if is_fault:
@@ -204,12 +183,12 @@ class Drawing:
                 texts = [text_at(x + 8, top, label, "alarm small")] if has_space else []
                 yield group(title, f'<path class="fault" d="M{x} {top} l5 -8 h-10 z"/>', *texts)
             else:
-                yield group(title, f'<circle class="broken" cx="{x}" cy="{y}" r="{self._radius + 2}"/>')
+                yield group(title, f'<circle class="broken" cx="{x}" cy="{y}" r="{RADIUS + 2}"/>')
 
     def _result(self, row: Row, y: int) -> Iterator[str]:
         last = row.steps[-1]
         if last.state in GONE:
-            x = self._scale.x(last.at) + self._radius + 2
+            x = self._scale.x(last.at) + RADIUS + 2
             yield f'<rect class="{last.state}" x="{x:g}" y="{y - 5}" width="10" height="10" rx="2"/>'
         x, width = RIGHT + 40, WIDTH - MARGIN - RIGHT - 40
         why, kind = brief(last.why), "quiet"

@@ -53,26 +53,19 @@ class _LogRecorder(logging.Handler):
         self._history.add(what, shown | who)
 
 
-class _KilledProcessFilter(logging.Filter):
-    """A filter that drops the lines of a killed process while it unwinds: a real one would log nothing more."""
-
-    def __init__(self, actors: Actors) -> None:
-        super().__init__()
-        self._actors = actors
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not self._actors.unwinding
-
-
 @contextmanager
 def without_killed_processes(actors: Actors) -> Iterator[None]:
-    """Drop the log lines of killed processes until the context ends."""
-    tarry, killed_filter = logging.getLogger("tarry"), _KilledProcessFilter(actors)
-    tarry.addFilter(killed_filter)
+    """Drop the lines of killed processes, while they unwind, until the context ends: real ones would log no more."""
+
+    def is_alive(record: logging.LogRecord) -> bool:
+        return not actors.unwinding
+
+    tarry = logging.getLogger("tarry")
+    tarry.addFilter(is_alive)
     try:
         yield
     finally:
-        tarry.removeFilter(killed_filter)
+        tarry.removeFilter(is_alive)
 
 
 @contextmanager

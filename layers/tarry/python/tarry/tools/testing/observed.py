@@ -9,7 +9,7 @@ import sys
 from datetime import datetime
 from functools import partial, wraps
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tarry.consumer import Consumer
 from tarry.decide.decision import deferral
@@ -27,45 +27,28 @@ from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from tarry.message.verdicts import Verdict
     from tarry.tools.simulator.history import History
 
 
-class VerdictListener(Protocol):
-    """A listener to verdicts."""
-
-    def now(self) -> float:
-        """Return the time, in epoch seconds."""
-
-    def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
-        """Take a verdict on a message, given at ``fell_at``; the first one on it counts."""
-
-
-def listen_to_verdicts(deliveries: Iterable[Delivery], listener: VerdictListener) -> None:
-    """Report each verdict on these messages to the listener from now on."""
-    for delivery in deliveries:
-        delivery.__class__ = ReportingDelivery
-        delivery.__dict__["_listener"] = listener
-
-
 class ReportingDelivery(Delivery):
     """A delivery that reports its verdicts; its handler sees no difference."""
 
-    _listener: VerdictListener
+    _watch: _Watch
 
     def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; reported first, as the process may die in the delete
         if self.verdict is ACK or self.can_be_deleted_now:
-            self._listener.on_verdict(self, "ack", self._listener.now())
+            self._watch.on_verdict(self, "ack", self._watch.history.now())
         super().ack_eagerly()
 
     def take_verdict(self, verdict: Verdict) -> None:
-        began = self._listener.now()
+        began = self._watch.history.now()
         super().take_verdict(verdict)
         if verdict is not ACK:
             name = next((name for signal, name in KINDS.items() if is_a(verdict, signal)), "fail")
-            self._listener.on_verdict(self, name, began)
+            self._watch.on_verdict(self, name, began)
 
 
 MAX_TEXT_CHARACTERS = 1_000
@@ -157,13 +140,15 @@ class _Watch:
 
     def __init__(self, handler: _Watched, subject: Any) -> None:
         self._handler = handler
-        self._history = history = handler.history
+        self.history = history = handler.history
         self._number = history.recorded
         self._subject = subject
         self._is_batch = not isinstance(subject, Message)
         self._deliveries = [delivery_of(each) for each in subject] if self._is_batch else [delivery_of(subject)]
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
-        listen_to_verdicts(self._deliveries, self)
+        for delivery in self._deliveries:
+            delivery.__class__ = ReportingDelivery
+            delivery.__dict__["_watch"] = self
         run_messages = {
             intern(each.delivery_id): RunMessage(
                 intern(each.id), each.receive_count, each.attempt, _is_exact(each), handler.terms(each)
@@ -179,13 +164,10 @@ class _Watch:
         }
         history.add("run_started", fields)
 
-    def now(self) -> float:
-        return self._history.now()
-
     def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Record a verdict on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
-            self._history.record(
+            self.history.record(
                 "verdict",
                 run=self._number,
                 request_id=self._request_id,
@@ -225,58 +207,34 @@ class _Watch:
             "verdicts": self._verdicts(raised),
             "was_abandoned": not self._is_batch and self._deliveries[0].is_closed,
         }
-        self._history.add("run_ended", fields)
+        self.history.add("run_ended", fields)
 
     def _verdicts(self, raised: BaseException | None) -> dict[str, RunVerdict]:
         """Return the verdicts on the messages of the call, by delivery id."""
         if self._is_batch:
-            verdicts = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
-            return {intern(each.delivery.delivery_id): self._given(each) for each in verdicts}
-        [delivery] = self._deliveries
-        is_ack = raised is None and delivery.verdict is None
-        given = ACKED if is_ack else self._given(_verdict(delivery, delivery.verdict, raised))
-        return {intern(delivery.delivery_id): given}
+            given = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
+        else:
+            [delivery] = self._deliveries
+            given = iter([(delivery, _verdict(delivery, delivery.verdict, raised))])
+        return {intern(each.delivery_id): self._with_wait(each, verdict) for each, verdict in given}
 
-    def _given(self, verdict: _Verdict) -> RunVerdict:
-        """Return a verdict as the history has it."""
-        if verdict.kind == "ack" and not verdict.is_of_batch:
-            return ACKED
-        error = None if verdict.error is None else _name(verdict.error)
-        return RunVerdict(verdict.kind, error, self._wait(verdict), verdict.due, verdict.is_of_batch)
-
-    def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
-        """The shortest and longest delay after which the message is to come back; None if that is open."""
-        if verdict.kind == "ack":
-            return None
-        policy, delivery = self._handler.consumer.policy, verdict.delivery
-        terms = self._handler.terms(delivery)
-        if verdict.kind not in ("retry", "defer") and terms.has_own_steps:
-            return None
-        if verdict.kind in ("retry", "defer") and verdict.delay is not None:
-            return verdict.delay, verdict.delay
+    def _with_wait(self, delivery: Delivery, verdict: RunVerdict) -> RunVerdict:
+        """Return a verdict with the wait that the policy gives the message, if the handler asked for none."""
+        if verdict.wait is not None or verdict.kind not in ("retry", "fail"):
+            return verdict
+        policy, terms = self._handler.consumer.policy, self._handler.terms(delivery)
         if (
-            verdict.kind not in ("retry", "fail")
+            (verdict.kind == "fail" and terms.has_own_steps)
             or policy.retry_when is not None
             or (terms.is_fifo and delivery is not self._deliveries[0])
         ):
-            return None
-        return policy.delay_bounds(delivery.attempt, fifo=terms.is_fifo)
+            return verdict
+        return verdict._replace(wait=policy.delay_bounds(delivery.attempt, fifo=terms.is_fifo))
 
 
-class _Verdict(NamedTuple):
-    """A handler's verdict on a message: ``error`` is that of a plain failure, ``delay`` the requested one."""
-
-    delivery: Delivery
-    kind: str
-    delay: float | None = None
-    error: BaseException | None = None
-    due: float | None = None
-    """The moment that was requested instead of a delay, in epoch seconds."""
-    is_of_batch: bool = False
-    """Whether it was given on the batch as a whole."""
-
-
-def _verdicts(batch: Batch[Any], raised: BaseException | None, fails_without_verdict: bool) -> Iterator[_Verdict]:
+def _verdicts(
+    batch: Batch[Any], raised: BaseException | None, fails_without_verdict: bool
+) -> Iterator[tuple[Delivery, RunVerdict]]:
     """Return the verdicts on all messages of a batch handler's call (SPEC B).
 
     On FIFO a message without a verdict is ``left`` if a message before it in its group did not succeed: its outcome
@@ -289,10 +247,10 @@ def _verdicts(batch: Batch[Any], raised: BaseException | None, fails_without_ver
         delivery = delivery_of(message)
         given = effective_verdict(delivery.verdict, whole.verdict)
         if given is None and culprit is not None and index != culprit:
-            verdict = _Verdict(delivery, "ack" if index < culprit else "release")
+            verdict = ACKED if index < culprit else RunVerdict("release")
         elif given is None and raised is None:
             is_behind, of_handler = without_verdict.is_behind_named(delivery), without_verdict.error_of(delivery)
-            verdict = _Verdict(delivery, "release") if is_behind else _verdict(delivery, None, of_handler)
+            verdict = RunVerdict("release") if is_behind else _verdict(delivery, None, of_handler)
         else:
             error = raised
             if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
@@ -302,35 +260,33 @@ def _verdicts(batch: Batch[Any], raised: BaseException | None, fails_without_ver
                 verdict = verdict._replace(is_of_batch=True)
         if delivery.source.is_fifo:
             if message.group_id in stopped and (given is None or verdict.kind in STAYS):
-                verdict = _Verdict(delivery, "left")
+                verdict = RunVerdict("left")
             if verdict.kind in STAYS or verdict.kind == "reject":
                 stopped.add(message.group_id)
-        yield verdict
+        yield delivery, verdict
 
 
-def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | None) -> _Verdict:
+def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | None) -> RunVerdict:
+    """Return a verdict; it has the wait that was asked for."""
     effective = raised if given is None else given
     if effective is None or not is_a(effective, BaseException):
-        return _Verdict(delivery, "ack")
+        return ACKED
     signal = find_signal(effective)
     kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
     if signal is None or kind is None:
         if deferral(effective, delivery, 0) is not None:  # an open circuit; it decides how long it waits
-            return _Verdict(delivery, "defer")
-        return _Verdict(delivery, "fail", error=effective)
+            return RunVerdict("defer")
+        return RunVerdict("fail", _name(effective))
     try:
         delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
     except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
-        return _Verdict(delivery, "fail", error=trouble)
+        return RunVerdict("fail", _name(trouble))
     if given is None and delay is not None and delay > delivery.longest_delay():
-        return _Verdict(delivery, "fail")  # a delay that is too long is an ordinary failure
-    return _Verdict(delivery, kind, delay, due=_moment_of(signal))
-
-
-def _moment_of(signal: BaseException) -> float | None:
-    """The ``datetime`` with which a signal was made, in epoch seconds; None if it was made with a duration."""
+        return RunVerdict("fail")  # a delay that is too long is an ordinary failure
     moment = signal.args[0] if signal.args else None
-    return moment.timestamp() if isinstance(moment, datetime) and moment.tzinfo is not None else None
+    # A signal without a moment was made with a duration.
+    due = moment.timestamp() if isinstance(moment, datetime) and moment.tzinfo is not None else None
+    return RunVerdict(kind, None, None if delay is None else (delay, delay), due)
 
 
 def _name(error: BaseException) -> str:

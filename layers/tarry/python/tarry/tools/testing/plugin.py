@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,7 +103,8 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     seed = getattr(request, "param", request.config.getoption(OPTION))
     if seed is not None:
         settings["seed"] = seed
-    parts = _parts_of(request.node)
+    key = _loaded("shrinking", "PARTS")  # set when the test runs again to shrink its case
+    parts: Parts | None = None if key is None else request.node.stash.get(key, None)
     if parts is not None and settings.get("realism") is not None:
         settings["realism"] = parts.realism(settings["realism"])
     with Sandbox(*arguments, **settings) as made:
@@ -196,32 +198,23 @@ def _command(test: str, seed: int) -> str:
     return f"pytest {shlex.quote(test)} {OPTION} {seed}"
 
 
-def _parts_of(item: pytest.Item) -> Parts | None:
-    """The parts that a test has when it runs again to shrink its case."""
-    import sys
-
-    module = sys.modules.get("tarry.tools.testing.shrinking")
-    return None if module is None else item.stash.get(module.PARTS, None)
+def _loaded(module: str, name: str) -> Any:
+    """An object of a module of this package; None if the run has not loaded that."""
+    return getattr(sys.modules.get(f"tarry.tools.testing.{module}"), name, None)
 
 
 def _broken_rule(call: pytest.CallInfo[None]) -> RuleBroken | None:
     """The error of the test, if it is that of a broken rule."""
-    import sys
-
-    module = sys.modules.get("tarry.tools.testing.report")
-    error = call.excinfo.value if call.excinfo is not None else None
-    return error if module is not None and isinstance(error, module.RuleBroken) else None
+    kind, error = _loaded("report", "RuleBroken"), call.excinfo.value if call.excinfo is not None else None
+    return error if kind is not None and isinstance(error, kind) else None
 
 
 def _sandboxes(item: pytest.Item) -> list[Sandbox]:
     """The sandboxes among the test's fixtures, each once: a fixture may return that of another."""
-    import sys
-
-    module = sys.modules.get("tarry.tools.testing.sandbox")
-    if module is None:
+    if (kind := _loaded("sandbox", "Sandbox")) is None:
         return []
     given = getattr(item, "funcargs", {}).values()
-    return list({id(each): each for each in given if isinstance(each, module.Sandbox)}.values())
+    return list({id(each): each for each in given if isinstance(each, kind)}.values())
 
 
 def _report_of(item: pytest.Item, made: Sandbox, error: RuleBroken | None) -> str:

@@ -67,12 +67,6 @@ class HistoryFacts:
         """Note the facts of the next event."""
         self._take.get(event.what, self._goes_on)(event)
 
-    def take_all(self, events: Iterable[HistoryEvent]) -> None:
-        """Note the facts of events, as `take` does."""
-        handlers, other = self._take, self._goes_on
-        for event in events:
-            handlers.get(event.what, other)(event)
-
     def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
         return [self.copies[each] for each in delivery_ids if each in self.copies]
 
@@ -100,7 +94,7 @@ class HistoryFacts:
         for delivery_id, message in run.messages.items():
             delivery = self.copies[delivery_id].delivery(message.receive_count)
             if delivery is not None:
-                delivery.ran(run)
+                delivery.runs.append(run)
 
     def _gave_verdict(self, event: HistoryEvent) -> None:
         run = self._runs[event.fields["run"]]
@@ -111,7 +105,8 @@ class HistoryFacts:
         run = self._runs[event.fields["run"]]
         invocation = self.invocations[run.request_id]
         invocation.running -= run.ended is None
-        run.end(event, was_abandoned=invocation.answered is not None or event.fields.get("was_abandoned", False))
+        run.ended, run.verdicts = event, event.fields["verdicts"]
+        run.was_abandoned = invocation.answered is not None or event.fields.get("was_abandoned", False)
 
     def _wrote(self, event: HistoryEvent) -> None:
         """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""
@@ -135,8 +130,7 @@ class HistoryFacts:
 
     def _went_on(self, event: HistoryEvent) -> None:
         """Note an event of a copy."""
-        copy = self.copies.get(event.fields.get("delivery_id", ""))
-        if copy is not None:
+        if (copy := self.copies.get(event.fields.get("delivery_id", ""))) is not None:
             self._of_copy(copy, event)
 
     def _of_copy(self, copy: MessageCopy, event: HistoryEvent) -> None:
@@ -146,8 +140,14 @@ class HistoryFacts:
 
     def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         invocation.take(event)
-        if event.what == "handler_called":
-            self._handed(invocation, event)
+        if event.what != "handler_called":
+            return
+        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
+        for copy in dict.fromkeys(invocation.copies):
+            delivery = copy.delivery(latest.get(copy.delivery_id, 0))
+            if delivery is not None:
+                delivery.invocation = invocation
+                invocation.deliveries[copy.delivery_id] = delivery
 
     def _fault(self, event: HistoryEvent) -> None:
         self.faults.append(event)
@@ -157,14 +157,6 @@ class HistoryFacts:
 
     def _recursion_stopped(self, event: HistoryEvent) -> None:
         """Do nothing: it changes no message."""
-
-    def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
-        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
-        for copy in dict.fromkeys(invocation.copies):
-            delivery = copy.delivery(latest.get(copy.delivery_id, 0))
-            if delivery is not None:
-                delivery.invocation = invocation
-                invocation.deliveries[copy.delivery_id] = delivery
 
 
 class ProjectedHistory(HistoryFacts):
@@ -296,7 +288,8 @@ class RecordedHistory(HistoryFacts):
         super().__init__()
         self.events = list(events)
         self.settled = settled
-        self.take_all(self.events)
+        for event in self.events:
+            self.take(event)
         for invocation in self.invocations.values():
             _note_other_copies(invocation)
         self._senders: dict[str, _Sender] = {}

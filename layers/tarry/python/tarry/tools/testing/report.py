@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.failed.text import brief, clock, duration, shortened
 from tarry.message.outcomes import State
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import MessageCopy, ObservedInvocation
     from tarry.tools.testing.timeline import Timeline, Transition
 
 
@@ -40,7 +38,7 @@ def story_of(timeline: Timeline, source: str, now: float) -> Story:
         source: Where it comes from, for a reader.
         now: The time until which the history goes, in epoch seconds.
     """
-    events = events_of(timeline)
+    events = [*events_of(timeline)]
     limits = {event.queue: event.max_attempts for event in events if event.max_attempts is not None}
     with_limits = (
         replace(event, max_attempts=limits.get(event.queue)) if event.attempt and event.max_attempts is None else event
@@ -49,57 +47,31 @@ def story_of(timeline: Timeline, source: str, now: float) -> Story:
     return Story(timeline.id, tuple(with_limits), source, now)
 
 
-def events_of(timeline: Timeline) -> list[StoryEvent]:
-    """Return the events of a message's timeline."""
-    copies = {copy.delivery_id: _CopyFacts(copy) for copy in timeline.copies}
+def events_of(timeline: Timeline) -> Iterator[StoryEvent]:
+    """Yield the events of a message's timeline: each step, with the queue before it and what its log line tells."""
     queues: dict[str, str] = {}
-    events = []
     for step in without_copies(timeline.transitions):
-        events.append(_event(step, copies.get(step.delivery_id), queues.get(step.delivery_id)))
+        line = step.line
+        queue = str(line.get("queue") or queues.get(step.delivery_id) or step.queue)
+        sent_to = line.get("dead_letter_queue") or line.get("sent_to") or (step.queue if step.queue != queue else "")
         queues[step.delivery_id] = step.queue
-    return events
-
-
-class _CopyFacts:
-    """The lines of tarry's log about a copy, by time and state, and its invocations."""
-
-    def __init__(self, copy: MessageCopy) -> None:
-        lines = [line for of_invocation in copy.log_lines.values() for line in of_invocation]
-        logged = [(line.at, line.fields.get("fields") or line.fields) for line in lines]
-        self.lines: Mapping[tuple[float, str], Mapping[str, Any]] = {
-            (at, str(fields.get("state"))): fields for at, fields in reversed(logged)
-        }
-        self._invocations = copy.invocations
-        self._begins = [invocation.invoked.at for invocation in copy.invocations]
-
-    def invocation(self, at: float) -> ObservedInvocation | None:
-        """Return the last invocation with the copy that had begun at a time."""
-        place = bisect_right(self._begins, at)
-        return self._invocations[place - 1] if place else None
-
-
-def _event(step: Transition, copy: _CopyFacts | None, queue_before: str | None) -> StoryEvent:
-    fields: Mapping[str, Any] = copy.lines.get((step.at, step.state), {}) if copy is not None else {}
-    invocation = copy.invocation(step.at) if copy is not None else None
-    queue = str(fields.get("queue") or queue_before or step.queue)
-    sent_to = fields.get("dead_letter_queue") or fields.get("sent_to")
-    return StoryEvent(
-        step.at,
-        step.state,
-        queue=queue,
-        sent_to=str(sent_to or (step.queue if step.queue != queue else "")),
-        attempt=step.attempt,
-        max_attempts=fields.get("max_attempts"),
-        delay=step.delay,
-        reason=str(fields.get("reason") or ""),
-        error=str(fields.get("error") or ""),
-        text=texts_of(str(fields.get("event")), fields) if fields else step.why,
-        event=str(fields.get("event") or ""),
-        consumer=str(fields.get("consumer") or ""),
-        function=str(invocation.invoked.fields.get("function") or "") if invocation is not None else "",
-        delivery_id=step.delivery_id,
-        request_id=invocation.request_id if invocation is not None else "",
-    )
+        yield StoryEvent(
+            step.at,
+            step.state,
+            queue=queue,
+            sent_to=str(sent_to),
+            attempt=step.attempt,
+            max_attempts=line.get("max_attempts"),
+            delay=step.delay,
+            reason=str(line.get("reason") or ""),
+            error=str(line.get("error") or ""),
+            text=texts_of(str(line.get("event")), line) if line else step.why,
+            event=str(line.get("event") or ""),
+            consumer=str(line.get("consumer") or ""),
+            function=step.function,
+            delivery_id=step.delivery_id,
+            request_id=step.request_id,
+        )
 
 
 BODY_CHARACTERS = 60
@@ -308,7 +280,7 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
 
     With ``most``, only the first two lines and about as many before ``until``.
     """
-    events = events_of(timeline)
+    events = [*events_of(timeline)]
     lines = [(event.at, _line(event, before)) for before, event in zip([None, *events[:-1]], events, strict=True)]
     lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,13 +38,11 @@ class Shrunk:
         found = "the smallest case found so far" if self.was_stopped else "the smallest case found"
         runs = f"after {self.runs} run{'s'[: self.runs != 1]}"
         report = self.error.report
-        lines = [f"{found}, {runs}: {self._counts()}", *report.sent(), *report.faults()]
-        return "\n".join([*lines, "", report.explain(each for each in self.error.violations if each.rule == self.rule)])
-
-    def _counts(self) -> str:
         kept, of = (Counter(str(part[0]) for part in parts) for parts in (self.parts, self.all_parts))
         kinds = sorted(of, key=lambda kind: (kind != MESSAGES, kind != FAULTS))
-        return ", ".join(f"{kept[kind]} of {of[kind]} {kind}" for kind in kinds) or "nothing to leave out"
+        counts = ", ".join(f"{kept[kind]} of {of[kind]} {kind}" for kind in kinds) or "nothing to leave out"
+        lines = [f"{found}, {runs}: {counts}", *report.sent(), *report.faults()]
+        return "\n".join([*lines, "", report.explain(each for each in self.error.violations if each.rule == self.rule)])
 
 
 def rule_to_shrink(error: RuleBroken) -> str | None:
@@ -54,38 +52,29 @@ def rule_to_shrink(error: RuleBroken) -> str | None:
 
 def shrink(rule: str, run: Run) -> Shrunk | None:
     """Return the smallest case found that breaks a rule; None if the whole case does not break it again."""
-    return _Shrinking(rule, run).shrunk()
+    ends_at = time.process_time() + MOST_SECONDS
+    runs, was_stopped, smallest = 0, False, cast("RuleBroken | None", None)
 
-
-class _Shrinking:
-    def __init__(self, rule: str, run: Run) -> None:
-        self._rule = rule
-        self._run = run
-        self._runs = 0
-        self._ends_at = time.process_time() + MOST_SECONDS
-        self._was_stopped = False
-        self._smallest: RuleBroken | None = None
-
-    def shrunk(self) -> Shrunk | None:
-        everything = self._broken_by(None)
-        if everything is None or self._smallest is None:
-            return None
-        kept = fewest(everything, self._broken_by)
-        assert self._smallest is not None
-        return Shrunk(self._rule, self._smallest, kept, everything, self._runs, self._was_stopped)
-
-    def _broken_by(self, kept: Sequence[Part] | None) -> list[Part] | None:
+    def broken_by(kept: Sequence[Part] | None) -> list[Part] | None:
         """Run the case with these parts; return those that the run had if it breaks the rule, else None."""
-        if self._runs >= MOST_RUNS or time.process_time() > self._ends_at:
-            self._was_stopped = True
+        nonlocal runs, was_stopped, smallest
+        if runs >= MOST_RUNS or time.process_time() > ends_at:
+            was_stopped = True
             return None
-        self._runs += 1
+        runs += 1
         parts = Parts(None if kept is None else frozenset(kept))
-        error = self._run(parts)
-        if error is None or all(each.rule != self._rule for each in error.violations):
+        error = run(parts)
+        if error is None or all(each.rule != rule for each in error.violations):
             return None
-        self._smallest = error
+        smallest = error
         return parts.met
+
+    everything = broken_by(None)
+    if everything is None:
+        return None
+    kept = fewest(everything, broken_by)
+    assert smallest is not None
+    return Shrunk(rule, smallest, kept, everything, runs, was_stopped)
 
 
 def fewest(parts: Sequence[Part], broken_by: Callable[[Sequence[Part]], Sequence[Part] | None]) -> list[Part]:

@@ -20,6 +20,7 @@ A_MOMENT_SECONDS = 0.1
 """Delays are whole seconds; in real time, less than this passes between two readings of the clock."""
 REPORTED = "reported as failed"
 """The reason for a retry, if the function gave no other."""
+NO_LINE: Mapping[str, Any] = {}
 IGNORED = "deleted, though it was reported as failed: its event source mapping lacks ReportBatchItemFailures"
 
 
@@ -37,8 +38,16 @@ class Transition(NamedTuple):
     attempt: int | None = None
     delay: float | None = None
     why: str = ""
-    sent_on: bool = False
-    """Whether it goes on as a copy."""
+    line: Mapping[str, Any] = NO_LINE
+    """The fields of the line of tarry's log that tells it."""
+    function: str = ""
+    request_id: str = ""
+    """Of the invocation that had the message then, or before."""
+
+    @property
+    def sent_on(self) -> bool:
+        """Whether it goes on as a copy."""
+        return "sent_to" in self.line
 
     @property
     def is_gone(self) -> bool:
@@ -176,7 +185,7 @@ class CopySteps:
             timeline.replace(now)
         attempt, delay, why = fields.get("attempt"), fields.get("delay"), because(fields)
         queue = fields.get("dead_letter_queue") or self._copy.queue
-        self._step(at, state, queue=queue, attempt=attempt, delay=delay, why=why, sent_on=sent_on)
+        self._step(at, state, queue=queue, attempt=attempt, delay=delay, why=why, line=fields)
 
     def _deleted(self, at: float, by: str, state: State) -> None:
         """Add the step of its deletion, by its function or by the mapping; any other deletion is odd."""
@@ -190,6 +199,9 @@ class CopySteps:
 
     def _step(self, at: float, state: State, queue: str | None = None, **more: Any) -> None:
         copy = self._copy
+        if copy.invocations:
+            invoked = copy.invocations[-1].invoked.fields
+            more |= {"function": str(invoked.get("function") or ""), "request_id": str(invoked["request_id"])}
         self._now = Transition(at, state, copy.delivery_id, queue or copy.queue, **more)
         copy.timeline.transitions.append(self._now)
         copy.timeline.on_step(copy.timeline)

@@ -8,36 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.tools.testing.checkers.answers import (
-    answers_are_well_formed,
-    requests_keep_their_budget,
-    tarry_itself_does_not_fail,
-    the_log_is_true,
-)
-from tarry.tools.testing.checkers.attempts import (
-    attempts_are_counted,
-    attempts_are_within_the_policy,
-    retries_asked_for_are_made,
-)
-from tarry.tools.testing.checkers.dead_letters import dead_letters_say_why
-from tarry.tools.testing.checkers.delays import (
-    delays_are_kept,
-    no_message_runs_before_it_is_due,
-    no_wait_exceeds_sqs_limits,
-)
-from tarry.tools.testing.checkers.doubles import duplicates_have_a_cause, finished_messages_do_not_run_again
-from tarry.tools.testing.checkers.groups import copies_match_their_originals, groups_keep_their_order
-from tarry.tools.testing.checkers.leases import (
-    lost_leases_are_left_alone,
-    released_messages_are_visible,
-    running_messages_keep_their_lease,
-)
-from tarry.tools.testing.checkers.losses import (
-    every_message_settles,
-    moves_by_sqs_have_a_cause,
-    no_message_expires_waiting,
-    no_message_is_lost,
-)
+from tarry.tools.testing.checkers import answers, leases, losses, retries
 from tarry.tools.testing.checkers.violation import Checker, Found, Violation, faults_strike
 
 if TYPE_CHECKING:
@@ -48,28 +19,28 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 
 ALL: tuple[Checker, ...] = (
-    no_message_is_lost,
-    no_message_expires_waiting,
-    copies_match_their_originals,
-    duplicates_have_a_cause,
-    finished_messages_do_not_run_again,
-    groups_keep_their_order,
-    delays_are_kept,
-    no_message_runs_before_it_is_due,
-    no_wait_exceeds_sqs_limits,
-    released_messages_are_visible,
-    lost_leases_are_left_alone,
-    running_messages_keep_their_lease,
-    attempts_are_counted,
-    attempts_are_within_the_policy,
-    retries_asked_for_are_made,
-    dead_letters_say_why,
-    moves_by_sqs_have_a_cause,
-    the_log_is_true,
-    answers_are_well_formed,
-    tarry_itself_does_not_fail,
-    requests_keep_their_budget,
-    every_message_settles,
+    losses.no_message_is_lost,
+    losses.no_message_expires_waiting,
+    leases.copies_match_their_originals,
+    leases.duplicates_have_a_cause,
+    leases.finished_messages_do_not_run_again,
+    leases.groups_keep_their_order,
+    retries.delays_are_kept,
+    retries.no_message_runs_before_it_is_due,
+    retries.no_wait_exceeds_sqs_limits,
+    leases.released_messages_are_visible,
+    leases.lost_leases_are_left_alone,
+    leases.running_messages_keep_their_lease,
+    retries.attempts_are_counted,
+    retries.attempts_are_within_the_policy,
+    retries.retries_asked_for_are_made,
+    losses.dead_letters_say_why,
+    losses.moves_by_sqs_have_a_cause,
+    answers.the_log_is_true,
+    answers.answers_are_well_formed,
+    answers.tarry_itself_does_not_fail,
+    answers.requests_keep_their_budget,
+    losses.every_message_settles,
     faults_strike,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.tools.testing.checkers.violation import Found, Violation, violation
 
@@ -20,25 +20,18 @@ a copy that is too large for its queue."""
 
 def answers_are_well_formed(history: RecordedHistory) -> Found:
     """A consumer answers with messages of its batch, each once, in their order; it never raises."""
+    consumers = {event.fields["function"] for event in history.connected.values() if event.fields["is_tarry"]}
     for request_id, invocation in history.invocations.items():
-        connected = next((each for each in history.connected.values() if _is_of(each.fields, invocation)), None)
-        if invocation.answered is None or connected is None or not connected.fields["is_tarry"]:
+        if invocation.answered is None or invocation.invoked.fields["function"] not in consumers:
             continue
-        text = _problem(invocation)
-        if text is not None:
-            yield Violation("answers are well-formed", request_id, text, invocation.answered_at)
+        if (text := _problem(invocation, invocation.answered)) is not None:
+            yield Violation("answers are well-formed", request_id, text, invocation.answered.at)
 
 
-def _is_of(connected: Any, invocation: ObservedInvocation) -> bool:
-    return bool(connected["function"] == invocation.invoked.fields["function"])
-
-
-def _problem(invocation: ObservedInvocation) -> str | None:
-    assert invocation.answered is not None
-    kind = invocation.answered.fields["kind"]
-    if kind == "error":
-        return f"it raised: {invocation.answered.fields['why']}"
-    if kind != "returned" or invocation.handler_returned is None:
+def _problem(invocation: ObservedInvocation, answered: HistoryEvent) -> str | None:
+    if answered.fields["kind"] == "error":
+        return f"it raised: {answered.fields['why']}"
+    if answered.fields["kind"] != "returned" or invocation.handler_returned is None:
         return None
     answer = invocation.handler_returned.fields["answer"]
     try:
@@ -70,94 +63,50 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
         if not invocation.ended_well or invocation.answered is None:
             continue
         made = Counter(request.fields["operation"] for request in invocation.requests)
-        for operation, most_of in BUDGET.items():
-            if made[operation] and made[operation] > (most := most_of(invocation, history)):
+        for operation, most in _budget(invocation, invocation.consumed, history).items():
+            if made[operation] > most:
                 text = f"{made[operation]} {operation}, of at most {most}, for a batch of {len(invocation.batch)}"
                 yield Violation("requests keep their budget", request_id, text, invocation.answered_at)
 
 
-def _most_sends(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    return _sends(invocation) + len(invocation.refusals)
-
-
-def _most_deletes(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    before = _delivered_before(invocation)
-    # Once more before and after the message for which an attempt store failed.
-    of_store = 2 if _is_fifo(invocation) and history.uses_attempt_store and before else 0
-    return _sends(invocation) + _early_deletes(invocation, before) + _keepalives(invocation) + of_store
-
-
-def _most_changes(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    """The most changes of visibility.
-
-    In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive; short
-    waits, one request a second (C11).
-    """
-    failed, batch = len(invocation.failed), len(invocation.batch)
-    before, keepalives, is_fifo = _delivered_before(invocation), _keepalives(invocation), _is_fifo(invocation)
-    return (
-        math.ceil(failed / 10)
-        + (failed > 0)
-        + sum(any(text in refusal.fields["text"] for text in REPEATED) for refusal in invocation.refusals)
-        + _sends(invocation)
-        + math.ceil((batch if is_fifo else before if before > 1 else 0) / 10)
-        + keepalives * math.ceil(batch / 10)
-        + min(failed, _early_requests(invocation))
-        + _extensions(invocation)
-    )
-
-
-def _most_look_ups(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    is_extended = _keepalives(invocation) or _extensions(invocation)
-    return 0 if _is_clean(invocation) and not is_extended else 2 * len(history.queues)
-
-
-BUDGET = {
-    "SendMessageBatch": _most_sends,
-    "DeleteMessageBatch": _most_deletes,
-    "ChangeMessageVisibilityBatch": _most_changes,
-    "GetQueueAttributes": _most_look_ups,
-}
-"""The most requests of an invocation, by operation."""
-
-
-def _sends(invocation: ObservedInvocation) -> int:
-    """The requests for the copies that were sent, without retries."""
-    sent = len(invocation.sent)
-    if not sent or _is_fifo(invocation):
-        return sent
-    routes = len({event.fields["queue"] for event in invocation.sent})
-    fallbacks = any(_is_fallback(event) for each in invocation.deliveries.values() for event in each.log_lines)
-    return (routes + fallbacks) * math.ceil(sent / 10) + min(sent, _early_requests(invocation))
-
-
-def _early_requests(invocation: ObservedInvocation) -> int:
-    """The most requests for short waits while the batch ran: one a second, and none on FIFO."""
-    return 0 if _is_fifo(invocation) else math.ceil(_seconds(invocation))
-
-
-def _is_fifo(invocation: ObservedInvocation) -> bool:
-    return any(copy.is_fifo for copy in invocation.copies)
-
-
-def _delivered_before(invocation: ObservedInvocation) -> int:
+def _budget(invocation: ObservedInvocation, consumed: HistoryEvent, history: RecordedHistory) -> dict[str, int]:
+    """Return the most requests of an invocation, by operation."""
+    batch, failed, sent = len(invocation.batch), len(invocation.failed), len(invocation.sent)
+    is_fifo, seconds = any(copy.is_fifo for copy in invocation.copies), invocation.answered_at - invocation.invoked.at
     receives = invocation.handler_called.fields["receives"] if invocation.handler_called else []
-    return sum(count > 1 for _, count in receives)
-
-
-def _early_deletes(invocation: ObservedInvocation, before: int) -> int:
-    """The most deletes that may be sent before the answer: in tens, or one a second (SPEC G3, G4)."""
-    is_eager = invocation.consumed is not None and invocation.consumed.fields["acks_eagerly"]
-    if not (is_eager or _keepalives(invocation) or (before and len(invocation.batch) > 1)):
-        return 0
-    done = len(invocation.batch) - len(invocation.failed)
-    return math.ceil(done / 10) + math.ceil(before / 10) + int(_seconds(invocation))
-
-
-def _keepalives(invocation: ObservedInvocation) -> int:
-    """The number of times that leases may have been extended (SPEC I4)."""
-    every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
-    return 0 if every is None else int(_seconds(invocation) / every)
+    before = sum(count > 1 for _, count in receives)
+    every = consumed.fields["keepalive"]
+    keepalives = 0 if every is None else int(seconds / every)  # SPEC I4
+    early = 0 if is_fifo else math.ceil(seconds)  # short waits while the batch runs: one request a second
+    extensions = _extensions(invocation)
+    sends = sent
+    if sent and not is_fifo:
+        routes = len({event.fields["queue"] for event in invocation.sent})
+        fallbacks = any(_is_fallback(event) for each in invocation.deliveries.values() for event in each.log_lines)
+        sends = (routes + fallbacks) * math.ceil(sent / 10) + min(sent, early)
+    deletes = 0
+    if (
+        consumed.fields["acks_eagerly"] or keepalives or (before and batch > 1)
+    ):  # in tens, or one a second (SPEC G3, G4)
+        deletes = math.ceil((batch - failed) / 10) + math.ceil(before / 10) + int(seconds)
+    # Once more before and after the message for which an attempt store failed.
+    of_store = 2 if is_fifo and history.uses_attempt_store and before else 0
+    changes = (
+        math.ceil(failed / 10) + (failed > 0)  # waits, and releases
+        + sum(any(text in refusal.fields["text"] for text in REPEATED) for refusal in invocation.refusals)
+        + sends  # tests of leases before a copy is sent
+        + math.ceil((batch if is_fifo else before if before > 1 else 0) / 10)  # isolation, or renewal on FIFO
+        + keepalives * math.ceil(batch / 10)
+        + min(failed, early)  # short waits (SPEC C11)
+        + extensions
+    )  # fmt: skip
+    is_clean = not (before or keepalives or extensions) and _is_clean(invocation)
+    return {
+        "SendMessageBatch": sends + len(invocation.refusals),
+        "DeleteMessageBatch": sends + deletes + keepalives + of_store,
+        "ChangeMessageVisibilityBatch": changes,
+        "GetQueueAttributes": 0 if is_clean else 2 * len(history.queues),
+    }
 
 
 def _extensions(invocation: ObservedInvocation) -> int:
@@ -175,10 +124,6 @@ def _extensions(invocation: ObservedInvocation) -> int:
     return len(times)
 
 
-def _seconds(invocation: ObservedInvocation) -> float:
-    return 0.0 if invocation.answered is None else invocation.answered_at - invocation.invoked.at
-
-
 def _is_fallback(event: HistoryEvent) -> bool:
     """Whether a message was settled by a fallback: SQS refused the first settlement, and it would have expired."""
     fields = event.fields
@@ -186,12 +131,11 @@ def _is_fallback(event: HistoryEvent) -> bool:
 
 
 def _is_clean(invocation: ObservedInvocation) -> bool:
-    """Whether all messages were fresh and succeeded; one that failed and was dropped did not succeed."""
-    if invocation.failed or invocation.sent or _delivered_before(invocation):
+    """Whether all messages succeeded; one that failed and was dropped did not succeed."""
+    if invocation.failed or invocation.sent:
         return False
     failed_once = any(run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.messages)
-    failed_once |= any("error" in event.fields for each in invocation.deliveries.values() for event in each.log_lines)
-    return not failed_once
+    return not failed_once and not any(each.logged("error") for each in invocation.deliveries.values())
 
 
 def the_log_is_true(history: RecordedHistory) -> Found:

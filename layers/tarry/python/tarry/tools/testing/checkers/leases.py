@@ -1,15 +1,22 @@
-"""Rules about messages whose leases have ended, and about those that are released."""
+"""Rules about who has a message: leases and releases, duplicates, the order of FIFO groups and their copies."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from itertools import pairwise
+from sys import modules
+from typing import TYPE_CHECKING, Any
 
+from tarry.record.attribute import ATTRIBUTE, is_ours
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
-from tarry.tools.testing.checkers.violation import Found, violation
+from tarry.tools.testing.checkers.violation import MOMENT, Found, violation
+from tarry.tools.testing.deliveries import DONE, FAILED, TRANSFERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import HandlerRun, ObservedDelivery, ObservedInvocation
+    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
     from tarry.tools.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
@@ -151,7 +158,7 @@ def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
         return True  # it was visible already: an earlier delivery's request, which was repeated late, had made it so
     if not delivery.log_lines and history.was_out_of_time(invocation):
         return True  # it is only reported (SPEC I2): the first of these have a line each, and one line counts them all
-    return _is_out_of_time(delivery, history) or _has_lost_group(delivery, history)
+    return delivery.logged("not_settled") or _has_lost_group(delivery, history)
 
 
 def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
@@ -170,5 +177,239 @@ def _is_lost(delivery: ObservedDelivery) -> bool:
     return any("the lease is lost" in str(event.fields.get("not_settled")) for event in delivery.log_lines)
 
 
-def _is_out_of_time(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
-    return any("not_settled" in event.fields for event in delivery.log_lines)
+# duplicates
+
+UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
+"""Faults after which a sender cannot know that SQS has its message."""
+
+IN_FLIGHT_SECONDS = 0.05
+"""The longest time that the answer to a request takes."""
+
+
+def duplicates_have_a_cause(history: RecordedHistory) -> Found:
+    """A message that was finished, or replaced by a copy, comes again only after a fault, a crash, or by SQS itself."""
+    rule = "duplicates have a cause"
+    for copy in history.copies.values():
+        for delivery, following in pairwise(copy.deliveries):
+            if delivery.other_copies:
+                continue
+            if (delivery.sends or delivery.verdict in DONE) and (text := _missing_cause(delivery, following, history)):
+                yield violation(rule, copy, text, following.at)
+    for delivery in history.deliveries():
+        kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.other_copies]
+        if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
+            text = f"{len(kept)} copies were sent in one invocation, and no answer was lost"
+            yield violation(rule, delivery.copy, text, kept[-1].at)
+        if kept and delivery.verdict in DONE:
+            yield violation(rule, delivery.copy, "a copy was sent, though its handler had finished it", kept[-1].at)
+
+
+def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> str | None:
+    """Return why a second delivery is a violation; None if it has a cause."""
+    if not delivery.ended_well or is_by_sqs(delivery, following):
+        return None
+    if delivery.was_reported:
+        if not delivery.sends:
+            return "its handler had finished it, and it was reported as failed"
+        return None if _may_be_sent_twice(delivery) else "a copy was sent, but it was reported as failed"
+    if following.at >= _lease_end(delivery) - MOMENT:
+        return None  # the delete came too late
+    still_ran = delivery.handled_in.answered is not None and following.at < delivery.handled_in.answered_at
+    if delivery.handled_in.struck("ChangeMessageVisibilityBatch") and (
+        still_ran or history.had_problem(delivery, "lease_lost")
+    ):
+        return None  # its lease could not be extended
+    return "it was received again before its lease had ended, though it was finished"
+
+
+def _lease_end(delivery: ObservedDelivery) -> float:
+    """When its lease ends, at the earliest: as it was received, or as its handler asked for.
+
+    With a batching window, Lambda receives messages for longer than the queue's visibility timeout. An invocation does
+    not know that, so an extension may shorten such a lease (SPEC I6); `running_messages_keep_their_lease` checks how.
+    """
+    changes = delivery.visibility_changes
+    asked = [
+        each for each in changes if any(is_undecided(run, delivery.copy.delivery_id, each.at) for run in delivery.runs)
+    ]
+    return min([delivery.lease_ends_at, *(float(each.fields["visible_until"]) for each in asked[-1:])])
+
+
+def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:
+    """Whether a message came again because SQS delivered it twice, or because another consumer made it visible.
+
+    On a standard queue this may be an earlier delivery: its receipt handle still works.
+    """
+    if following.received.fields.get("duplicate"):
+        return True
+    handle = delivery.received.fields["receipt_handle"]
+    changes = delivery.copy.changed_between(delivery.at, following.at)
+    return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
+
+
+def _may_be_sent_twice(delivery: ObservedDelivery) -> bool:
+    """Whether its invocation cannot have known the result of a send: SQS did not answer, or too late."""
+    invocation = delivery.handled_in
+    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered_at - IN_FLIGHT_SECONDS
+
+
+def _no_answer_came(invocation: ObservedInvocation) -> bool:
+    faults = (fault.fields for fault in invocation.faults)
+    return any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
+
+
+def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
+    """In one invocation a message runs again only by `LocalRetry`, if it has failed; a deleted message never runs.
+
+    A custom failure step may run it again after any failure.
+    """
+    rule = "finished messages do not run again"
+    for delivery in history.deliveries():
+        for earlier, later in pairwise(delivery.runs):
+            verdict = earlier.verdict(delivery.copy.delivery_id)
+            if verdict != "fail" and not (verdict in FAILED and earlier.terms(delivery.copy.delivery_id).has_own_steps):
+                text = f"ran again in the same invocation, after the verdict {verdict!r}"
+                yield violation(rule, delivery.copy, text, later.began.at)
+    for copy in history.copies.values():
+        end: HistoryEvent | None = None
+        for event in copy.events:
+            if event.what == "reappeared":
+                end = None  # SQS may deliver a message once more after its deletion
+            elif end is None and event.what in ("deleted", "purged"):
+                end = event
+            elif event.what == "received" and end is not None and event.at > end.at:
+                yield violation(rule, copy, f"received after it was {end.what}", event.at)
+
+
+# the order of FIFO groups, and copies
+
+
+def groups_keep_their_order(history: RecordedHistory) -> Found:
+    """On FIFO the messages of a group run one after the other, in the order of sending, while their leases hold."""
+    rule = "groups keep their order"
+    for queue, group, copies in _groups(history):
+        runs = [(run, delivery) for copy in copies for delivery in copy.deliveries for run in delivery.runs]
+        runs.sort(key=lambda each: each[0].began.at)
+        latest: tuple[HandlerRun, ObservedDelivery] | None = None
+        for run, delivery in runs:
+            if latest is not None and latest[0] is not run and run.began.at < _alone_until(*latest, history) - MOMENT:
+                text = f"runs while {latest[1].copy.id} of its group {group!r} in {queue} still runs"
+                yield violation(rule, delivery.copy, text, run.began.at)
+            if latest is None or _end_of(run, history) >= _end_of(latest[0], history):
+                latest = run, delivery
+        places = {copy.delivery_id: place for place, copy in enumerate(copies)}
+        present = 0  # the first that has not left the queue
+        for run, delivery in runs:
+            while present < len(copies) and _has_left(copies[present], run.began.at):
+                present += 1
+            for before in copies[present : places[delivery.copy.delivery_id]]:
+                if not _has_made_way(before, run, history):
+                    text = f"runs before {before.id}, which was sent to group {group!r} of {queue} earlier"
+                    yield violation(rule, delivery.copy, text, run.began.at)
+
+
+def _groups(history: RecordedHistory) -> Iterator[tuple[str, str, list[MessageCopy]]]:
+    groups: dict[tuple[str, str], list[MessageCopy]] = {}
+    for copy in history.copies.values():
+        queue, group = copy.sent_to, copy.group
+        if queue.endswith(".fifo") and group is not None:
+            groups.setdefault((queue, group), []).append(copy)
+    for (queue, group), copies in groups.items():
+        yield queue, group, copies
+
+
+def _alone_until(run: HandlerRun, delivery: ObservedDelivery, history: RecordedHistory) -> float:
+    """The end of the run or of its lease: until then, no other message of its group may run."""
+    return min(_end_of(run, history), delivery.lease_ends_at)
+
+
+def _end_of(run: HandlerRun, history: RecordedHistory) -> float:
+    if run.ended is not None:
+        return run.ended.at
+    answered = history.invocations[run.request_id].answered
+    return answered.at if answered is not None else math.inf
+
+
+def _has_left(copy: MessageCopy, at: float) -> bool:
+    return copy.left_at is not None and copy.left_at <= at
+
+
+def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory) -> bool:
+    """Whether a message no longer blocked its group when a run of a later one began."""
+    began = run.began.at
+    if _has_left(before, began):
+        return True
+    if before.delivery_id in run.messages:
+        return True  # in one batch, whose handler keeps the order itself
+    delivery = history.invocations[run.request_id].deliveries.get(before.delivery_id)
+    if delivery is None:
+        return False
+    if delivery.run is None and history.had_problem(delivery, "done_before"):
+        return True  # acknowledged without running: a message with the same idempotency key was done
+    ended = delivery.run is not None and delivery.run.ended is not None and delivery.run.ended.at <= began
+    if ended and delivery.verdict in DONE:
+        return True
+    if any(sent.at <= began for sent in delivery.sends):
+        return not (delivery.ended_well and delivery.was_reported)  # it was sent on, and confirmed
+    logged = (event for event in delivery.log_lines if event.at <= began)
+    return any(event.fields["state"] in ("COMMITTED", "DISCARDED") for event in logged)
+
+
+def copies_match_their_originals(history: RecordedHistory) -> Found:
+    """A copy that a function sends is of a message that it had, with the same group and trace header.
+
+    Body and attributes are the same too, unless the copy's record says that a failure step edited them. OpenTelemetry's
+    propagators may add attributes.
+    """
+    rule = "copies match their originals"
+    for copy in history.copies.values():
+        if copy.sender not in history.invocations:
+            continue
+        if copy.came_from is None:
+            if TRANSFERS & set(copy.record or ()):
+                yield violation(rule, copy, "a copy of a message that its sender did not have", copy.sent.at)
+            continue
+        for what, had, has in _compared(copy.came_from.copy, copy):
+            if had != has:
+                yield violation(rule, copy, f"its copy has {what}: {has!r:.200}, not {had!r:.200}", copy.sent.at)
+    for run in history.runs:
+        strange = [each for each in run.messages if each not in history.invocations[run.request_id].batch]
+        if strange:
+            yield violation(
+                rule, history.copies[strange[0]], "ran in an invocation that was not handed it", run.began.at
+            )
+
+
+def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, Any]]:
+    had, has = original.sent.fields, copy.sent.fields
+    group = has.get("group") if copy.sent_to.endswith(".fifo") or had.get("group") else None
+    own_group = had.get("group") or (original.id if copy.sent_to.endswith(".fifo") else None)
+    edited = (copy.record or {}).get("edited")
+    is_edited = edited is not None and edited != (original.record or {}).get("edited")
+    attributes = _users(original)
+    traced = _propagated().difference(attributes)
+    carried = {name: value for name, value in _users(copy).items() if name not in traced}
+    contents = [("another body", original.body, copy.body), ("other attributes", attributes, carried)]
+    return [
+        *([] if is_edited else contents),
+        ("another group", own_group, group),
+        ("another trace header", had.get("trace_header"), has.get("trace_header")),
+    ]
+
+
+def _users(copy: MessageCopy) -> dict[str, Any]:
+    """The attributes that are not tarry's."""
+    return {name: value for name, value in copy.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
+
+
+def _propagated() -> frozenset[str]:
+    """Return the names of the attributes with which OpenTelemetry's propagators trace a copy, as tarry sends it."""
+    propagate = modules.get("opentelemetry.propagate")
+    try:
+        return frozenset() if propagate is None else frozenset(propagate.get_global_textmap().fields)
+    except Exception:  # noqa: BLE001 a propagator of the user's
+        return frozenset()
+
+
+def _is_ours(attribute: Mapping[str, Any]) -> bool:
+    return is_ours({"stringValue": attribute.get("StringValue")})
