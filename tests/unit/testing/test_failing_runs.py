@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import tarry.tools.testing.runs
+import tarry.tools.testing.sandbox
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
 from tarry.testing import Sandbox
 
@@ -69,7 +69,7 @@ def test_an_endless_failure_without_a_dead_letter_queue_fails_with_one_sentence(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        tarry.tools.testing.runs, "GIVE_UP_SECONDS", 86_400
+        tarry.tools.testing.sandbox, "GIVE_UP_SECONDS", 86_400
     )  # 15 days otherwise, of an attempt each 900 s
     orders(sandbox, dead_letter=None)
     with pytest.raises(AssertionError) as raised:

@@ -545,7 +545,7 @@ def test_an_endless_run_is_an_error(sandbox: Sandbox, monkeypatch: pytest.Monkey
     def handler(message: Message) -> None:
         Queue("orders").send("again")
 
-    monkeypatch.setattr("tarry.tools.testing.runs.MOST_EVENTS", 1000)
+    monkeypatch.setattr("tarry.tools.testing.sandbox.MOST_EVENTS", 1000)
     sandbox.queue("orders")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")

@@ -189,7 +189,7 @@ def story_of_log(
     lines.sort(key=lambda line: line.entry.at)
     if not lines:
         return None
-    seen = [_event(line, functions or {}) for line in lines]
+    seen = [event_of(line, functions or {}) for line in lines]
     events = tuple(_with_gaps(seen, now))
     return Story(message_id, events, source, now, is_whole=False, notes=tuple(notes))
 
@@ -209,7 +209,8 @@ def texts_of(event: str, fields: Mapping[str, Any]) -> str:
     return "; ".join(str(fields[name]) for name in names if fields.get(name))
 
 
-def _event(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
+def event_of(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
+    """Return the event that a line tells. ``functions`` are their names, by log group."""
     group, state = line.entry.group, line.state
     if line.event in BEGINS:
         state = State.IN_FLIGHT

@@ -93,6 +93,16 @@ def batches(groups: Iterable[LogGroup]) -> list[list[str]]:
     ]
 
 
+def check_named(names: Sequence[str], found: Mapping[str, LogGroup], region: str | None) -> None:
+    """Raise `UsageError` if one of the named log groups does not exist."""
+    if missing := [name for name in names if name not in found]:
+        where, are = f" in {region}" if region else "", "does" if len(missing) == 1 else "do"
+        raise UsageError(
+            f"the log group{'s'[: len(missing) != 1]} {', '.join(missing)} {are} not exist{where}: a group is made at "
+            "the first invocation of its function; --stack NAME finds the groups of a stack"
+        )
+
+
 def silences(logs: Iterable[FunctionLog]) -> Iterator[str]:
     """Yield a sentence for each log level that leaves lines out of tarry."""
     by_level: dict[str, list[str]] = {}
@@ -147,6 +157,7 @@ class SearchResult:
         return f"Scanned {shown} of logs ({price} at $0.005 a GB)."
 
 
+@dataclass
 class LogSearch:
     """Searches in log groups, between two times in epoch seconds.
 
@@ -154,23 +165,14 @@ class LogSearch:
     left by an exception, such as Ctrl-C, is stopped, so that it scans no further.
     """
 
-    def __init__(
-        self,
-        logs: Any,
-        groups: Sequence[Sequence[str]],
-        since: float,
-        until: float,
-        progress: Callable[[str], None] = lambda text: None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._logs = logs
-        self._groups = groups
-        self._since = since
-        self._until = until
-        self._progress = progress
-        self._sleep = sleep
-        self.found = SearchResult()
-        """All that was found so far."""
+    logs: Any
+    groups: Sequence[Sequence[str]]
+    since: float
+    until: float
+    progress: Callable[[str], None] = lambda text: None
+    sleep: Callable[[float], None] = time.sleep
+    found: SearchResult = field(default_factory=SearchResult, init=False)
+    """All that was found so far."""
 
     def run(self, text: str) -> None:
         """Find all lines that have a text.
@@ -182,7 +184,7 @@ class LogSearch:
 
     def run_query(self, query: str) -> None:
         """Find all lines of a query. Raises the same."""
-        for groups in self._groups:
+        for groups in self.groups:
             self._run(groups, query)
 
     def _run(self, groups: Sequence[str], query: str) -> None:
@@ -191,11 +193,11 @@ class LogSearch:
         wait = FIRST_WAIT_SECONDS
         try:
             while answer["status"] in UNDER_WAY:
-                self._sleep(wait)
+                self.sleep(wait)
                 wait = min(LONGEST_WAIT_SECONDS, wait * 2)
                 answer = self._answer(query_id) or answer
                 scanned = float((answer.get("statistics") or {}).get("bytesScanned") or 0)
-                self._progress(f"{str(answer['status']).lower()}, {scanned / GB:,.2f} GB scanned")
+                self.progress(f"{str(answer['status']).lower()}, {scanned / GB:,.2f} GB scanned")
         except BaseException:
             self._stop(query_id)
             raise
@@ -203,24 +205,24 @@ class LogSearch:
 
     def _start(self, groups: Sequence[str], query: str) -> str:
         """Start a query, again and again while too many others run; return its id."""
-        period = {"startTime": int(self._since), "endTime": int(self._until) + 1}
+        period = {"startTime": int(self.since), "endTime": int(self.until) + 1}
         parameters = {"logGroupNames": list(groups), **period, "queryString": query, "limit": MOST_RESULTS}
         busy = 0
-        while not (started := _unless_busy(self._logs.start_query, parameters, raises=busy == MOST_BUSY)):
+        while not (started := _unless_busy(self.logs.start_query, parameters, raises=busy == MOST_BUSY)):
             busy += 1
-            self._progress("waiting: too many queries run in this account")
-            self._sleep(BUSY_SECONDS)
+            self.progress("waiting: too many queries run in this account")
+            self.sleep(BUSY_SECONDS)
         return str(started["queryId"])
 
     def _answer(self, query_id: str) -> Mapping[str, Any] | None:
         """Return the state of a query; None if AWS is too busy to tell."""
-        return _unless_busy(self._logs.get_query_results, {"queryId": query_id})
+        return _unless_busy(self.logs.get_query_results, {"queryId": query_id})
 
     def _stop(self, query_id: str) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
 
         with suppress(BotoCoreError, ClientError):  # it has ended, or ends by itself
-            self._logs.stop_query(queryId=query_id)
+            self.logs.stop_query(queryId=query_id)
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         found, results = self.found, answer.get("results") or []
@@ -348,12 +350,7 @@ def places_of(
         if not found:
             raise UsageError(f"stack {stack} has no functions: name the log groups to search (--log-group NAME)")
     groups = existing_groups(logs, [*names, *(each.group for each in found)])
-    if missing := [name for name in names if name not in groups]:
-        where, are = f" in {region}" if region else "", "does" if len(missing) == 1 else "do"
-        raise UsageError(
-            f"the log group{'s'[: len(missing) != 1]} {', '.join(missing)} {are} not exist{where}: a group is made at "
-            "the first invocation of its function; --stack NAME finds the groups of a stack"
-        )
+    check_named(names, groups, region)
     silent = [each.function for each in found if each.group not in groups]
     has = "has" if len(silent) == 1 else "have"
     note = f"{', '.join(silent)} {has} no log group: never invoked, or not allowed to write logs." if silent else ""

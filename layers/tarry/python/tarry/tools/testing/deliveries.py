@@ -89,7 +89,6 @@ class HandlerRun:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it is a run of a batch handler."""
         return bool(self.began.fields["is_batch"])
 
     def attempt(self, delivery_id: str) -> int:
@@ -107,22 +106,19 @@ class HandlerRun:
         """The moments between which a message is to come back (SPEC C11), in epoch seconds; None where that is open.
 
         A delay counts from the moment of the verdict: the handler's end, or when the message's own verdict was given.
-        A verdict on the batch counts from the handler's end.
+        A verdict on the batch counts from the handler's end. An abandoned run has failed at some moment since its
+        start, and its wait counts from that moment.
         """
         given = self.verdicts.get(delivery_id)
         if given is None or given.wait is None or self.ended is None:
             return None
+        earlier = self.ended.at - self.began.at if self.was_abandoned else 0.0
         if given.due is not None:
-            return given.due, given.due
+            return given.due - earlier, given.due
         own = self.first_verdicts.get(delivery_id) if self.is_batch else None
         first = self.ended.at if own is None else float(own.fields["fell_at"])
         last = self.ended.at if own is None or given.is_of_batch else own.at
-        return first + given.wait[0], last + math.ceil(given.wait[1])
-
-    @property
-    def how(self) -> str:
-        """``returned``, ``raised ValueError: ...``, ``died``."""
-        return "died" if self.ended is None else str(self.ended.fields["how"])
+        return first + given.wait[0] - earlier, last + math.ceil(given.wait[1])
 
 
 class ObservedInvocation:
@@ -269,15 +265,8 @@ class ObservedDelivery:
 
     @property
     def promised(self) -> tuple[float, float] | None:
-        """The moments between which it is to come back (`HandlerRun.promised`).
-
-        An abandoned run has failed at some moment since its start, and its wait counts from that moment.
-        """
-        run = self.run
-        promised = None if run is None else run.promised(self.copy.delivery_id)
-        if run is None or run.ended is None or promised is None or not run.was_abandoned:
-            return promised
-        return promised[0] - (run.ended.at - run.began.at), promised[1]
+        """The moments between which it is to come back (`HandlerRun.promised`)."""
+        return None if self.run is None else self.run.promised(self.copy.delivery_id)
 
     @property
     def held_until(self) -> float:
@@ -298,6 +287,11 @@ class ObservedDelivery:
         if self.invocation is None or not self.copy.log_lines:
             return []
         return self.copy.log_lines.get(self.invocation.request_id, [])
+
+    @property
+    def log_events(self) -> set[str]:
+        """The names of tarry's log events in its log lines."""
+        return {event.fields["event"] for event in self.log_lines}
 
     def logged(self, name: str) -> bool:
         """Whether any of its log lines has a field."""
@@ -326,22 +320,18 @@ class MessageCopy:
         self.body = str(sent.fields["body"])
         self.attributes: Mapping[str, Any] = sent.fields.get("attributes") or {}
         self.record = record_of(self.attributes, self.body)
-        """Its `Tarry` record."""
         self.id = str((self.record or {}).get("id") or self.delivery_id)
         """The stable id: the same for all copies of a message."""
         self.sent_to: str = sent.fields["queue"]
-        """The queue to which it was sent."""
         self.queue: str = self.sent_to
         """The queue that it is in, or was in last."""
         self.group: str | None = sent.fields.get("group")
         self.timeline: Timeline
-        """Its message's timeline."""
         self.steps: CopySteps
-        """Its part of the timeline."""
+        """Its part of the timeline of its message."""
         self.events = [sent]
         self.deliveries: list[ObservedDelivery] = []
         self.invocations: list[ObservedInvocation] = []
-        """The invocations that had it in their batches."""
         self.changes: list[HistoryEvent] = []
         """The changes of its visibility."""
         self.changes_by_handle: dict[tuple[str | None, str | None], list[HistoryEvent]] = {}
@@ -355,7 +345,7 @@ class MessageCopy:
 
         SQS may deliver a message once more after its deletion: then the end is that of this delivery.
         """
-        self.left_at: float | None = None
+        self.left_at = math.inf
         """When it left the queue to which it was sent: deleted, expired, purged, or moved by SQS."""
         self.came_from: ObservedDelivery | None = None
         """The delivery in whose place it was sent, as far as `RecordedHistory` can tell."""
@@ -386,7 +376,7 @@ class MessageCopy:
                 self.end = None
         if self.end is None and (event.what in GONE or "new_delivery_id" in fields):
             self.end = event
-        if self.left_at is None and event.what in LEFT:
+        if event.what in LEFT and math.isinf(self.left_at):
             self.left_at = float(fields.get("expired_at", event.at))
 
     def shorten(self, most: int) -> list[ObservedInvocation]:
@@ -407,7 +397,6 @@ class MessageCopy:
 
     @property
     def is_fifo(self) -> bool:
-        """Whether the queue that it is in is a FIFO queue."""
         return self.queue.endswith(".fifo")
 
     @property
@@ -429,7 +418,6 @@ class MessageCopy:
         return self.changes[begin : bisect_right(self.changes, last, key=lambda event: event.at)]
 
     def delivery(self, count: int) -> ObservedDelivery | None:
-        """The delivery with this receive count."""
         return self._by_count.get(count)
 
 

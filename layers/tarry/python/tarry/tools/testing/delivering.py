@@ -38,7 +38,7 @@ from tarry.tools.testing.timeline import GONE, REPORTED, because
 from tarry.world import current, use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from tarry.consumer import Consumer
     from tarry.message.message import Message
@@ -85,7 +85,10 @@ class Poller:
             records |= {each["MessageId"]: event_record(each, self._arn, region_of(self._arn)) for each in fresh}
         size = EVENT_OVERHEAD_BYTES + sum(map(record_bytes, records.values()))
         if size > MAX_EVENT_BYTES:
-            self._release(records.values())
+            for record in records.values():
+                self.client.change_message_visibility(
+                    QueueUrl=self._url, ReceiptHandle=record["receiptHandle"], VisibilityTimeout=0
+                )
             raise ValueError(
                 f"the batch of {len(records)} messages has {size:,} bytes, and Lambda's events at most "
                 f"{MAX_EVENT_BYTES:,}: give a smaller batch_size"
@@ -104,12 +107,6 @@ class Poller:
                 if not is_stale_handle(error)  # the handler has deleted it
             }
         return refused
-
-    def _release(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self.client.change_message_visibility(
-                QueueUrl=self._url, ReceiptHandle=record["receiptHandle"], VisibilityTimeout=0
-            )
 
 
 WHY_CHARACTERS = 60
@@ -325,14 +322,17 @@ def deliver(
     check_handler(handler, "deliver")
     name = _checked_name(queue_url, batch_size)
     here = current()
-    queue = Poller(client_of(here) if sqs is None else _checked_client(sqs), queue_url, name)
+    if sqs is not None and not hasattr(sqs, "receive_message"):
+        raise TypeError(f'sqs takes an SQS client, boto3.client("sqs"), got {sqs!r}')
+    queue = Poller(client_of(here) if sqs is None else sqs, queue_url, name)
     records = queue.receive(batch_size)
     if not records:
         return DeliveredBatch(name, invisible=queue.invisible)
     deliveries = _deliveries(records, here)
     run = _invoke(handler, {"Records": records}, here, queue.client)
     lines = {each["delivery_id"]: each for each in run.lines}
-    left = dict.fromkeys(run.failed, run.why or REPORTED)
+    why = "" if run.error is None else f"{type(run.error).__name__}: {run.error}".removesuffix(": ")
+    left = dict.fromkeys(run.failed, why or REPORTED)
     left |= queue.delete([each for each in deliveries if each.delivery_id not in left])
     return DeliveredBatch(
         name,
@@ -358,12 +358,6 @@ def _checked_name(queue_url: Any, batch_size: Any) -> str:
     return name
 
 
-def _checked_client(sqs: Any) -> Any:
-    if not hasattr(sqs, "receive_message"):
-        raise TypeError(f'sqs takes an SQS client, boto3.client("sqs"), got {sqs!r}')
-    return sqs
-
-
 def _deliveries(records: Sequence[Record], here: World) -> list[Delivery]:
     """Return the deliveries of a batch, with their envelopes read."""
     invocation = Invocation(here, None, lambda queue: None, Log("deliver", LogOptions()), None)
@@ -387,11 +381,6 @@ class _Run(NamedTuple):
     """The transitions that tarry logged."""
     sent: Sequence[tuple[str, StoredMessage]]
     """The messages that were sent, each with the name of its queue."""
-
-    @property
-    def why(self) -> str:
-        """Why the whole batch failed; empty if it did not."""
-        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".removesuffix(": ")
 
 
 def _invoke(handler: Callable[[Any, Any], Any], event: dict[str, Any], here: World, client: Any) -> _Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -89,53 +90,49 @@ def _most_important(timelines: Sequence[Timeline], broken: dict[str, list[tuple[
     return [each for each in timelines if each.id in chosen]
 
 
+@dataclass
 class Drawing:
     """Rows with a title. ``began`` and ``ended`` are the times of the run's begin and end, in epoch seconds.
 
     ``alarm`` is a part of the subtitle in the colour of faults, ``note`` a line below the rows, for what is left out.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        *,
-        title: str,
-        subtitle: str,
-        began: float,
-        ended: float,
-        alarm: str = "",
-        note: str = "",
-    ) -> None:
-        self._rows = rows
-        self._title, self._subtitle, self._alarm, self._note = title, subtitle, alarm, note
-        self._began, self._ended = began, ended
-        times = [step.at for row in rows for step in row.steps]
-        times += [at for row in rows for at, _ in (*row.faults, *row.broken)]
-        self._scale = TimeScale([self._began, self._ended, *times], LEFT, RIGHT)
-        self._is_flat = len(rows) > MOST_TALL_ROWS
+    rows: Sequence[Row]
+    title: str
+    subtitle: str
+    began: float
+    ended: float
+    alarm: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        times = [step.at for row in self.rows for step in row.steps]
+        times += [at for row in self.rows for at, _ in (*row.faults, *row.broken)]
+        self._scale = TimeScale([self.began, self.ended, *times], LEFT, RIGHT)
+        self._is_flat = len(self.rows) > MOST_TALL_ROWS
         self._height = FLAT if self._is_flat else TALL
 
     def svg(self) -> str:
         """Return the picture."""
-        bottom = TOP + self._height * len(self._rows)
+        bottom = TOP + self._height * len(self.rows)
         parts = [*self._frame(bottom)]
-        for number, row in enumerate(self._rows):
+        for number, row in enumerate(self.rows):
             y = TOP + self._height * number + self._height // 2
             for part in (self._names, self._spans, self._attempts, self._faults, self._result):
                 parts += part(row, y)
-        return picture(self._title, [*parts, *self._legend(bottom + 46)], WIDTH, bottom + 66)
+        return picture(self.title, [*parts, *self._legend(bottom + 46)], WIDTH, bottom + 66)
 
     def _frame(self, bottom: int) -> Iterator[str]:
-        yield text_at(MARGIN, 34, fit(self._title, WIDTH - 2 * MARGIN, 16), "title")
-        alarm = f'<tspan class="alarm">, {escape(printable(self._alarm))}</tspan>' if self._alarm else ""
-        yield f'<text x="{MARGIN}" y="56" class="quiet">{escape(printable(self._subtitle))}{alarm}</text>'
-        yield from self._scale.grid(self._began, TOP - 8, bottom)
-        if self._note:
-            yield text_at(WIDTH - MARGIN, bottom + 17, fit(self._note, WIDTH - MARGIN - RIGHT - 40, 12), "quiet end")
+        yield text_at(MARGIN, 34, fit(self.title, WIDTH - 2 * MARGIN, 16), "title")
+        alarm = f'<tspan class="alarm">, {escape(printable(self.alarm))}</tspan>' if self.alarm else ""
+        yield f'<text x="{MARGIN}" y="56" class="quiet">{escape(printable(self.subtitle))}{alarm}</text>'
+        yield from self._scale.grid(self.began, TOP - 8, bottom)
+        if self.note:
+            yield text_at(WIDTH - MARGIN, bottom + 17, fit(self.note, WIDTH - MARGIN - RIGHT - 40, 12), "quiet end")
 
     def _legend(self, y: int) -> Iterator[str]:
         """Explain the marks and colours that occur."""
-        rows, more = self._rows, []
+        rows, more = self.rows, []
         if any(row.faults for row in rows):
             more.append((f'<path class="fault" d="M{{1}} {y + 5} l5 -8 h-10 z"/>', 12, "fault"))
         if any(row.broken for row in rows):
@@ -145,7 +142,7 @@ class Drawing:
         yield from legend(states, y, attempts=attempts, more=more)
 
     def _visible(self, row: Row) -> Iterator[tuple[Transition, float, float]]:
-        return self._scale.visible(row.steps, self._ended, lambda step: step.is_gone)
+        return self._scale.visible(row.steps, self.ended, lambda step: step.is_gone)
 
     def _names(self, row: Row, y: int) -> Iterator[str]:
         name, body, width = row.name, row.body, LEFT - MARGIN - 24
@@ -159,14 +156,14 @@ class Drawing:
 
     def _spans(self, row: Row, y: int) -> Iterator[str]:
         for step, begin, end in self._visible(row):
-            yield span_at(_words(step, self._began), step.state, begin, end, y, step.delay)
+            yield span_at(_words(step, self.began), step.state, begin, end, y, step.delay)
 
     def _attempts(self, row: Row, y: int) -> Iterator[str]:
         last_x = -float(WIDTH)
         for step in row.steps:
             if step.state is State.IN_FLIGHT:
                 x = self._scale.x(step.at)
-                yield attempt_at(_words(step, self._began), x, y, step.attempt, last_x)
+                yield attempt_at(_words(step, self.began), x, y, step.attempt, last_x)
                 last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _faults(self, row: Row, y: int) -> Iterator[str]:
@@ -176,7 +173,7 @@ class Drawing:
         places = [self._scale.x(at) for at, _, _ in marks]
         top = y - RADIUS - (2 if self._is_flat else 4)
         for (at, text, is_fault), x, following in zip(marks, places, [*places[1:], WIDTH], strict=False):
-            title = f"{_time(at, self._began)}  {'fault' if is_fault else 'rule broken'}: {text}"
+            title = f"{_time(at, self.began)}  {'fault' if is_fault else 'rule broken'}: {text}"
             if is_fault:
                 label = fit(text, 1_000, SMALL)
                 has_space = not self._is_flat and width_of(label, SMALL) < min(following, RIGHT) - x - 12
@@ -195,22 +192,18 @@ class Drawing:
         if row.broken:
             why, kind = row.broken[0][1], "alarm"
         colour = last.state if last.state in GONE - {State.RESENT} else ""
-        title = "\n".join([_words(last, self._began), *(text for _, text in row.broken)])
+        title = "\n".join([_words(last, self.began), *(text for _, text in row.broken)])
+        has_space = width_of(why, 12) <= width
+        state_y = y - 2 if why and has_space and not self._is_flat else y + 4
+        state = text_at(x, state_y, last.state, f"state {'small ' * self._is_flat}{colour}".strip())
         if self._is_flat:
-            state = text_at(x, y + 4, last.state, f"state small {colour}".strip())
             used = width_of(last.state, SMALL) + 12
-            reason = fit(why, width - used, SMALL)
-            yield group(title, state, text_at(round(x + used, 1), y + 4, reason, f"{kind} small") if reason else "")
-        elif width_of(why, 12) > width:
-            state = text_at(x, y + 4, last.state, f"state {colour}".strip())
-            yield group(
-                title, state, text_at(WIDTH - MARGIN, y + 21, fit(why, WIDTH - MARGIN - LEFT, 12), f"{kind} end")
-            )
-        elif why:
-            state = text_at(x, y - 2, last.state, f"state {colour}".strip())
-            yield group(title, state, text_at(x, y + 14, why, kind))
+            reason = text_at(round(x + used, 1), y + 4, fit(why, width - used, SMALL), f"{kind} small")
+        elif has_space:
+            reason = text_at(x, y + 14, why, kind)
         else:
-            yield group(title, text_at(x, y + 4, last.state, f"state {colour}".strip()))
+            reason = text_at(WIDTH - MARGIN, y + 21, fit(why, WIDTH - MARGIN - LEFT, 12), f"{kind} end")
+        yield group(title, state, *([reason] if why else []))
 
 
 def _words(step: Transition, began: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from random import Random
     from types import FrameType
 
-    from tarry.tools.simulator.history import History
     from tarry.tools.simulator.mapping_settings import MappingSettings
     from tarry.tools.simulator.scheduler import Scheduler
     from tarry.tools.simulator.simulation import Simulation
@@ -50,12 +50,11 @@ class FaultyTransport:
     A request that was sent arrives, even if the process that sent it dies in the meantime.
     """
 
-    def __init__(self, sqs: Sqs, simulation: Simulation, random: Random, faults: Faults, history: History) -> None:
+    def __init__(self, sqs: Sqs, simulation: Simulation, random: Random, faults: Faults) -> None:
         self._sqs = sqs
         self._simulation = simulation
         self._random = random
         self._faults = faults
-        self._history = history
 
     def __call__(self, operation: str, parameters: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
         queue = queue_name(str(parameters.get("QueueUrl", ""))) or None
@@ -73,7 +72,7 @@ class FaultyTransport:
             case "unreachable":
                 self._travel()
                 raise EndpointConnectionError(endpoint_url=self._sqs.endpoint_url)
-        act = partial(self._apply, fault, parameters, apply, request_id)
+        act = partial(self._apply, fault, operation, parameters, apply, request_id)
         if fault is None and "WaitTimeSeconds" not in parameters and self._simulation.actors.current() is not None:
             return self._round_trip(act)
         answer = self._arrive(act, fault, parameters)
@@ -99,15 +98,15 @@ class FaultyTransport:
             answer = act()
             self._travel()
             return answer
-        is_back, result = self._simulation.threads.event(), _RequestResult()
+        is_back, result = self._simulation.threads.event(), _Result()
 
         def arrive() -> None:
-            result.take(act)
-            scheduler.after(0 if result.is_error else self._one_way(), is_back.set)
+            _carry_out(act, result)
+            scheduler.after(0 if result.exception() else self._one_way(), is_back.set)
 
         scheduler.after(seconds, arrive)
         is_back.wait()
-        return result.get()
+        return result.result()
 
     def _arrive(self, act: Apply, fault: Fault | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of SQS, once the request has reached it."""
@@ -120,16 +119,16 @@ class FaultyTransport:
             return act()
         if seconds < READ_TIMEOUT_SECONDS and simulation.scheduler.skip_to(simulation.scheduler.now + seconds):
             return act()
-        arrived, result = simulation.threads.event(), _RequestResult()
+        arrived, result = simulation.threads.event(), _Result()
 
         def arrive() -> None:
-            result.take(act)
+            _carry_out(act, result)
             arrived.set()
 
         simulation.scheduler.after(seconds, arrive)
         if not arrived.wait(READ_TIMEOUT_SECONDS):
             raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
-        return result.get()
+        return result.result()
 
     def _travel(self) -> None:
         self._simulation.clock.sleep(self._one_way())
@@ -138,88 +137,53 @@ class FaultyTransport:
         return self._random.uniform(*ONE_WAY_SECONDS)
 
     def _apply(
-        self, fault: Fault | None, parameters: Mapping[str, Any], apply: Apply, request_id: str | None
+        self, fault: Fault | None, operation: str, parameters: Mapping[str, Any], apply: Apply, request_id: str | None
     ) -> dict[str, Any]:
+        """Return the answer of SQS; a partial failure refuses some entries of a batch request, at least one."""
         entries: list[dict[str, Any]] = list(parameters.get("Entries", ()))
-        refused = self._refused(fault, entries)
-        if refused:
-            return self._in_part(parameters, entries, refused, request_id)
-        return apply() if "WaitTimeSeconds" in parameters else self._acting(apply, request_id)
+        if fault is None or fault.kind != "partial_failure" or not entries:
+            return apply() if "WaitTimeSeconds" in parameters else self._acting(apply, request_id)
+        refused = [entry for entry in entries if self._random.random() < 1 / 3] or [self._random.choice(entries)]
+        accepted = [entry for entry in entries if entry not in refused]
+        failed = [{"Id": entry["Id"], **ENTRY_REFUSAL} for entry in refused]
+        if not accepted:
+            return {"Failed": failed}
+        answer = self._acting(lambda: self._sqs.call(operation, {**parameters, "Entries": accepted}), request_id)
+        return {**answer, "Failed": [*answer.get("Failed", []), *failed]}
 
     def _garble(self, answer: dict[str, Any], request_id: str | None) -> None:
         """Replace the MD5 of each body that SQS confirms."""
         for entry in answer.get("Successful", ()):
             if "MD5OfMessageBody" in entry:
                 entry["MD5OfMessageBody"] = GARBLED_MD5
-                self._history.record("garbled", delivery_id=entry["MessageId"], request_id=request_id)
-
-    def _refused(self, fault: Fault | None, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the entries of a batch request that SQS refuses: at least one, if the fault strikes."""
-        if fault is None or fault.kind != "partial_failure" or not entries:
-            return []
-        refused = [entry for entry in entries if self._random.random() < 1 / 3]
-        return refused or [self._random.choice(entries)]
-
-    def _in_part(
-        self,
-        parameters: Mapping[str, Any],
-        entries: list[dict[str, Any]],
-        refused: list[dict[str, Any]],
-        request_id: str | None,
-    ) -> dict[str, Any]:
-        """Return the answer to a batch request, some entries of which SQS refuses."""
-        accepted = [entry for entry in entries if entry not in refused]
-        failed = [{"Id": entry["Id"], **ENTRY_REFUSAL} for entry in refused]
-        if not accepted:
-            return {"Failed": failed}
-        operation = self._operation_of(entries)
-        answer = self._acting(lambda: self._sqs.call(operation, {**parameters, "Entries": accepted}), request_id)
-        return {**answer, "Failed": [*answer.get("Failed", []), *failed]}
-
-    def _operation_of(self, entries: list[dict[str, Any]]) -> str:
-        if "MessageBody" in entries[0]:
-            return "SendMessageBatch"
-        return "ChangeMessageVisibilityBatch" if "VisibilityTimeout" in entries[0] else "DeleteMessageBatch"
+                self._sqs.history.record("garbled", delivery_id=entry["MessageId"], request_id=request_id)
 
     def _acting(self, apply: Apply, request_id: str | None) -> dict[str, Any]:
-        """Carry out a request; the events that it causes are recorded as this invocation's."""
-        self._history.by = request_id
+        """Carry out a request; the events that it causes, and refusals, are recorded as this invocation's."""
+        self._sqs.history.by = request_id
+        refusals: list[tuple[str, str]] = []
         try:
             answer = apply()
-            for entry in answer.get("Failed", ()):
-                self._note_refusal(entry["Code"], entry.get("Message", ""), request_id)
+            refusals += [(entry["Code"], entry.get("Message", "")) for entry in answer.get("Failed", ())]
             return answer
         except SqsError as error:
-            self._note_refusal(error.code, error.message, request_id)
+            refusals.append((error.code, error.message))
             raise
         finally:
-            self._history.by = None
+            for code, text in refusals:
+                self._sqs.history.record("refused", code=code, text=text, request_id=request_id)
+            self._sqs.history.by = None
 
-    def _note_refusal(self, code: str, text: str, request_id: str | None) -> None:
-        self._history.record("refused", code=code, text=text, request_id=request_id)
+
+_Result = Future[dict[str, Any]]
+"""The result of a request, for the thread that waits for it in virtual time."""
 
 
-class _RequestResult:
-    """The result of a request, for the thread that waits for it."""
-
-    def __init__(self) -> None:
-        self._answer: dict[str, Any] = {}
-        self._error: Exception | None = None
-
-    def take(self, act: Apply) -> None:
-        try:
-            self._answer = act()
-        except Exception as error:  # noqa: BLE001 raised where it is awaited
-            self._error = error
-
-    @property
-    def is_error(self) -> bool:
-        return self._error is not None
-
-    def get(self) -> dict[str, Any]:
-        if self._error is not None:
-            raise self._error
-        return self._answer
+def _carry_out(act: Apply, result: _Result) -> None:
+    try:
+        result.set_result(act())
+    except Exception as error:  # noqa: BLE001 raised where it is awaited
+        result.set_exception(error)
 
 
 LOST = SqsError("InternalError", "the answer was lost, by the sandbox", status=500, sender_fault=False)
@@ -228,12 +192,9 @@ LOST = SqsError("InternalError", "the answer was lost, by the sandbox", status=5
 class FaultyPort(SqsPort):
     """`SqsPort`, with the faults of a mapping's requests and of deliveries."""
 
-    def __init__(
-        self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings, faults: Faults) -> None:
         super().__init__(scheduler, sqs, settings)
         self._faults = faults
-        self._history = history
 
     def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         answer = super()._answer(operation, parameters)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from tarry.tools.simulator.sqs.errors import service_model
 
@@ -56,18 +56,13 @@ class AllParts(Parts):
         return True
 
 
-RequestFault = Literal[
+REQUEST_FAULTS = (
     "throttle", "unavailable", "denied", "unreachable", "lost_answer", "partial_failure", "hang", "late",
     "garbled", "crash_before", "crash_after",
-]  # fmt: skip
-InvocationFault = Literal["crash", "timeout", "slow", "slow_cpu"]
-DeliveryFault = Literal["duplicate"]
-MappingFault = Literal["throttled", "held", "lost_delete"]
-
-REQUEST_FAULTS: tuple[str, ...] = get_args(RequestFault)
-INVOCATION_FAULTS: tuple[str, ...] = get_args(InvocationFault)
-DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
-MAPPING_FAULTS: tuple[str, ...] = get_args(MappingFault)
+)  # fmt: skip
+INVOCATION_FAULTS = ("crash", "timeout", "slow", "slow_cpu")
+DELIVERY_FAULTS = ("duplicate",)
+MAPPING_FAULTS = ("throttled", "held", "lost_delete")
 KINDS = (*REQUEST_FAULTS, *INVOCATION_FAULTS, *DELIVERY_FAULTS, *MAPPING_FAULTS)
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tarry.tools.simulator.functions import Call, Handler
-    from tarry.tools.simulator.history import History
     from tarry.tools.simulator.invocations import FunctionHost
     from tarry.tools.simulator.recursion import Lineage
     from tarry.tools.simulator.simulation import Simulation
@@ -82,6 +81,14 @@ def give_powertools_the_time() -> None:
             module.dt = _DATETIME
 
 
+MADE_UP_KEYS = {
+    "AWS_ACCESS_KEY_ID": "sandbox",
+    "AWS_SECRET_ACCESS_KEY": "sandbox",
+    "AWS_SESSION_TOKEN": "sandbox",
+}
+"""The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
+
+
 class Feed(NamedTuple):
     """A queue, and the function that it feeds."""
 
@@ -91,33 +98,40 @@ class Feed(NamedTuple):
 
 
 class Hosting:
-    """The Lambda service of a sandbox."""
+    """The Lambda service of a sandbox, with the functions of templates; and moto, for other resources.
+
+    Resources and moto last until ``stack`` is closed.
+    """
 
     def __init__(
         self,
         simulation: Simulation,
         sqs: Sqs,
         faults: Faults,
-        history: History,
         seed: int,
+        stack: ExitStack,
         lineage: Lineage | None = None,
     ) -> None:
         self._simulation = simulation
         self._sqs = sqs
         self._faults = faults
-        self._history = history
+        self._history = sqs.history
         self._seed = seed
+        self._stack = stack
         self._lineage = lineage
         self._clock = SlowClock(simulation.clock)
         self._worlds = 0
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
+        self._uses_moto = False
+        self._code: dict[str, Code] = {}
+        """The code of the functions of templates, by name and by logical id."""
 
     def world(self) -> World:
         """Return a new world: a process's own client and random source, in the sandbox's time."""
         self._worlds += 1
         clock, of = self._clock, f"{self._seed} world {self._worlds}"
-        transport = FaultyTransport(self._sqs, self._simulation, Random(f"{of} transport"), self._faults, self._history)
+        transport = FaultyTransport(self._sqs, self._simulation, Random(f"{of} transport"), self._faults)
         return World(
             clock=clock,
             random=Random(of),
@@ -158,22 +172,63 @@ class Hosting:
             is_tarry=isinstance(handler, Consumer),
             warnings=Filters(mapping.filters).warnings,
         )
-        port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults, self._history)
+        port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults)
         host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)
         EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped).start()
         self._feeds.append(Feed(queue, handler, function))
 
-    def function_of(
-        self,
-        handler: Handler,
-        settings: TemplateFunction,
-        around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> Function:
-        """Return the function of a handler, which no queue needs to feed."""
-        function = self._function(handler, settings, around)
-        if all(feed.function is not function for feed in self._feeds):
-            self._feeds.append(Feed("", handler, function))
-        return function
+    # templates
+
+    def use_moto(self, region: str, client: Callable[[], Any], now: Callable[[], float]) -> None:
+        """Mock AWS, unless it is mocked. Raises `TemplateError` if moto is not installed."""
+        if not self._uses_moto:
+            self._stack.enter_context(moto_in_process(region, client, self._sqs.call, now))
+            self._uses_moto = True
+
+    def add(self, template: Template, environment: Environment, *, resources: bool) -> dict[str, str]:
+        """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
+
+        With ``resources``, make the tables, buckets, topics and keys too, in moto. Return the names of the queues by
+        logical id. Raises `UsageError` if a resource cannot be made.
+        """
+        urls = make_queues(SimulatedClient(self._sqs, WallClock(), at_once), with_foreign_queues(template).values())
+        resolve: Callable[..., dict[str, str]] = partial(variables_of, template=template, urls=urls)
+        if resources:
+            backing = Resources(template, urls)
+            self._stack.callback(backing.delete)
+            resolve = backing.environment
+        code: dict[str, Code] = {}
+        for mapping in template.mappings:
+            function = template.functions.get(mapping.function)
+            if function is None or function.code is None:
+                continue  # its code is elsewhere: the messages in its queue stay there
+            if function.name not in code:
+                variables = resolve(function, given=_given(function, environment))
+                made = Code(function, {**MADE_UP_KEYS, **variables})
+                code[function.name] = code[function.logical_id] = made
+            found = code[function.name]
+            try:
+                self.connect(found.handler, mapping, function, found.running)
+            except InvalidParameterValue as error:
+                raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
+        self._code |= code
+        return {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
+
+    def module(self, function: str) -> ModuleType:
+        """Return the module of a function: see `Sandbox.module`."""
+        if function not in self._code:
+            raise ValueError(f"no function {function!r} came from a template; there are {listed(self._code)}")
+        return self._code[function].load()
+
+    def host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function for code that invokes it: that of its queue, or a new one."""
+        if function.name not in self._code:
+            self._code[function.name] = Code(function, {**MADE_UP_KEYS, **variables})
+        code = self._code[function.name]
+        made = self._function(code.handler, function, code.running)
+        if all(feed.function is not made for feed in self._feeds):
+            self._feeds.append(Feed("", code.handler, made))
+        return made
 
     def close(self) -> None:
         """End all environments."""
@@ -212,10 +267,9 @@ class Hosting:
             has_claims=consumer._settings.get("idempotency") is not None,
         )
         give_powertools_the_time()  # here, since a function of a template is imported at its first invocation
-        watched = self._watched.get(consumer)
-        if watched is None:
-            watched = self._watched[consumer] = observed(consumer, self._history)
-        return watched
+        if consumer not in self._watched:
+            self._watched[consumer] = observed(consumer, self._history)
+        return self._watched[consumer]
 
     def _invoke(self, handler: Handler, event: Any, context: Any) -> Any:
         """Run one invocation, with the faults that strike it as a whole."""
@@ -250,73 +304,6 @@ def queue_of(event: Any) -> str | None:
         return None
 
 
-MADE_UP_KEYS = {
-    "AWS_ACCESS_KEY_ID": "sandbox",
-    "AWS_SECRET_ACCESS_KEY": "sandbox",
-    "AWS_SESSION_TOKEN": "sandbox",
-}
-"""The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
-
-
-class TemplateParts:
-    """The functions that a sandbox has from templates, and moto, until ``stack`` is closed, for other resources."""
-
-    def __init__(self, sqs: Sqs, hosting: Hosting, stack: ExitStack) -> None:
-        self._sqs = sqs
-        self._hosting = hosting
-        self._stack = stack
-        self._uses_moto = False
-        self._code: dict[str, Code] = {}
-        """By name and by logical id."""
-
-    def use_moto(self, region: str, client: Callable[[], Any], now: Callable[[], float]) -> None:
-        """Mock AWS, unless it is mocked. Raises `TemplateError` if moto is not installed."""
-        if not self._uses_moto:
-            self._stack.enter_context(moto_in_process(region, client, self._sqs.call, now))
-            self._uses_moto = True
-
-    def add(self, template: Template, environment: Environment, *, resources: bool) -> dict[str, str]:
-        """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
-
-        With ``resources``, make the tables, buckets, topics and keys too, in moto. Return the names of the queues by
-        logical id. Raises `UsageError` if a resource cannot be made.
-        """
-        urls = make_queues(SimulatedClient(self._sqs, WallClock(), at_once), with_foreign_queues(template).values())
-        resolve: Callable[..., dict[str, str]] = partial(variables_of, template=template, urls=urls)
-        if resources:
-            made = Resources(template, urls)
-            self._stack.callback(made.delete)
-            resolve = made.environment
-        code: dict[str, Code] = {}
-        for mapping in template.mappings:
-            function = template.functions.get(mapping.function)
-            if function is None or function.code is None:
-                continue  # its code is elsewhere: the messages in its queue stay there
-            if function.name not in code:
-                variables = resolve(function, given=_given(function, environment))
-                code[function.name] = code[function.logical_id] = code_of(function, variables)
-            found = code[function.name]
-            try:
-                self._hosting.connect(found.handler, mapping, function, found.running)
-            except InvalidParameterValue as error:
-                raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
-        self._code |= code
-        return {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
-
-    def module(self, function: str) -> ModuleType:
-        """Return the module of a function: see `Sandbox.module`."""
-        if function not in self._code:
-            raise ValueError(f"no function {function!r} came from a template; there are {listed(self._code)}")
-        return self._code[function].load()
-
-    def host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
-        """Return a function for code that invokes it: that of its queue, or a new one."""
-        if function.name not in self._code:
-            self._code[function.name] = code_of(function, variables)
-        code = self._code[function.name]
-        return self._hosting.function_of(code.handler, function, code.running)
-
-
 def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """`tarry.tools.simulator.client.Transport` that takes no time."""
     return apply()
@@ -328,8 +315,3 @@ def _given(function: TemplateFunction, environment: Environment) -> dict[str, st
         if isinstance(own := environment.get(name), Mapping):
             given.update(own)
     return given
-
-
-def code_of(function: TemplateFunction, variables: Mapping[str, str]) -> Code:
-    """Return the code of a function with its environment variables."""
-    return Code(function, {**MADE_UP_KEYS, **variables})

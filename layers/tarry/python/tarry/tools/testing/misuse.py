@@ -46,12 +46,9 @@ def stuck(history: RecordedHistory) -> str | None:
     """Return a sentence about messages that fail again and again in a queue without a dead-letter queue; else None."""
     found: dict[str, list[MessageCopy]] = {}
     for copy in history.copies.values():
-        if (
-            copy.end is None
-            and copy.queue in history.connected
-            and history.redrive(copy.queue) is None
-            and _fails(copy)
-        ):
+        verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
+        fails = copy.end is None and verdicts[-1:] and verdicts[-1] in FAILED
+        if fails and copy.queue in history.connected and history.redrive(copy.queue) is None:
             found.setdefault(copy.queue, []).append(copy)
     if not found:
         return None
@@ -61,9 +58,3 @@ def stuck(history: RecordedHistory) -> str | None:
         f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
         "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
     )
-
-
-def _fails(copy: MessageCopy) -> bool:
-    """Whether its latest judged delivery failed."""
-    verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
-    return bool(verdicts) and verdicts[-1] in FAILED

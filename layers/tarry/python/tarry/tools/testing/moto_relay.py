@@ -24,6 +24,7 @@ from urllib.parse import quote_plus
 
 from tarry.tools.simulator.patterns import PatternError, compile_pattern, fields_of, matches, parse
 from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.story.events import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,8 +94,6 @@ def _at(path: str, event: Mapping[str, Any]) -> Any:
 
 VERSION = "2.5"
 """The version of the structure. Since 2.4 it is the same for all types of events."""
-PRINCIPAL = "AWS:local"
-OWNER = "LOCAL"
 HOST_ID = "tarry/local="
 SOURCE_IP = "127.0.0.1"
 
@@ -166,15 +165,15 @@ def notification_of(change: ObjectChange, configuration_id: str) -> dict[str, An
         "eventVersion": VERSION,
         "eventSource": "aws:s3",
         "awsRegion": change.region,
-        "eventTime": _as_text(change.time),
+        "eventTime": moment(change.time),
         "eventName": change.name,
-        "userIdentity": {"principalId": PRINCIPAL},
+        "userIdentity": {"principalId": "AWS:local"},
         "requestParameters": {"sourceIPAddress": SOURCE_IP},
         "responseElements": {"x-amz-request-id": change.request_id, "x-amz-id-2": HOST_ID},
         "s3": {
             "s3SchemaVersion": "1.0",
             "configurationId": configuration_id,
-            "bucket": {"name": change.bucket, "ownerIdentity": {"principalId": OWNER}, "arn": change.bucket_arn},
+            "bucket": {"name": change.bucket, "ownerIdentity": {"principalId": "LOCAL"}, "arn": change.bucket_arn},
             "object": {"key": quote_plus(change.key, safe="/"), **change.object_fields("eTag", "versionId")},
         },
     }
@@ -186,7 +185,7 @@ def check_of(bucket: str, time: float, request_id: str) -> dict[str, Any]:
     return {
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
-        "Time": _as_text(time),
+        "Time": moment(time),
         "Bucket": bucket,
         "RequestId": request_id,
         "HostId": HOST_ID,
@@ -221,10 +220,6 @@ def event_of(change: ObjectChange, event_id: str) -> dict[str, Any]:
         "resources": [change.bucket_arn],
         "detail": detail,
     }
-
-
-def _as_text(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 S3_SUBJECT = "Amazon S3 Notification"
@@ -285,31 +280,27 @@ def _tagging(response: Any, answer: Callable[[Any], Any]) -> Any:
         _is_tagging.reset(token)
 
 
+@dataclass
 class Relay:
     """The methods that replace those of moto. ``to_targets`` is moto's own delivery to the targets of a rule."""
 
-    def __init__(
-        self,
-        call: Call,
-        on_refusal: Callable[[str], None],
-        to_targets: Callable[..., None],
-        clock: Callable[[], float] = time,
-    ) -> None:
-        self._call = call
-        self._on_refusal = on_refusal
-        self._to_targets = to_targets
-        self._clock = clock
-        self._sequence = count(int(clock() * 1e6))
+    call: Call
+    on_refusal: Callable[[str], None]
+    to_targets: Callable[..., None]
+    clock: Callable[[], float] = time
+
+    def __post_init__(self) -> None:
+        self._sequence = count(int(self.clock() * 1e6))
 
     def queue(self, name: str) -> Any:
         """Return a queue, with what moto reads of it. Raises moto's error if there is none."""
         from moto.sqs.exceptions import QueueDoesNotExist
 
         try:
-            url = self._call("GetQueueUrl", {"QueueName": name})["QueueUrl"]
+            url = self.call("GetQueueUrl", {"QueueName": name})["QueueUrl"]
         except SqsError as error:
             raise QueueDoesNotExist from error
-        found = self._call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["All"]})["Attributes"]
+        found = self.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["All"]})["Attributes"]
         return SimpleNamespace(url=url, fifo_queue=name.endswith(".fifo"), attributes=found)
 
     def send(self, queue_name: str, message_body: str, *args: Any, **more: Any) -> None:
@@ -317,9 +308,9 @@ class Relay:
         from moto.sqs.exceptions import QueueDoesNotExist
 
         try:
-            self._call("SendMessage", send_request(self.queue(queue_name), message_body, *args, **more))
+            self.call("SendMessage", send_request(self.queue(queue_name), message_body, *args, **more))
         except (QueueDoesNotExist, SqsError) as error:
-            self._on_refusal(f"{queue_name} did not get a message of another service: {error}")
+            self.on_refusal(f"{queue_name} did not get a message of another service: {error}")
 
     def send_event(self, rule: Any, event: Any, **more: Any) -> None:
         """Send an event to the targets of a rule if it matches; targets of other kinds than moto's get nothing."""
@@ -334,7 +325,7 @@ class Relay:
             elif service == "events":
                 alone = copy(rule)
                 alone.targets = [target]
-                self._to_targets(alone, event, **more)
+                self.to_targets(alone, event, **more)
 
     def send_change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> None:
         """Send a change of an object where the notifications of its bucket say. On AWS, too, nothing is raised."""
@@ -354,7 +345,7 @@ class Relay:
                 try:
                     sns_backends[account_id][each.arn.split(":")[3]].publish(text, each.arn, subject=S3_SUBJECT)
                 except Exception as error:  # noqa: BLE001 moto raises errors of many types
-                    self._on_refusal(f"{each.arn} did not get a message of {bucket.name}: {error}")
+                    self.on_refusal(f"{each.arn} did not get a message of {bucket.name}: {error}")
         if configuration.event_bridge is not None:
             default = events_backends[account_id][bucket.region_name].event_buses["default"]
             for rule in default.rules.values():
@@ -371,7 +362,7 @@ class Relay:
             size=key.size,
             etag=key.etag.strip('"'),
             version_id=key.version_id if bucket.is_versioned else None,
-            time=self._clock(),
+            time=self.clock(),
             sequence=next(self._sequence),
             request_id=_request_id(),
         )
@@ -446,6 +437,5 @@ def send_request(  # noqa: PLR0913, PLR0917 the parameters of moto
 
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(binary := value.get("BinaryValue"), str):
-        return {**value, "BinaryValue": b64decode(binary)}
-    return dict(value)
+    binary = value.get("BinaryValue")
+    return {**value, "BinaryValue": b64decode(binary)} if isinstance(binary, str) else dict(value)

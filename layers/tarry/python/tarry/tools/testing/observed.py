@@ -20,7 +20,7 @@ from tarry.message.message import Message, delivery_of
 from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import apply_result, is_awaitable
-from tarry.support.causes import cause_of, is_a, text_of, type_name
+from tarry.support.causes import cause_of, is_a, type_name
 from tarry.tools.simulator.invocations import messages_in
 from tarry.tools.simulator.process import Killed
 from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
@@ -51,8 +51,6 @@ class ReportingDelivery(Delivery):
             self._watch.on_verdict(self, name, began)
 
 
-MAX_TEXT_CHARACTERS = 1_000
-
 KINDS: dict[Any, str] = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 ACKED = RunVerdict("ack")
 """Shared by all runs that succeed: the history keeps them all."""
@@ -64,19 +62,17 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
     """Return a Lambda handler that calls ``handler`` and records its events and answers."""
 
     def recording(event: Any, context: Any) -> Any:
-        request_id, here = context.aws_request_id, current()
-        history.record("handler_called", request_id=request_id, receives=_receives(event))
+        request_id, here, received = context.aws_request_id, current(), messages_in(event)
+        receives = [
+            (intern(each["messageId"]), int(each["attributes"]["ApproximateReceiveCount"])) for each in received
+        ]
+        history.record("handler_called", request_id=request_id, receives=receives)
         in_hooks = here.in_hooks
         answer = handler(event, context)
         history.record("handler_returned", request_id=request_id, answer=answer, in_hooks=here.in_hooks - in_hooks)
         return answer
 
     return recording
-
-
-def _receives(event: Any) -> list[tuple[str, int]]:
-    found = messages_in(event)
-    return [(intern(each["messageId"]), int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
 
 
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
@@ -155,26 +151,14 @@ class _Watch:
             )
             for each in self._deliveries
         }
-        fields = {
-            "run": self._number,
-            "function": handler.consumer.name,
-            "request_id": self._request_id,
-            "messages": run_messages,
-            "is_batch": self._is_batch,
-        }
-        history.add("run_started", fields)
+        fields = {"run": self._number, "request_id": self._request_id, "is_batch": self._is_batch}
+        history.add("run_started", {**fields, "messages": run_messages})
 
     def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Record a verdict on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
-            self.history.record(
-                "verdict",
-                run=self._number,
-                request_id=self._request_id,
-                delivery_id=delivery.delivery_id,
-                verdict=verdict,
-                fell_at=fell_at,
-            )
+            fields = {"run": self._number, "request_id": self._request_id, "delivery_id": delivery.delivery_id}
+            self.history.add("verdict", {**fields, "verdict": verdict, "fell_at": fell_at})
 
     async def await_result(self, awaitable: Any) -> Any:
         """Await the result of the call and record its end."""
@@ -199,11 +183,9 @@ class _Watch:
         """Record the end of the call, unless its process was killed."""
         if raised is not None and is_a(raised, (Killed, GeneratorExit)):
             return
-        how = "returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}"
         fields = {
             "run": self._number,
             "request_id": self._request_id,
-            "how": how,
             "verdicts": self._verdicts(raised),
             "was_abandoned": not self._is_batch and self._deliveries[0].is_closed,
         }

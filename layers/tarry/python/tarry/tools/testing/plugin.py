@@ -109,7 +109,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         settings["realism"] = parts.realism(settings["realism"])
     with Sandbox(*arguments, **settings) as made:
         if parts is not None:
-            made._leave_out(parts)
+            made.faults.parts = parts
         yield made
 
 

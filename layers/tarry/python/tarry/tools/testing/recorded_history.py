@@ -209,18 +209,15 @@ class ProjectedHistory(HistoryFacts):
         if copy.redriven_from is not None:
             copy.redriven_from.timeline.join(copy)
         else:
-            self._timeline(copy.id, copy.body).join(copy)
+            if copy.id not in self.timelines:
+                self.timelines[copy.id] = Timeline(copy.id, copy.body, self._on_step)
+            self.timelines[copy.id].join(copy)
             if copy.sender is not None and is_dead_letter(copy.record or {}):
                 copy.timeline.dead_letter = copy.record
                 return  # the step is that of the delivery in whose place it was sent
             if copy.sender is not None and not copy.record:
                 self._unnamed.setdefault((copy.sender, copy.sent_to, copy.body), []).append(copy)
         copy.steps.appears()
-
-    def _timeline(self, stable_id: str, body: str) -> Timeline:
-        if stable_id not in self.timelines:
-            self.timelines[stable_id] = Timeline(stable_id, body, self._on_step)
-        return self.timelines[stable_id]
 
     def _invoked(self, event: HistoryEvent) -> None:
         super()._invoked(event)
@@ -291,26 +288,52 @@ class RecordedHistory(HistoryFacts):
         for event in self.events:
             self.take(event)
         for invocation in self.invocations.values():
-            _note_other_copies(invocation)
-        self._senders: dict[str, _Sender] = {}
+            for same in _grouped(invocation, lambda each: each.copy.id).values():
+                for delivery in same if len(same) > 1 else ():
+                    delivery.other_copies = [each for each in same if each is not delivery]
+        self._batches: dict[str, tuple[_Grouped, _Grouped]] = {}
+        """The deliveries of each invocation that sent copies, by stable id and by body."""
         for copy in self.copies.values():
-            if copy.sender is not None and (sender := self._sender(copy.sent)) is not None:
-                sender.trace(copy)
-            if copy.came_from is None and copy.redriven_from is None:
-                continue
+            if copy.sender in self.invocations:
+                self._trace(copy, self.invocations[copy.sender])
             origin, before = copy.came_from, copy.before
             if (origin is not None and origin.other_copies) or (before is not None and before.has_unclear_origin):
                 copy.has_unclear_origin = True
         for event in self.deduplicated:
-            if (sender := self._sender(event)) is not None:
-                sender.note_deduplicated(event, self.copies[event.fields["delivery_id"]].id)
+            if (sender := self.invocations.get(str(event.fields.get("by")))) is not None:
+                self._note_deduplicated(event, sender)
 
-    def _sender(self, event: HistoryEvent) -> _Sender | None:
-        """The invocation of an event's sender; None if it was not sent by an invocation."""
-        by = str(event.fields.get("by"))
-        if by not in self._senders and by in self.invocations:
-            self._senders[by] = _Sender(self, self.invocations[by])
-        return self._senders.get(by)
+    def _batch(self, sender: ObservedInvocation) -> tuple[_Grouped, _Grouped]:
+        """Return the deliveries in whose place an invocation may have sent copies, by stable id and by body."""
+        if sender.request_id not in self._batches:
+            by_id, by_body = _grouped(sender, lambda each: each.copy.id), _grouped(sender, lambda each: each.copy.body)
+            self._batches[sender.request_id] = by_id, by_body
+        return self._batches[sender.request_id]
+
+    def _trace(self, copy: MessageCopy, sender: ObservedInvocation) -> None:
+        """Find the delivery in whose place a copy was sent, and give the copy its stable id."""
+        sender.sent.append(copy.sent)
+        by_id, by_body = self._batch(sender)
+        candidates = by_id.get(copy.id, [])
+        if copy.record is None:
+            candidates = [each for each in by_body.get(copy.body, []) if self._may_lack_record(each, copy.sent_to)]
+        if candidates:  # two copies of one message may be in one batch
+            delivery = min(candidates, key=lambda each: _unlikeliness(each, copy))
+            copy.came_from, copy.id = delivery, delivery.copy.id
+            copy.is_dead_letter = not copy.record or is_dead_letter(copy.record)  # only a dead letter may lack a record
+            delivery.sends.append(copy.sent)
+
+    def _note_deduplicated(self, event: HistoryEvent, sender: ObservedInvocation) -> None:
+        """Note a copy that SQS dropped, since it had the same deduplication id as an earlier one."""
+        sender.sent.append(event)
+        for delivery in self._batch(sender)[0].get(self.copies[event.fields["delivery_id"]].id, ()):
+            delivery.sends.append(event)
+
+    def _may_lack_record(self, delivery: ObservedDelivery, target: str) -> bool:
+        """Whether a delivery may have been dead-lettered without a record: by the log, or before its process died."""
+        redrive = self.redrive(delivery.copy.sent_to)
+        may_be_its_own = redrive is not None and redrive[0] == target
+        return _is_logged(delivery, target) or (may_be_its_own and delivery.verdict not in DONE)
 
     @property
     def timelines(self) -> Mapping[str, Timeline]:
@@ -357,15 +380,17 @@ class RecordedHistory(HistoryFacts):
         by = delivery.invocation and delivery.invocation.request_id
         return (name, delivery.copy.delivery_id, by) in self._problems
 
-    def was_out_of_time(self, invocation: ObservedInvocation) -> bool:
-        """Return whether an invocation logged, near its deadline, that there was no time to settle a message.
+    def is_only_reported(self, delivery: ObservedDelivery) -> bool:
+        """Return whether a delivery has no log line, since there was no time to settle it: its invocation logged that.
 
-        Near: in the last third of its time, the most that is kept for settlement (SPEC I2).
+        That counts near its deadline: in the last third of its time, the most that is kept for settlement (SPEC I2).
         """
-        deadline, answered = float(invocation.invoked.fields["deadline"]), invocation.answered
+        invocation = delivery.handled_in
+        if delivery.log_lines or ("out_of_time", None, invocation.request_id) not in self._problems:
+            return False
+        deadline = float(invocation.invoked.fields["deadline"])
         near = deadline - (deadline - invocation.invoked.at) / 3
-        logged = ("out_of_time", None, invocation.request_id) in self._problems
-        return logged and answered is not None and answered.at >= near
+        return invocation.answered is not None and invocation.answered.at >= near
 
     @cached_property
     def _problems(self) -> set[tuple[object, ...]]:
@@ -385,55 +410,14 @@ class RecordedHistory(HistoryFacts):
         return [event.at for event in self.faults if event.fields.get("operation") == "GetQueueAttributes"]
 
 
-def _note_other_copies(invocation: ObservedInvocation) -> None:
-    if len({delivery.copy.id for delivery in invocation.deliveries.values()}) == len(invocation.deliveries):
-        return
-    by_id: dict[str, list[ObservedDelivery]] = {}
+_Grouped = dict[str, list["ObservedDelivery"]]
+
+
+def _grouped(invocation: ObservedInvocation, by: Callable[[ObservedDelivery], str]) -> _Grouped:
+    groups: _Grouped = {}
     for delivery in invocation.deliveries.values():
-        by_id.setdefault(delivery.copy.id, []).append(delivery)
-    for other_copies in by_id.values():
-        for delivery in other_copies:
-            delivery.other_copies = [each for each in other_copies if each is not delivery]
-
-
-class _Sender:
-    """An invocation that sent copies, and the deliveries in whose place it may have sent them."""
-
-    def __init__(self, history: RecordedHistory, invocation: ObservedInvocation) -> None:
-        self._history = history
-        self._sent = invocation.sent
-        self._by_id: dict[str, list[ObservedDelivery]] = {}
-        self._by_body: dict[str, list[ObservedDelivery]] = {}
-        for delivery in invocation.deliveries.values():
-            self._by_id.setdefault(delivery.copy.id, []).append(delivery)
-            self._by_body.setdefault(delivery.copy.body, []).append(delivery)
-
-    def trace(self, copy: MessageCopy) -> None:
-        """Find the delivery in whose place a copy was sent, and give the copy its stable id."""
-        self._sent.append(copy.sent)
-        if copy.record is not None:
-            candidates = self._by_id.get(copy.id, [])
-        else:
-            candidates = [
-                each for each in self._by_body.get(copy.body, []) if self._may_lack_record(each, copy.sent_to)
-            ]
-        if candidates:  # two copies of one message may be in one batch
-            delivery = min(candidates, key=lambda each: _unlikeliness(each, copy))
-            copy.came_from, copy.id = delivery, delivery.copy.id
-            copy.is_dead_letter = not copy.record or is_dead_letter(copy.record)  # only a dead letter may lack a record
-            delivery.sends.append(copy.sent)
-
-    def note_deduplicated(self, event: HistoryEvent, stable_id: str) -> None:
-        """Note a copy that SQS dropped, since it had the same deduplication id as an earlier one."""
-        self._sent.append(event)
-        for delivery in self._by_id.get(stable_id, ()):
-            delivery.sends.append(event)
-
-    def _may_lack_record(self, delivery: ObservedDelivery, target: str) -> bool:
-        """Whether a delivery may have been dead-lettered without a record: by the log, or before its process died."""
-        redrive = self._history.redrive(delivery.copy.sent_to)
-        may_be_its_own = redrive is not None and redrive[0] == target
-        return _is_logged(delivery, target) or (may_be_its_own and delivery.verdict not in DONE)
+        groups.setdefault(by(delivery), []).append(delivery)
+    return groups
 
 
 def _is_logged(delivery: ObservedDelivery, target: str) -> bool:

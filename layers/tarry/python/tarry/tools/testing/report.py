@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.failed.text import brief, clock, duration, shortened
 from tarry.message.outcomes import State
 from tarry.tools.story.events import ENDS, Story, StoryEvent
-from tarry.tools.story.lines import texts_of
+from tarry.tools.story.lines import LogEntry, TarryLine, event_of
 from tarry.tools.testing.checkers import Violation, check
 from tarry.tools.testing.recorded_history import RecordedHistory
 from tarry.tools.testing.timeline import without_copies
@@ -51,27 +51,14 @@ def events_of(timeline: Timeline) -> Iterator[StoryEvent]:
     """Yield the events of a message's timeline: each step, with the queue before it and what its log line tells."""
     queues: dict[str, str] = {}
     for step in without_copies(timeline.transitions):
-        line = step.line
-        queue = str(line.get("queue") or queues.get(step.delivery_id) or step.queue)
-        sent_to = line.get("dead_letter_queue") or line.get("sent_to") or (step.queue if step.queue != queue else "")
+        own = {"attempt": step.attempt, "delay": step.delay, "delivery_id": step.delivery_id, "text": step.why}
+        fields: Mapping[str, Any] = step.line or own
+        entry = LogEntry(step.at, "", step.function, step.request_id)
+        event = event_of(TarryLine(entry, str(fields.get("event") or ""), fields), {})
+        queue = event.queue or queues.get(step.delivery_id) or step.queue
+        sent_to = event.sent_to or (step.queue if step.queue != queue else "")
         queues[step.delivery_id] = step.queue
-        yield StoryEvent(
-            step.at,
-            step.state,
-            queue=queue,
-            sent_to=str(sent_to),
-            attempt=step.attempt,
-            max_attempts=line.get("max_attempts"),
-            delay=step.delay,
-            reason=str(line.get("reason") or ""),
-            error=str(line.get("error") or ""),
-            text=texts_of(str(line.get("event")), line) if line else step.why,
-            event=str(line.get("event") or ""),
-            consumer=str(line.get("consumer") or ""),
-            function=step.function,
-            delivery_id=step.delivery_id,
-            request_id=step.request_id,
-        )
+        yield replace(event, state=step.state, queue=queue, sent_to=sent_to)
 
 
 BODY_CHARACTERS = 60
@@ -162,29 +149,26 @@ class Report:
             timelines = [each for each in self.concerned(shortest) if each.id not in shown]
             shown.update(each.id for each in timelines)
             drawn = [draw(each, self.began, shortest.at, LINES_UNTIL_A_VIOLATION) for each in timelines]
-            count = len(found) - 1
-            more = (
-                [f"and {count} more violation{'s'[: count != 1]} of it: sandbox.report().violations"] if count else []
-            )
-            parts.append("\n".join([self._sentence(shortest), *drawn, *more]))
+            if count := len(found) - 1:
+                drawn.append(f"and {count} more violation{'s'[: count != 1]} of it: sandbox.report().violations")
+            parts.append("\n".join([self._sentence(shortest), *drawn]))
         return "\n\n".join(parts)
 
     def sent(self) -> list[str]:
         """Return a line for each of the first messages."""
-        timelines = [each for each in self.history.timelines.values() if each.transitions]
-        more = [f"  and {len(timelines) - MOST_LINES} more messages"] if len(timelines) > MOST_LINES else []
-        lines = (
-            f"  {clock(each.transitions[0].at - self.began)}  {shortened(each.body, BODY_CHARACTERS)}"
-            f" sent to {each.transitions[0].queue}"
-            for each in timelines[:MOST_LINES]
+        return _first(
+            (
+                f"{clock(each.transitions[0].at - self.began)}  {shortened(each.body, BODY_CHARACTERS)}"
+                f" sent to {each.transitions[0].queue}"
+                for each in self.history.timelines.values()
+                if each.transitions
+            ),
+            "messages",
         )
-        return [*lines, *more]
 
     def faults(self) -> list[str]:
         """Return a line for each of the first faults that occurred, with the time since the sandbox was made."""
-        events = self.history.faults
-        more = [f"  and {len(events) - MOST_LINES} more faults"] if len(events) > MOST_LINES else []
-        return [*(f"  {clock(each.at - self.began)}  ! {_fault(each)}" for each in events[:MOST_LINES]), *more]
+        return _first((f"{clock(each.at - self.began)}  ! {_fault(each)}" for each in self.history.faults), "faults")
 
     def svg(self, path: str | Path) -> None:
         """Write a picture of the timelines, for a browser: a row for each message, of at most 100 messages.
@@ -288,6 +272,12 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
     if most is not None:
         texts = _cut(texts, sum(at <= until for at, _ in lines), most)
     return "\n".join([f"message {timeline.id} {shortened(timeline.latest_body, BODY_CHARACTERS)}", *texts])
+
+
+def _first(lines: Iterable[str], what: str) -> list[str]:
+    found = [*lines]
+    more = [f"and {len(found) - MOST_LINES} more {what}"] if len(found) > MOST_LINES else []
+    return [f"  {line}" for line in (*found[:MOST_LINES], *more)]
 
 
 def _cut(texts: list[str], place: int, most: int) -> list[str]:

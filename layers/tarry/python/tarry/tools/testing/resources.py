@@ -57,12 +57,13 @@ def make(name: str, kind: str, properties: dict[str, Any], region: str) -> Any:
 
     Raises the errors of moto, which are of many types.
     """
-    if maker := _MAKERS.get(kind):
-        return maker(name, properties, region)
+    if kind == "AWS::SecretsManager::Secret":
+        return _secret(name, properties, region)
+    if kind == "AWS::SNS::Subscription":
+        return _subscribe(str(properties["TopicArn"]).rpartition(":")[2], properties, region)
     module, _, model = MODELS[kind].partition(":")
-    found = _ADAPT[kind](name, properties) if kind in _ADAPT else properties
     create = getattr(import_module(module), model).create_from_cloudformation_json
-    made = create(name, {"Type": kind, "Properties": found}, ACCOUNT, region)
+    made = create(name, {"Type": kind, "Properties": _adapted(kind, name, properties)}, ACCOUNT, region)
     match kind:
         case "AWS::SNS::Topic":
             for subscription in properties.get("Subscription", []):
@@ -111,30 +112,19 @@ def _backend(service: str, region: str) -> Any:
     return getattr(import_module(f"moto.{service}.models"), f"{service}_backends")[ACCOUNT][region]
 
 
-def _key(_: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    tags = [{"TagKey": each["Key"], "TagValue": each["Value"]} for each in properties.get("Tags", [])]
-    return {"KeyPolicy": "", **properties, "Tags": tags}  # moto makes a policy of its own for an empty one
-
-
-def _topic(_: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in properties.items() if key != "Subscription"}
-
-
-def _parameter(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {**properties, "Name": name}
-
-
-def _rule(_: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    pattern = properties.get("EventPattern")
-    return {**properties, "EventPattern": json.loads(pattern)} if isinstance(pattern, str) else dict(properties)
-
-
-_ADAPT: Mapping[str, Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {
-    "AWS::Events::Rule": _rule,
-    "AWS::KMS::Key": _key,
-    "AWS::SNS::Topic": _topic,
-    "AWS::SSM::Parameter": _parameter,
-}
+def _adapted(kind: str, name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """Return properties as the class of moto expects them."""
+    match kind:
+        case "AWS::KMS::Key":  # moto makes a policy of its own for an empty one
+            tags = [{"TagKey": each["Key"], "TagValue": each["Value"]} for each in properties.get("Tags", [])]
+            return {"KeyPolicy": "", **properties, "Tags": tags}
+        case "AWS::SNS::Topic":
+            return {key: value for key, value in properties.items() if key != "Subscription"}
+        case "AWS::SSM::Parameter":
+            return {**properties, "Name": name}
+        case "AWS::Events::Rule" if isinstance(pattern := properties.get("EventPattern"), str):
+            return {**properties, "EventPattern": json.loads(pattern)}
+    return properties
 
 
 def _secret(name: str, properties: Mapping[str, Any], region: str) -> Made:
@@ -151,10 +141,6 @@ def _secret(name: str, properties: Mapping[str, Any], region: str) -> Made:
     )
     arn = json.loads(created)["ARN"]
     return Made(arn, {"Id": arn})
-
-
-def _subscription(_: str, properties: Mapping[str, Any], region: str) -> Made:
-    return _subscribe(str(properties["TopicArn"]).rpartition(":")[2], properties, region)
 
 
 def _subscribe(topic: str, properties: Mapping[str, Any], region: str) -> Made:
@@ -191,27 +177,10 @@ def _notification(configuration: Mapping[str, Any], target: str) -> dict[str, An
     return {**found, "Filter": {"S3Key": {"FilterRule": named}}} if named else found
 
 
-_MAKERS: Mapping[str, Callable[[str, dict[str, Any], str], Any]] = {
-    "AWS::SNS::Subscription": _subscription,
-    "AWS::SecretsManager::Secret": _secret,
-}
-
-
 _log = logging.getLogger(__name__)
 
-MINOR = frozenset(
-    {
-        "AWS::Events::EventBus",
-        "AWS::Events::Rule",
-        "AWS::KMS::Alias",
-        "AWS::KMS::Key",
-        "AWS::Kinesis::Stream",
-        "AWS::SNS::Subscription",
-        "AWS::SSM::Parameter",
-        "AWS::SecretsManager::Secret",
-    }
-)
-"""The types that are left out if moto cannot create them."""
+NEEDED = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic"})
+"""The types that are not left out if moto cannot create them."""
 
 
 @contextmanager
@@ -305,7 +274,7 @@ class Resources:
             return make(name, resource["Type"], properties, self._template.region)
         except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
             text = f"moto cannot create {logical_id}: {error}"
-            if resource["Type"] not in MINOR:
+            if resource["Type"] in NEEDED:
                 raise UsageError(text) from error
             self.problems.append(text)
             return Unmade(name, text)

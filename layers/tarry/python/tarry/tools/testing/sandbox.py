@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import json
+import math
+import warnings
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tarry.failed.queue_names import queue_name
 from tarry.failed.usage import UsageError
 from tarry.settle.planner import RECURSIVE_LOOP_VARIABLE
 from tarry.sqs.outgoing import Entry, pack
+from tarry.tools.simulator.batch_errors import SeenKeys
 from tarry.tools.simulator.code import environment as with_variables
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
@@ -22,11 +25,11 @@ from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Realism, Sqs, SqsError
 from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping, read_template
 from tarry.tools.testing.faults import MESSAGES, Faults
-from tarry.tools.testing.hosting import Hosting, TemplateParts
-from tarry.tools.testing.log_recorder import recording_simulation, without_killed_processes
+from tarry.tools.testing.hosting import Hosting
+from tarry.tools.testing.log_recorder import ignored_failures, recording_simulation, without_killed_processes
 from tarry.tools.testing.messages import QueuedMessage
-from tarry.tools.testing.misuse import check_handler, listed
-from tarry.tools.testing.runs import Runs
+from tarry.tools.testing.misuse import Endless, Misuse, check_handler, listed, stuck
+from tarry.tools.testing.report import NOT_KEPT, Report
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -36,9 +39,7 @@ if TYPE_CHECKING:
 
     from tarry.support.delays import Delay
     from tarry.tools.simulator.invocations import FunctionHost
-    from tarry.tools.testing.faults import Parts
     from tarry.tools.testing.hosting import Environment
-    from tarry.tools.testing.report import Report
 
 OBJECTS_PER_COLLECTION = 2_000_000
 """Some 200 MB, if all of them are garbage. Python's own number is 700. The history of 20,000 messages has fewer."""
@@ -61,6 +62,12 @@ def rarely_collected() -> Iterator[None]:
             gc.set_threshold(*before)
 
 
+GIVE_UP_SECONDS = 15 * 86_400
+"""The virtual time after which an endless run is stopped: longer than any queue keeps a message."""
+MOST_EVENTS = 1_000_000
+"""The most events of one run that keeps its history; 100,000 deliveries have half as many."""
+OF_THE_TEST = 3
+"""The place of the test's code in the stack of `Sandbox._warn`, for the warnings: above `Sandbox.run`."""
 DAY = 86_400
 DEAD_LETTER_RETENTION_SECONDS = 14 * DAY
 
@@ -97,27 +104,23 @@ class Sandbox:
         scheduler = self._simulation.scheduler
         self.history = History(lambda: scheduler.now, keep=keep_history)
         """All events: `tarry.tools.simulator.history`."""
-        self.sqs = Sqs(
-            lambda: scheduler.now,
-            self._random("sqs"),
-            self.history,
-            region=region,
-            realism=realism,
-        )
+        self.sqs = Sqs(lambda: scheduler.now, Random(f"{seed} sqs"), self.history, region=region, realism=realism)
         """The model of SQS itself."""
-        self.faults = Faults(self._random("faults"), self.history)
+        self.faults = Faults(Random(f"{seed} faults"), self.history)
         """The faults that strike: `tarry.tools.testing.faults`."""
+        self._until_closed = ExitStack()
         lineage = Lineage(self.history) if realism.recursion_is_stopped else None
-        self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
+        self._hosting = Hosting(self._simulation, self.sqs, self.faults, seed, self._until_closed, lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
         scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
-        self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
+        self._checked = self._warned = 0
+        """The numbers of events that were checked, and about which was warned, in runs so far."""
+        self._shown = SeenKeys()
+        self._is_closed = False
         self._names: dict[str, str] = {}
         """The names of queues of templates, by logical id."""
         self._sends = 0
-        self._until_closed = ExitStack()
-        self._parts = TemplateParts(self.sqs, self._hosting, self._until_closed)
 
     @classmethod
     def from_template(
@@ -262,9 +265,9 @@ class Sandbox:
         if not isinstance(template, Template):
             template = read_template(template, parameters, self.sqs.region)
         if resources:
-            self._parts.use_moto(template.region, self.client, lambda: self.now)
+            self._hosting.use_moto(template.region, self.client, lambda: self.now)
         try:
-            self._names |= self._parts.add(template, environment or {}, resources=resources)
+            self._names |= self._hosting.add(template, environment or {}, resources=resources)
         except UsageError as error:
             raise TemplateError(str(error)) from error
 
@@ -273,7 +276,7 @@ class Sandbox:
 
         Raises `CodeError` if it cannot be imported.
         """
-        return self._parts.module(function)
+        return self._hosting.module(function)
 
     def client(self) -> Any:
         """Return an SQS client with boto3's methods, for all other operations. Its requests take virtual time."""
@@ -338,7 +341,25 @@ class Sandbox:
         Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """
         __tracebackhide__ = True
-        return self._runs.run(until, for_, check=check)
+        if for_ is not None and not 0 <= for_ < math.inf:
+            raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
+        if self._simulation.scheduler.running:
+            self._refuse_to_run()
+        if self._is_closed:
+            raise RuntimeError("the sandbox is closed")
+        if check and not self.history.keeps:
+            raise ValueError(f"{NOT_KEPT}, so no rule can be checked: call run(check=False)")
+        self._play(until, for_)
+        self.sqs.catch_up()
+        report = self.report()
+        if check and self._checked < len(report.events):
+            self._checked = len(report.events)
+            report.check()
+        if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
+            raise AssertionError(text)
+        if check:
+            self._warn()
+        return report
 
     def advance(self, seconds: float) -> Report:
         """Run for ``seconds`` of virtual time. Raises the errors of `run`."""
@@ -353,7 +374,10 @@ class Sandbox:
 
     def report(self) -> Report:
         """Return the report of everything until now."""
-        return self._runs.report()
+        scheduler = self._simulation.scheduler
+        settled = math.isinf(scheduler.next_at())
+        events = tuple(self.history.events) if self.history.keeps else None
+        return Report(events, self._began, scheduler.now, settled, self.seed)
 
     @property
     def now(self) -> float:
@@ -375,16 +399,40 @@ class Sandbox:
 
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
-        self._runs.is_over = True
+        self._is_closed = True
         with self._until_closed, without_killed_processes(self._simulation.actors):
             self._hosting.close()
             self._simulation.close()
 
     # inside
 
-    def _leave_out(self, parts: Parts) -> None:
-        """Run with some of the messages and faults only, to shrink a case."""
-        self.faults.parts = parts
+    def _play(self, until: Callable[[], bool] | None, seconds: float | None) -> None:
+        scheduler, history = self._simulation.scheduler, self.history
+        most = history.recorded + MOST_EVENTS if history.keeps else math.inf
+        ends_at = scheduler.now + (GIVE_UP_SECONDS if seconds is None else seconds)
+        scheduler.run(lambda: history.recorded > most or (until is not None and until()), ends_at)
+        if history.recorded > most:
+            raise Endless(f"more than {MOST_EVENTS:,} events in one run: does a function send to itself, on and on?")
+        if seconds is not None and until is None:
+            scheduler.run(ends_at)  # nothing is left to happen by then, and it is that time
+
+    def _warn(self) -> None:
+        """Warn about mappings that AWS may treat differently, and about failures that mappings ignore."""
+        events, self._warned = self.history.events[self._warned :], len(self.history.events)
+        for event in events:
+            match event.what:
+                case "connected":
+                    for text in event.fields["warnings"]:
+                        warnings.warn(f"the mapping of {event.fields['queue']}: {text}", stacklevel=OF_THE_TEST)
+                case "answered" if text := ignored_failures(event.fields, self._shown):
+                    warnings.warn(text, stacklevel=OF_THE_TEST)
+
+    def _refuse_to_run(self) -> NoReturn:
+        """Only a test lets time pass. In a handler an ordinary error would be one more failure to retry."""
+        misuse = Misuse("a handler calls run() or advance() of the sandbox it runs in: let it call sandbox.sleep()")
+        if self._simulation.actors.running is not None:
+            self._simulation.actors.fail(misuse)
+        raise misuse
 
     def _named(self, queue: str) -> str:
         """Return the name of a queue, which may be a logical id. Raises `ValueError` for an unknown one."""
@@ -395,12 +443,9 @@ class Sandbox:
 
     def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
         """Return a function of a template, for code that invokes it: that of its queue, or a new one."""
-        return self._parts.host(function, variables)
+        return self._hosting.host(function, variables)
 
     def _invoker(self, find: Callable[[str], InvokeTarget], note: Callable[[str], None]) -> Invoker:
         """Return an invoker of functions, for code that invokes them."""
         call = partial(self.sqs.called_by, "http")
         return Invoker(self._simulation.scheduler, find, call, self.world.new_id, note)
-
-    def _random(self, of: str) -> Random:
-        return Random(f"{self.seed} {of}")

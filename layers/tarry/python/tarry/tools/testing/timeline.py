@@ -169,17 +169,13 @@ class CopySteps:
             self._is_ignored = True
         elif self._copy.delivery_id in event.fields["failed"]:
             delay = max(0.0, self._copy.visible_at - event.at)
-            self._step(event.at, State.WAITING_RETRY, delay=delay, why=self._why(event.fields))
-
-    def _why(self, answer: Mapping[str, Any]) -> str:
-        """Return why the function failed the message: its own error, if known, or that of its batch."""
-        return answer.get("errors", {}).get(self._copy.delivery_id) or answer["why"] or REPORTED
+            own = event.fields.get("errors", {}).get(self._copy.delivery_id)  # else the error is that of its batch
+            self._step(event.at, State.WAITING_RETRY, delay=delay, why=own or event.fields["why"] or REPORTED)
 
     def logged(self, at: float, fields: Mapping[str, Any]) -> None:
         """Add the step that tarry logged, in place of the delete or the answer of the function that belongs to it."""
-        sent_on = "sent_to" in fields
         state, now, timeline = State(fields["state"]), self._now, self._copy.timeline
-        is_part = now is not None and now.state in GONE and (state in GONE or sent_on)
+        is_part = now is not None and now.state in GONE and (state in GONE or "sent_to" in fields)
         timeline.dead_letter = None
         if now is not None and (is_part or now.why == REPORTED):
             timeline.replace(now)

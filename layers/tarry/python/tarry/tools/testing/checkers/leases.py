@@ -13,8 +13,6 @@ from tarry.tools.testing.checkers.violation import MOMENT, Found, violation
 from tarry.tools.testing.deliveries import DONE, FAILED, TRANSFERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from tarry.tools.simulator.history import HistoryEvent
     from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
     from tarry.tools.testing.recorded_history import RecordedHistory
@@ -36,14 +34,16 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
         invocation = delivery.invocation
         if invocation is None or invocation.consumed is None:
             continue
-        done = _actions_on(delivery)
+        done = [*delivery.visibility_changes, *(() if delivery.other_copies else delivery.sends)]
         if not done or history.look_up_failed(delivery):
             continue
         if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
             continue
-        on_its_way = ON_ITS_WAY_SECONDS + _seconds_to_request(invocation, history)
+        # The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock.
+        to_request = slow_reading(invocation, history) * (len(invocation.batch) + READINGS_BEFORE_REQUEST)
+        on_its_way = ON_ITS_WAY_SECONDS + to_request
         ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
-        for event in done:
+        for event in sorted(done, key=lambda event: event.at):
             if event.at > ends_at + on_its_way:
                 what = "a copy was sent" if event in delivery.sends else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
@@ -65,8 +65,10 @@ def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
         if invocation.struck("ChangeMessageVisibility", "ChangeMessageVisibilityBatch"):
             continue  # one of them may arrive late
         ends_at = min(delivery.lease_ends_at, known_end(delivery, history))
+        # A request can ask for 12 hours from the receive, whose time may be unknown.
+        longest = delivery.at + MAX_VISIBILITY_SECONDS - UNKNOWN_RECEIVE_SECONDS - 2
         for event in changes:
-            is_shorter = event.fields["visible_until"] < min(ends_at, _longest(delivery)) - ROUNDING_SECONDS
+            is_shorter = event.fields["visible_until"] < min(ends_at, longest) - ROUNDING_SECONDS
             if is_shorter and any(is_undecided(run, delivery.copy.delivery_id, event.at) for run in delivery.runs):
                 text = f"its lease was shortened by {ends_at - event.fields['visible_until']:.1f} s while it ran"
                 yield violation("running messages keep their lease", delivery.copy, text, event.at)
@@ -74,21 +76,11 @@ def running_messages_keep_their_lease(history: RecordedHistory) -> Found:
             ends_at = event.fields["visible_until"]
 
 
-def _longest(delivery: ObservedDelivery) -> float:
-    """The longest lease that a request can ask for: 12 hours from the receive, whose time may be unknown."""
-    return delivery.at + MAX_VISIBILITY_SECONDS - UNKNOWN_RECEIVE_SECONDS - 2
-
-
 def is_undecided(run: HandlerRun, delivery_id: str, at: float) -> bool:
     """Whether a handler runs at a moment, and has given no verdict yet: then its delay may be asked for (SPEC C11)."""
     verdict = run.first_verdicts.get(delivery_id)
     is_running = run.ended is not None and not run.was_abandoned and run.began.at < at < run.ended.at
     return is_running and (verdict is None or at < verdict.at)
-
-
-def _seconds_to_request(invocation: ObservedInvocation, history: RecordedHistory) -> float:
-    """The time from the check of leases to the request that it allows: on a slow CPU, each reading of the clock."""
-    return slow_reading(invocation, history) * (len(invocation.batch) + READINGS_BEFORE_REQUEST)
 
 
 def slow_reading(invocation: ObservedInvocation, history: RecordedHistory) -> float:
@@ -103,19 +95,9 @@ def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
 
     If the lease would end before the invocation, Lambda made it longer, for its batching window.
     """
-    began, seconds = delivery.handled_in.invoked.at, visibility_timeout(delivery, history)
+    began = delivery.handled_in.invoked.at
+    seconds = float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
-
-
-def visibility_timeout(delivery: ObservedDelivery, history: RecordedHistory) -> float:
-    """The visibility timeout of the queue, in seconds."""
-    return float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
-
-
-def _actions_on(delivery: ObservedDelivery) -> list[HistoryEvent]:
-    """The copies that its invocation sent of the message, and the changes of its visibility, in order."""
-    changes, sends = delivery.visibility_changes, [] if delivery.other_copies else delivery.sends
-    return sorted([*changes, *sends], key=lambda event: event.at) if changes or sends else []
 
 
 NOT_DECIDED = frozenset({None, "release", "left"})
@@ -130,35 +112,33 @@ def released_messages_are_visible(history: RecordedHistory) -> Found:
     for delivery in history.deliveries():
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
             continue
-        if (
-            delivery.sends
-            or _is_excused(delivery, history)
-            or any(each.fields["seconds"] == 0 for each in delivery.visibility_changes)
-        ):
-            continue
-        text = "was released, but stays invisible until its lease ends"
-        yield violation("released messages are visible", delivery.copy, text, delivery.at)
+        is_visible = any(each.fields["seconds"] == 0 for each in delivery.visibility_changes)
+        if not (delivery.sends or is_visible or _is_excused(delivery, history)):
+            text = "was released, but stays invisible until its lease ends"
+            yield violation("released messages are visible", delivery.copy, text, delivery.at)
 
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether it waits for a delay of its own, or the request that makes it visible failed."""
     invocation = delivery.handled_in
-    states = {event.fields["event"] for event in delivery.log_lines}
-    if invocation.consumed is None or states & {"deferred", "unhandled", "waiting_retry"}:
+    if invocation.consumed is None or delivery.log_events & {"deferred", "unhandled", "waiting_retry"}:
         return True
-    left_at = delivery.copy.left_at
-    if left_at is not None and left_at <= invocation.answered_at:
-        return True  # it has expired in the meantime
-    later = delivery.following
-    is_anothers = later is not None and later.at <= invocation.answered_at
-    is_late = delivery.lease_ends_at <= invocation.answered_at
-    if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
+    if may_be_without_effect(delivery) or delivery.lease_ends_at <= invocation.answered_at:
         return True
-    if any(each.fields["by"] == invocation.request_id for each in delivery.copy.all("visibility_change_ignored")):
-        return True  # it was visible already: an earlier delivery's request, which was repeated late, had made it so
-    if not delivery.log_lines and history.was_out_of_time(invocation):
-        return True  # it is only reported (SPEC I2): the first of these have a line each, and one line counts them all
+    if history.is_only_reported(delivery):
+        return True  # the first of these have a line each, and one line counts them all
     return delivery.logged("not_settled") or _has_lost_group(delivery, history)
+
+
+def may_be_without_effect(delivery: ObservedDelivery) -> bool:
+    """Whether the change of its visibility may have failed, though its lease held."""
+    invocation, copy, later = delivery.handled_in, delivery.copy, delivery.following
+    if invocation.struck("ChangeMessageVisibilityBatch"):
+        return True
+    if copy.left_at <= invocation.answered_at or (later is not None and later.at <= invocation.answered_at):
+        return True  # it has expired in the meantime, or another delivery has it
+    # An earlier delivery's request, which was repeated late, may have made it visible already.
+    return any(each.fields.get("by") == invocation.request_id for each in copy.all("visibility_change_ignored"))
 
 
 def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
@@ -166,15 +146,14 @@ def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> boo
 
     The log says so, or the line of the message whose handler asked for more time (SPEC I6).
     """
-    group = delivery.copy.group
-    return delivery.copy.is_fifo and any(
-        each.copy.group == group and (history.had_problem(each, "lease_lost") or _is_lost(each))
-        for each in delivery.handled_in.deliveries.values()
+    if not delivery.copy.is_fifo:
+        return False
+    batch = delivery.handled_in.deliveries.values()
+    group = [each for each in batch if each.copy.group == delivery.copy.group]
+    lines = (event for each in group for event in each.log_lines)
+    return any(history.had_problem(each, "lease_lost") for each in group) or any(
+        "the lease is lost" in str(event.fields.get("not_settled")) for event in lines
     )
-
-
-def _is_lost(delivery: ObservedDelivery) -> bool:
-    return any("the lease is lost" in str(event.fields.get("not_settled")) for event in delivery.log_lines)
 
 
 # duplicates
@@ -211,10 +190,12 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
     if delivery.was_reported:
         if not delivery.sends:
             return "its handler had finished it, and it was reported as failed"
-        return None if _may_be_sent_twice(delivery) else "a copy was sent, but it was reported as failed"
+        was_late = delivery.sends[-1].at > delivery.handled_in.answered_at - IN_FLIGHT_SECONDS
+        is_unknown = was_late or _no_answer_came(delivery.handled_in)  # the result of the send, to its invocation
+        return None if is_unknown else "a copy was sent, but it was reported as failed"
     if following.at >= _lease_end(delivery) - MOMENT:
         return None  # the delete came too late
-    still_ran = delivery.handled_in.answered is not None and following.at < delivery.handled_in.answered_at
+    still_ran = following.at < delivery.handled_in.answered_at
     if delivery.handled_in.struck("ChangeMessageVisibilityBatch") and (
         still_ran or history.had_problem(delivery, "lease_lost")
     ):
@@ -245,12 +226,6 @@ def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:
     handle = delivery.received.fields["receipt_handle"]
     changes = delivery.copy.changed_between(delivery.at, following.at)
     return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
-
-
-def _may_be_sent_twice(delivery: ObservedDelivery) -> bool:
-    """Whether its invocation cannot have known the result of a send: SQS did not answer, or too late."""
-    invocation = delivery.handled_in
-    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered_at - IN_FLIGHT_SECONDS
 
 
 def _no_answer_came(invocation: ObservedInvocation) -> bool:
@@ -287,12 +262,14 @@ def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
 def groups_keep_their_order(history: RecordedHistory) -> Found:
     """On FIFO the messages of a group run one after the other, in the order of sending, while their leases hold."""
     rule = "groups keep their order"
-    for queue, group, copies in _groups(history):
+    for (queue, group), copies in _groups(history).items():
         runs = [(run, delivery) for copy in copies for delivery in copy.deliveries for run in delivery.runs]
         runs.sort(key=lambda each: each[0].began.at)
         latest: tuple[HandlerRun, ObservedDelivery] | None = None
         for run, delivery in runs:
-            if latest is not None and latest[0] is not run and run.began.at < _alone_until(*latest, history) - MOMENT:
+            # Until the end of a run or of its lease, no other message of its group may run.
+            until = -math.inf if latest is None else min(_end_of(latest[0], history), latest[1].lease_ends_at)
+            if latest is not None and latest[0] is not run and run.began.at < until - MOMENT:
                 text = f"runs while {latest[1].copy.id} of its group {group!r} in {queue} still runs"
                 yield violation(rule, delivery.copy, text, run.began.at)
             if latest is None or _end_of(run, history) >= _end_of(latest[0], history):
@@ -300,7 +277,7 @@ def groups_keep_their_order(history: RecordedHistory) -> Found:
         places = {copy.delivery_id: place for place, copy in enumerate(copies)}
         present = 0  # the first that has not left the queue
         for run, delivery in runs:
-            while present < len(copies) and _has_left(copies[present], run.began.at):
+            while present < len(copies) and copies[present].left_at <= run.began.at:
                 present += 1
             for before in copies[present : places[delivery.copy.delivery_id]]:
                 if not _has_made_way(before, run, history):
@@ -308,39 +285,23 @@ def groups_keep_their_order(history: RecordedHistory) -> Found:
                     yield violation(rule, delivery.copy, text, run.began.at)
 
 
-def _groups(history: RecordedHistory) -> Iterator[tuple[str, str, list[MessageCopy]]]:
+def _groups(history: RecordedHistory) -> dict[tuple[str, str], list[MessageCopy]]:
     groups: dict[tuple[str, str], list[MessageCopy]] = {}
     for copy in history.copies.values():
-        queue, group = copy.sent_to, copy.group
-        if queue.endswith(".fifo") and group is not None:
-            groups.setdefault((queue, group), []).append(copy)
-    for (queue, group), copies in groups.items():
-        yield queue, group, copies
-
-
-def _alone_until(run: HandlerRun, delivery: ObservedDelivery, history: RecordedHistory) -> float:
-    """The end of the run or of its lease: until then, no other message of its group may run."""
-    return min(_end_of(run, history), delivery.lease_ends_at)
+        if copy.sent_to.endswith(".fifo") and copy.group is not None:
+            groups.setdefault((copy.sent_to, copy.group), []).append(copy)
+    return groups
 
 
 def _end_of(run: HandlerRun, history: RecordedHistory) -> float:
-    if run.ended is not None:
-        return run.ended.at
-    answered = history.invocations[run.request_id].answered
-    return answered.at if answered is not None else math.inf
-
-
-def _has_left(copy: MessageCopy, at: float) -> bool:
-    return copy.left_at is not None and copy.left_at <= at
+    return history.invocations[run.request_id].answered_at if run.ended is None else run.ended.at
 
 
 def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory) -> bool:
     """Whether a message no longer blocked its group when a run of a later one began."""
     began = run.began.at
-    if _has_left(before, began):
-        return True
-    if before.delivery_id in run.messages:
-        return True  # in one batch, whose handler keeps the order itself
+    if before.left_at <= began or before.delivery_id in run.messages:
+        return True  # in one batch, the handler keeps the order itself
     delivery = history.invocations[run.request_id].deliveries.get(before.delivery_id)
     if delivery is None:
         return False
@@ -375,9 +336,8 @@ def copies_match_their_originals(history: RecordedHistory) -> Found:
     for run in history.runs:
         strange = [each for each in run.messages if each not in history.invocations[run.request_id].batch]
         if strange:
-            yield violation(
-                rule, history.copies[strange[0]], "ran in an invocation that was not handed it", run.began.at
-            )
+            text = "ran in an invocation that was not handed it"
+            yield violation(rule, history.copies[strange[0]], text, run.began.at)
 
 
 def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, Any]]:
@@ -399,7 +359,10 @@ def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, 
 
 def _users(copy: MessageCopy) -> dict[str, Any]:
     """The attributes that are not tarry's."""
-    return {name: value for name, value in copy.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
+    found, ours = dict(copy.attributes), copy.attributes.get(ATTRIBUTE)
+    if ours is not None and is_ours({"stringValue": ours.get("StringValue")}):
+        del found[ATTRIBUTE]
+    return found
 
 
 def _propagated() -> frozenset[str]:
@@ -409,7 +372,3 @@ def _propagated() -> frozenset[str]:
         return frozenset() if propagate is None else frozenset(propagate.get_global_textmap().fields)
     except Exception:  # noqa: BLE001 a propagator of the user's
         return frozenset()
-
-
-def _is_ours(attribute: Mapping[str, Any]) -> bool:
-    return is_ours({"stringValue": attribute.get("StringValue")})

@@ -15,7 +15,7 @@ from tarry.tools.testing.deliveries import DONE, FAILED
 
 if TYPE_CHECKING:
     from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
+    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
     from tarry.tools.testing.recorded_history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
@@ -29,27 +29,22 @@ def no_message_is_lost(history: RecordedHistory) -> Found:
             if "by" not in end.fields:
                 continue
             delivery = copy.delivery(end.fields["receive_count"])
-            if delivery is None or delivery.invocation is None:
-                text = "deleted, though no function got that delivery"
-            elif _may_be_deleted(delivery, end, history):
-                continue
-            else:
+            text = "deleted, though no function got that delivery"
+            if delivery is not None and delivery.invocation is not None:
+                if _may_be_deleted(delivery, end, history):
+                    continue
                 text = _text(delivery, end, history)
             if not any(copy.all("filtered")):
                 yield violation("no message is lost", copy, text, end.at)
 
 
 def _text(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> str:
-    if end.fields["by"] == "mapping" and not _reports_failures(delivery, history):
+    connected = history.connected.get(delivery.copy.sent_to)
+    if end.fields["by"] == "mapping" and connected is not None and not connected.fields["reports_failures"]:
         why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
         return f"Lambda deleted it {why}"
     verdict = f"its handler's verdict was {delivery.verdict!r}" if delivery.run else "its handler never ran"
     return f"deleted, though it was not finished: {verdict}, and no copy was sent"
-
-
-def _reports_failures(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
-    connected = history.connected.get(delivery.copy.sent_to)
-    return connected is None or bool(connected.fields["reports_failures"])
 
 
 def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> bool:
@@ -86,13 +81,9 @@ def no_message_expires_waiting(history: RecordedHistory) -> Found:
     """No message expires while it waits, if the retention of its queue had to be looked up (SPEC C10)."""
     for copy in history.copies.values():
         end, delivery = copy.end, copy.deliveries[-1] if copy.deliveries else None
-        if (
-            end is None
-            or end.what != "expired"
-            or delivery is None
-            or not delivery.ended_well
-            or not delivery.visibility_changes
-        ):
+        if end is None or end.what != "expired" or delivery is None:
+            continue
+        if not delivery.ended_well or not delivery.visibility_changes:
             continue
         change = delivery.visibility_changes[-1]
         wait, due = change.fields["seconds"], change.fields["visible_until"]
@@ -105,8 +96,8 @@ def _may_expire(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether there was no queue for the message, or a look-up or send failed."""
     queue = delivery.copy.sent_to
     nowhere = queue.endswith(".fifo") and history.redrive(queue) is None
-    not_sent = delivery.logged("not_sent")
-    return nowhere or not_sent or delivery.handled_in.struck("SendMessageBatch") or history.look_up_failed(delivery)
+    not_sent = delivery.logged("not_sent") or delivery.handled_in.struck("SendMessageBatch")
+    return nowhere or not_sent or history.look_up_failed(delivery)
 
 
 def every_message_settles(history: RecordedHistory) -> Found:
@@ -115,13 +106,8 @@ def every_message_settles(history: RecordedHistory) -> Found:
         return
     for copy in history.copies.values():
         if copy.end is None and copy.queue in history.connected:
-            yield violation(
-                "every message settles", copy, f"is still in {copy.queue}, though the run is over", _last(copy)
-            )
-
-
-def _last(copy: MessageCopy) -> float:
-    return copy.events[-1].at
+            text = f"is still in {copy.queue}, though the run is over"
+            yield violation("every message settles", copy, text, copy.events[-1].at)
 
 
 NO_TIME_LEFT_SECONDS = 0.3
@@ -146,8 +132,7 @@ def moves_by_sqs_have_a_cause(history: RecordedHistory) -> Found:
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        is_done = any(event.fields["event"] in DONE_BY_SQS for event in last.log_lines)
-        if last.sends or is_done:
+        if last.sends or last.log_events & DONE_BY_SQS:
             continue  # settled by a copy, or dropped; SQS delivered it again after the delete
         if _was_decided(last, moved.at, history) and not _may_lack_record(last, target, history):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
@@ -160,11 +145,8 @@ def _was_decided(last: ObservedDelivery, moved_at: float, history: RecordedHisto
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
         return False
-    if invocation.answered_at > moved_at:
-        return False
-    if last.verdict in FAILED or last.verdict == "defer":
-        return True
-    return any(event.fields["event"] in STAYED for event in last.log_lines)
+    is_decided = last.verdict in (*FAILED, "defer") or bool(last.log_events & STAYED)
+    return is_decided and invocation.answered_at <= moved_at
 
 
 def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHistory) -> bool:
@@ -173,37 +155,22 @@ def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHisto
     held_until = min(last.held_until, known_end(last, history))
     lease_lost = history.had_problem(last, "lease_lost") or invocation.answered_at >= held_until
     waits_for_twin = any(event.fields.get("reason") == "in_progress" for event in last.log_lines)  # SPEC K4
-    waits_for_other_copy = waits_for_twin or bool(last.other_copies)
     was_there_before = target in (dead_lettered_from(copy), copy.sent_to)  # SPEC F7
+    deadline = float(invocation.invoked.fields.get("deadline", math.inf))
+    # A fault on a send to another queue is no excuse.
+    sends = (fault.fields for fault in invocation.faults if fault.fields.get("operation") == "SendMessageBatch")
+    limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))  # SPEC F3, F5
     return (
         lease_lost
-        or waits_for_other_copy
+        or waits_for_twin
+        or bool(last.other_copies)
         or was_there_before
-        or _had_no_time(invocation)
+        or invocation.answered_at > deadline - NO_TIME_LEFT_SECONDS
         or history.look_up_failed(last)
-        or _send_failed(invocation, target)
+        or any(fields.get("queue") == target for fields in sends)
         or (copy.is_fifo and invocation.struck("ChangeMessageVisibilityBatch"))  # the test of its lease (SPEC E6)
-        or not _fits(copy, target, history)
+        or message_size(copy.body, users_attributes(copy)) > limit
     )
-
-
-def _had_no_time(invocation: ObservedInvocation) -> bool:
-    deadline = float(invocation.invoked.fields.get("deadline", math.inf))
-    return invocation.answered_at > deadline - NO_TIME_LEFT_SECONDS
-
-
-def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
-    """Whether a fault struck a send to the dead-letter queue itself; a fault on another queue is no excuse."""
-    return any(
-        fault.fields.get("operation") == "SendMessageBatch" and fault.fields.get("queue") == target
-        for fault in invocation.faults
-    )
-
-
-def _fits(copy: MessageCopy, target: str, history: RecordedHistory) -> bool:
-    """Whether the dead-letter queue accepts messages of this size (SPEC F3, F5)."""
-    limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
-    return message_size(copy.body, users_attributes(copy)) <= limit
 
 
 # dead letters

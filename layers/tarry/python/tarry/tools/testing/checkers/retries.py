@@ -14,7 +14,7 @@ from tarry.record.attribute import MAX_COUNT
 from tarry.run.idempotency import REQUESTS_OF_END
 from tarry.settle.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
-from tarry.tools.testing.checkers.leases import is_by_sqs, known_end
+from tarry.tools.testing.checkers.leases import is_by_sqs, known_end, may_be_without_effect
 from tarry.tools.testing.checkers.losses import is_exhausted
 from tarry.tools.testing.checkers.violation import MOMENT, Found, Violation, violation
 from tarry.tools.testing.deliveries import FAILED
@@ -118,9 +118,7 @@ def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool 
     """
     if not delivery.message.terms.has_own_steps:
         return delivery.verdict == "defer"
-    states = [event.fields["event"] for event in delivery.log_lines]
-    is_known = states and not delivery.logged("not_sent")
-    return "deferred" in states if is_known else None
+    return "deferred" in delivery.log_events if delivery.log_lines and not delivery.logged("not_sent") else None
 
 
 def _early_receives(copy: MessageCopy) -> int:
@@ -145,9 +143,8 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
             if following is None or is_by_sqs(delivery, following) or not following.runs:
                 continue
             shortest = shortest_when_stuck(delivery, delivery.decided_at, history)
-            if following.at < delivery.decided_at + shortest - MOMENT and not _could_not_wait(
-                delivery, following, history
-            ):
+            is_early = following.at < delivery.decided_at + shortest - MOMENT
+            if is_early and not _could_not_wait(delivery, following, history):
                 yield violation(rule, copy, f"came back within {shortest:g} s, {why}", following.at)
 
 
@@ -197,8 +194,8 @@ def _why_final(delivery: ObservedDelivery) -> str | None:
 
 def _could_not_wait(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether the change of the message's visibility failed, or came too late."""
-    if not delivery.log_lines and history.was_out_of_time(delivery.handled_in):
-        return True  # it is only reported (SPEC I2), and a test of its handle (SPEC E6) was the last change
+    if history.is_only_reported(delivery):
+        return True  # a test of its handle (SPEC E6) was the last change
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.visibility_changes)
     return delivery.logged("not_settled") or delivery.handled_in.struck("ChangeMessageVisibilityBatch") or not was_set
 
@@ -226,9 +223,8 @@ def delays_are_kept(history: RecordedHistory) -> Found:
             if delivery.sends or delivery.was_reported:
                 yield from _check_delay(delivery, history)
         for delivery, following in pairwise(copy.deliveries):
-            changes = [
-                event for event in delivery.visibility_changes if event.at <= following.at
-            ]  # later ones act on that one
+            # Later changes act on the delivery that follows.
+            changes = [each for each in delivery.visibility_changes if each.at <= following.at]
             until = changes[-1].fields["visible_until"] if changes else 0.0
             if following.at < until - MOMENT and not is_by_sqs(delivery, following):
                 text = f"came back {until - following.at:.3f} s before its wait was over"
@@ -305,7 +301,11 @@ def _bounds(
     wait = earliest - changed_at
     possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
     earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, history)))
-    return earliest, max(latest, settled_from(delivery, changed_at))
+    # A message need not be visible before it is settled: on FIFO with its group, at the end of the batch; in a batch
+    # handler when that has ended, even if its verdict was given before. Otherwise it is while others still run.
+    ended, is_batch = delivery.last_run.ended, delivery.last_run.is_batch
+    settled = changed_at if delivery.copy.is_fifo else ended.at if is_batch and ended is not None else 0.0
+    return earliest, max(latest, settled)
 
 
 def _keeps_its_delay(delivery: ObservedDelivery, unhandled: HistoryEvent) -> bool:
@@ -315,19 +315,6 @@ def _keeps_its_delay(delivery: ObservedDelivery, unhandled: HistoryEvent) -> boo
     it is at its last delivery.
     """
     return delivery.verdict in ("defer", "retry") and unhandled.fields.get("reason") in (None, "error")
-
-
-def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
-    """The moment before which a message need not be visible, although its delay is over.
-
-    On FIFO it is settled with its group, at the end of the batch. In a batch handler it is settled when the handler
-    has ended, even if its verdict was given before that: to be tightened to the moment of the verdict. Otherwise its
-    visibility is changed while other messages still run.
-    """
-    assert delivery.last_run.ended is not None
-    if delivery.copy.is_fifo:
-        return changed_at
-    return delivery.last_run.ended.at if delivery.last_run.is_batch else 0.0
 
 
 def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
@@ -391,21 +378,14 @@ def _retention(delivery: ObservedDelivery, history: RecordedHistory) -> int:
 
 def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether the request that changes its visibility may have failed: by a fault, or because its lease had ended."""
-    invocation, copy = delivery.handled_in, delivery.copy
-    left = copy.left_at is not None and copy.left_at <= invocation.answered_at
-    if left or invocation.struck("ChangeMessageVisibilityBatch"):
-        return True
-    if any(each.fields.get("by") == invocation.request_id for each in copy.all("visibility_change_ignored")):
-        return True  # an earlier delivery's request, repeated late, had made it visible
-    if delivery.held_until <= _settled_by(delivery):
+    settled_by, was_only_reported = _settled_by(delivery), history.is_only_reported(delivery)
+    if delivery.held_until <= settled_by:
         return True  # SQS accepts a handle only as long as the lease holds
-    if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # an SQS record tells it in whole milliseconds
+    if known_end(delivery, history) <= settled_by + MOMENT:  # an SQS record tells it in whole milliseconds
         return True  # the lease has ended, as far as its invocation can know (SPEC E6)
-    not_settled = delivery.logged("not_settled")
-    if invocation.faults and (not_settled or (not delivery.log_lines and history.was_out_of_time(invocation))):
+    if delivery.handled_in.faults and (delivery.logged("not_settled") or was_only_reported):
         return True  # it began late, or earlier requests took the remaining time (SPEC G6)
-    later = delivery.following
-    return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered_at)
+    return history.had_problem(delivery, "lease_lost") or may_be_without_effect(delivery)
 
 
 def _settled_by(delivery: ObservedDelivery) -> float:
@@ -415,14 +395,11 @@ def _settled_by(delivery: ObservedDelivery) -> float:
     """
     answered, deadline = delivery.handled_in.answered_at, float(delivery.handled_in.invoked.fields["deadline"])
     is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
-    if is_long or delivery.copy.is_fifo or delivery.last_run.is_batch or _may_run_again(delivery):
+    # `LocalRetry` would run it again in this delivery, for which no time may be left in the end.
+    may_rerun = delivery.verdict == "fail" and len(delivery.runs) <= delivery.message.terms.local_retries
+    if is_long or delivery.copy.is_fifo or delivery.last_run.is_batch or may_rerun:
         return answered
     return min(answered, delivery.decided_at + LATE_SECONDS + _seconds_before(delivery))
-
-
-def _may_run_again(delivery: ObservedDelivery) -> bool:
-    """Whether `LocalRetry` would run it again in this delivery, for which no time may be left in the end."""
-    return delivery.verdict == "fail" and len(delivery.runs) <= delivery.message.terms.local_retries
 
 
 def _due(copy: MessageCopy) -> float:

@@ -63,17 +63,11 @@ def faults_strike(history: RecordedHistory) -> Found:
     for number, times in wanted.items():
         if struck[number] < times:
             fields, at = described[number]
-            yield Violation(RULE, "", _text(fields, struck[number], times), at)
-
-
-def _text(fields: Mapping[str, Any], struck: int, times: int) -> str:
-    fault = f"the fault {fields['kind']!r}"
-    if fields["operation"] is not None:
-        fault += f" of {fields['operation']}"
-    if fields["queue"] is not None:
-        fault += f" on {fields['queue']}"
-    how_often = f"struck {struck} of {times} times" if struck else "never struck"
-    return (
-        f"{fault} {how_often}: check its operation=, queue=, times= and seconds= against what the run does "
-        "(print(report)), or add it with maybe=True"
-    )
+            of = "" if fields["operation"] is None else f" of {fields['operation']}"
+            on = "" if fields["queue"] is None else f" on {fields['queue']}"
+            how_often = f"struck {struck[number]} of {times} times" if struck[number] else "never struck"
+            text = (
+                f"the fault {fields['kind']!r}{of}{on} {how_often}: check its operation=, queue=, times= and seconds= "
+                "against what the run does (print(report)), or add it with maybe=True"
+            )
+            yield Violation(RULE, "", text, at)
