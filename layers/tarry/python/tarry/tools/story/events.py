@@ -1,17 +1,13 @@
 """A message's story as a value: its events in order, and the sentence that sums them up."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.text import brief, coarse, duration
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 ENDS = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
 """States after which nothing more happens to a message, unless a dead letter is retried or redriven."""
@@ -80,7 +76,7 @@ class StoryEvent:
         """When it is visible again, in epoch seconds, while it waits."""
         return self.at + (self.delay or 0) if self.state in WAITS else None
 
-    def words(self, before: StoryEvent | None) -> str:
+    def words(self, before: "StoryEvent | None") -> str:
         """Return the event in words, without its reason; ``before`` is the event before it."""
         if self.state is None:
             return self.event
@@ -95,7 +91,7 @@ class StoryEvent:
             parts.append("as a copy" if self.sent_to == self.queue else f"as a copy in {self.sent_to}")
         return ", ".join(parts)
 
-    def _continues(self, before: StoryEvent | None) -> bool:
+    def _continues(self, before: "StoryEvent | None") -> bool:
         """Whether the event ends an attempt whose begin is the event before it, or the copy that was sent."""
         if before is None:
             return False

@@ -1,20 +1,16 @@
 """Reading tarry's log lines in JSON and in plain text, and the story that they tell of a message."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import _STATES, State
 from tarry.observe.logs import _TRANSITIONS
 from tarry.tools.story.events import ENDS, WORDS, Story, StoryEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 STATES: Mapping[str, State] = {
     event: state for kind, state in _STATES.items() for event, _ in [_TRANSITIONS.get(kind, ("", 0))] if event
@@ -175,15 +171,11 @@ def story_of_log(
     functions: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Story | None:
-    """Return the story that the log lines of one message tell; None if no line does.
+    """Return the story that the log lines of one message tell, by its stable id; None if no line does.
 
-    Args:
-        entries: The lines, in any order; all lines but tarry's about this message are left out.
-        message_id: The stable id.
-        now: The time until which there are lines, in epoch seconds.
-        source: Where the lines come from, for a reader.
-        functions: The names of functions, by log group.
-        notes: Sentences about what may be missing.
+    ``entries`` are lines in any order, from ``source``: others than tarry's about this message are left out. There are
+    lines until ``now``, in epoch seconds. ``functions`` are the names of functions, by log group; ``notes`` are
+    sentences about what may be missing.
     """
     lines = [line for entry in entries if (line := read_line(entry)) is not None and line.message_id == message_id]
     lines.sort(key=lambda line: line.entry.at)

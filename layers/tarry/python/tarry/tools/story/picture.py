@@ -1,10 +1,8 @@
 """A story as SVG: a row for each queue, the states as coloured spans, the attempts, and the events as a list."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tarry.failed.text import brief, one_line
 from tarry.message.outcomes import State
@@ -24,9 +22,6 @@ from tarry.tools.story.svg import (
 )
 from tarry.tools.story.svg import picture as whole
 from tarry.tools.story.text import since_text, state_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEFT, RIGHT = 200, 912
 """The ends of the time axis."""

@@ -1,12 +1,11 @@
 """The search for the story of one message in CloudWatch Logs: which log groups, which id, what is not found and why."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.queue_names import listed, resources_of
 from tarry.failed.text import coarse, one_line
@@ -14,9 +13,6 @@ from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.lines import LogEntry, ids_in, only_one, read_line, story_of_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 DEFAULT_PREFIX = "/aws/lambda/"
 MOST_GROUPS = 50
@@ -49,11 +45,7 @@ class LogGroup:
 
 
 def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[FunctionLog]:
-    """Return the logs of the functions of a stack and of its nested stacks.
-
-    Raises:
-        botocore.exceptions.ClientError: AWS refuses a request.
-    """
+    """Return the logs of the functions of a stack and of its nested stacks. Raises the errors of boto3."""
     found = []
     for each in resources_of(cloudformation, stack):
         if each["ResourceType"] == "AWS::Lambda::Function":
@@ -175,11 +167,7 @@ class LogSearch:
     """All that was found so far."""
 
     def run(self, text: str) -> None:
-        """Find all lines that have a text.
-
-        Raises:
-            botocore.exceptions.ClientError: AWS refuses a query.
-        """
+        """Find all lines that have a text. Raises `ClientError` if AWS refuses a query."""
         self.run_query(query_for(text))
 
     def run_query(self, query: str) -> None:
@@ -331,17 +319,11 @@ def places_of(
     names: Sequence[str] = (),
     functions: Sequence[str] = (),
 ) -> SearchPlace:
-    """Return the log groups of a stack's functions, and the named ones, that exist.
+    """Return the existing log groups of the functions of a deployed stack, or of the named ones, and those ``names``.
 
-    Args:
-        client: Makes a boto3 client of a service.
-        region: The region, for errors.
-        stack: The name of a deployed stack.
-        names: The names of other log groups.
-        functions: The names of functions, without a stack.
+    ``client`` makes a boto3 client of a service; ``region`` is for errors.
 
-    Raises:
-        UsageError: The stack has no functions, none of them was ever invoked, or a named log group does not exist.
+    Raises `UsageError` if the stack has no functions, or a named log group does not exist.
     """
     logs = client("logs")
     found = [log_of(client("lambda"), each) for each in functions]
@@ -360,9 +342,8 @@ def places_of(
 def latest_errors(logs: Any, place: SearchPlace, sleep: Callable[[float], None] = time.sleep) -> LatestErrors:
     """Search the logs of the last day for the latest message that tarry sent to each dead-letter queue.
 
-    Raises:
-        UsageError: There is no log group, or the search took too long and was stopped.
-        botocore.exceptions.ClientError: AWS refuses the query.
+    Raises `UsageError` if there is no log group, or the search took too long and was stopped; `ClientError` if AWS
+    refuses the query.
     """
     if not place.groups:
         raise UsageError("none of the functions has a log group: no function was ever invoked")
@@ -395,19 +376,12 @@ def search_logs(
     progress: Callable[[str], None] = lambda text: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> FoundStory:
-    """Search for a message by its stable id, an id of a copy, or the beginning of one.
+    """Search for a message by its stable id, an id of a copy, or the beginning of one, in at least one log group.
 
-    Args:
-        logs: A boto3 client of CloudWatch Logs.
-        place: The log groups; at least one.
-        message_id: The id.
-        begin: The time from which lines are searched, in epoch seconds.
-        progress: Called with a text while a query runs.
-        note: Called if another id is searched for.
+    ``logs`` is a boto3 client of CloudWatch Logs, ``begin`` the time from which lines are searched, in epoch seconds.
+    ``progress`` is called with a text while a query runs, ``note`` if another id is searched for.
 
-    Raises:
-        UsageError: Several messages have an id that begins so.
-        botocore.exceptions.ClientError: AWS refuses a query.
+    Raises `UsageError` if several messages have an id that begins so; `ClientError` if AWS refuses a query.
     """
     now = time.time()
     groups = place.groups

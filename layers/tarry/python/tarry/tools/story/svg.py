@@ -1,19 +1,15 @@
 """The common parts of pictures: colours for light and dark mode, the style sheet, texts that fit."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import log1p
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
 from tarry.failed.text import coarse, printable
 from tarry.message.outcomes import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
 """The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""

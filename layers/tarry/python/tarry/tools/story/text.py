@@ -1,17 +1,13 @@
 """A story as text, for a terminal of 80 columns."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tarry.failed.text import brief, coarse, one_line, printable
 from tarry.message.outcomes import State
 from tarry.tools.story.events import Story, StoryEvent, stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 WIDTH = 80
 LEAST_WIDTH = 60

@@ -1,22 +1,23 @@
 """`deliver`: one batch of a queue in moto, or in another SQS, through a Lambda handler, as with Lambda's poller."""
 
-from __future__ import annotations
-
 import json
 import traceback
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 from uuid import NAMESPACE_OID, uuid5
 
 from botocore.exceptions import ClientError
 
+from tarry.consumer import Consumer
 from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS
 from tarry.failed.queue_names import counts_of, queue_name, region_of
 from tarry.failed.received import event_record
 from tarry.failed.text import brief, coarse, shortened
 from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation, message_of
+from tarry.message.message import Message
 from tarry.message.outcomes import State
 from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import is_dead_letter
@@ -35,14 +36,7 @@ from tarry.tools.testing.log_recorder import recording_log
 from tarry.tools.testing.messages import QueuedMessage, envelope_of
 from tarry.tools.testing.misuse import check_handler, listed
 from tarry.tools.testing.timeline import GONE, REPORTED, because
-from tarry.world import current, use
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from tarry.consumer import Consumer
-    from tarry.message.message import Message
-    from tarry.world import World
+from tarry.world import World, current, use
 
 Record = dict[str, Any]
 """A record of an SQS event."""

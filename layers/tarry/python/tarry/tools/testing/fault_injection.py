@@ -1,12 +1,11 @@
 """Injection of faults: into requests to SQS, the requests and invocations of mappings, and the CPU's speed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
@@ -15,20 +14,12 @@ from tarry.sqs.client import READ_TIMEOUT_SECONDS
 from tarry.tools.simulator.client import SqsPort
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
-from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.testing.faults import DELIVERY_FAULTS, REQUEST_FAULTS
-from tarry.world import World
-
-if TYPE_CHECKING:
-    from random import Random
-    from types import FrameType
-
-    from tarry.tools.simulator.mapping_settings import MappingSettings
-    from tarry.tools.simulator.scheduler import Scheduler
-    from tarry.tools.simulator.simulation import Simulation
-    from tarry.tools.simulator.sqs import Sqs
-    from tarry.tools.testing.faults import Fault, Faults
-    from tarry.world import Clock
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.scheduler import Scheduler
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.sqs import Sqs, SqsError
+from tarry.tools.testing.faults import DELIVERY_FAULTS, REQUEST_FAULTS, Fault, Faults
+from tarry.world import Clock, World
 
 Apply = Callable[[], dict[str, Any]]
 
@@ -260,7 +251,7 @@ def _is_locked() -> bool:
 
     Another actor would wait for its lock in real time, while this one would wait for that actor in virtual time.
     """
-    frame: FrameType | None = sys._getframe()
+    frame = sys._getframe().f_back
     while frame is not None and frame.f_code is not World.keep.__code__:
         frame = frame.f_back
     return frame is not None

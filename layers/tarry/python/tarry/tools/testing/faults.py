@@ -5,20 +5,15 @@ sandbox.faults.add("throttle", queue="orders", times=None, chance=0.2)    # a fi
 sandbox.faults.clear()
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+from typing import Any
 
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.sqs import Realism
 from tarry.tools.simulator.sqs.errors import service_model
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from random import Random
-
-    from tarry.tools.simulator.history import History
-    from tarry.tools.simulator.sqs import Realism
 
 Part = tuple[str | int, ...]
 """The kind of a part, in the plural, and its number or name: ``("messages", 3)``, ``("faults", 0, 2)``."""
@@ -142,17 +137,8 @@ class Faults:
         fault = kind if isinstance(kind, Fault) else Fault(kind, operation, queue, **more)
         already = self._left.get(fault, 0)
         self._left[fault] = None if fault.times is None or already is None else already + fault.times
-        self.history.record(
-            "fault_added",
-            fault=self._numbers.setdefault(fault, len(self._numbers)),
-            kind=fault.kind,
-            operation=fault.operation,
-            queue=fault.queue,
-            times=fault.times,
-            chance=fault.chance,
-            seconds=fault.seconds,
-            maybe=fault.maybe,
-        )
+        number = self._numbers.setdefault(fault, len(self._numbers))
+        self.history.record("fault_added", fault=number, **asdict(fault))
         return fault
 
     @property
@@ -163,16 +149,6 @@ class Faults:
     def clear(self) -> None:
         """Remove all faults."""
         self._left.clear()
-
-    def of_invocation(self, queue: str | None, request_id: str | None) -> Fault | None:
-        """Return the fault that strikes an invocation, if any.
-
-        A ``crash`` strikes later: call `struck` when it does, or `give_back` if the invocation has ended before.
-        """
-        fault = self._take(INVOCATION_FAULTS, None, queue)
-        if fault is not None and fault.kind != "crash":
-            self.struck(fault, None, queue, request_id)
-        return fault
 
     def struck(self, fault: Fault, operation: str | None, queue: str | None, request_id: str | None) -> None:
         """Record that a fault has struck."""
@@ -189,9 +165,12 @@ class Faults:
     def next(
         self, kinds: tuple[str, ...], queue: str | None, operation: str | None = None, request_id: str | None = None
     ) -> Fault | None:
-        """Return the fault of these kinds that strikes a request, a delivery, a delete or an invocation, if any."""
+        """Return the fault of these kinds that strikes a request, a delivery, a delete or an invocation, if any.
+
+        A ``crash`` strikes later: call `struck` when it does, or `give_back` if the invocation has ended before.
+        """
         fault = self._take(kinds, operation, queue) if self._left else None
-        if fault is not None:
+        if fault is not None and fault.kind != "crash":
             self.struck(fault, operation, queue, request_id)
         return fault
 

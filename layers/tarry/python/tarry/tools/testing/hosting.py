@@ -1,17 +1,15 @@
 """The functions of a sandbox, its own and those of templates, the mappings that feed them, and their worlds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from tarry import world
 from tarry.consumer import Consumer
@@ -19,32 +17,25 @@ from tarry.support.values import queue_arn
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.code import Code
 from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.functions import Function, current_call
+from tarry.tools.simulator.functions import Call, Function, Handler, current_call
+from tarry.tools.simulator.invocations import FunctionHost
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import Filters, MappingSettings
+from tarry.tools.simulator.recursion import Lineage
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.sqs import Sqs
+from tarry.tools.template import Template, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import make_queues, with_foreign_queues
 from tarry.tools.template.variables import variables_of
 from tarry.tools.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
+from tarry.tools.testing.faults import INVOCATION_FAULTS, Fault, Faults
 from tarry.tools.testing.misuse import listed
 from tarry.tools.testing.observed import observed, recorded
 from tarry.tools.testing.resources import Resources, moto_in_process
 from tarry.world import WallClock, World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager, ExitStack
-    from types import ModuleType
-
-    from tarry.tools.simulator.functions import Call, Handler
-    from tarry.tools.simulator.invocations import FunctionHost
-    from tarry.tools.simulator.recursion import Lineage
-    from tarry.tools.simulator.simulation import Simulation
-    from tarry.tools.simulator.sqs import Sqs
-    from tarry.tools.template import Template, TemplateFunction, TemplateMapping
-    from tarry.tools.testing.faults import Fault, Faults
-
-    Environment = Mapping[str, str | Mapping[str, str]]
-    """Variables of all functions, or of one by its name or logical id."""
+Environment = Mapping[str, str | Mapping[str, str]]
+"""Variables of all functions, or of one by its name or logical id."""
 
 _PACKAGE = "aws_lambda_powertools.utilities"
 MODULES = (
@@ -274,7 +265,7 @@ class Hosting:
     def _invoke(self, handler: Handler, event: Any, context: Any) -> Any:
         """Run one invocation, with the faults that strike it as a whole."""
         queue = queue_of(event)
-        call, fault = current_call(), self._faults.of_invocation(queue, context.aws_request_id)
+        call, fault = current_call(), self._faults.next(INVOCATION_FAULTS, queue, None, context.aws_request_id)
         if fault is not None and call is not None:
             match fault.kind:
                 case "crash":

@@ -1,19 +1,14 @@
 """Recording tarry's log in a history, for timelines and checkers."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tarry.tools.simulator.actors import Actors
+from tarry.tools.simulator.batch_errors import SeenKeys
 from tarry.tools.simulator.functions import current_call
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tarry.tools.simulator.actors import Actors
-    from tarry.tools.simulator.batch_errors import SeenKeys
-    from tarry.tools.simulator.history import History
+from tarry.tools.simulator.history import History
 
 REPORTING = "FunctionResponseTypes: [ReportBatchItemFailures]"
 

@@ -1,17 +1,12 @@
 """Messages in queues, as a test sees them."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.received import event_attribute
 from tarry.message.message import attribute_value
-from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
-
-if TYPE_CHECKING:
-    from tarry.record.attribute import Envelope, FailureRecord
-    from tarry.tools.simulator.sqs import StoredMessage
+from tarry.record.attribute import ATTRIBUTE, Envelope, FailureRecord, UnreadableRecord, is_ours, read_envelope
+from tarry.tools.simulator.sqs import StoredMessage
 
 
 class QueuedMessage:

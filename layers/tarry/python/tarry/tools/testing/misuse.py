@@ -1,18 +1,12 @@
 """Mistakes in a test, each explained in a sentence: a handler that cannot be called, a run that would never end."""
 
-from __future__ import annotations
-
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from tarry.tools.simulator.errors import SimulationError
-from tarry.tools.testing.deliveries import FAILED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tarry.tools.testing.deliveries import MessageCopy
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import FAILED, MessageCopy
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 
 class Misuse(SimulationError):

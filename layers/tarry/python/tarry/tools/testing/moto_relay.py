@@ -3,11 +3,10 @@
 moto sends all of them through its own SQS, whose queues no function consumes. Here that SQS is a front of the model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -18,7 +17,7 @@ from hashlib import sha256
 from itertools import count
 from time import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote_plus
 
@@ -26,11 +25,8 @@ from tarry.tools.simulator.patterns import PatternError, compile_pattern, fields
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.story.events import moment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Call = Callable[[str, Mapping[str, Any]], dict[str, Any]]
-    """Answers a request to SQS: operation and parameters. Raises `SqsError`."""
+Call = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+"""Answers a request to SQS: operation and parameters. Raises `SqsError`."""
 
 VARIABLE = re.compile(r"<([\w.-]+)>")
 STEP = re.compile(r"\.([\w-]+)|\[(\d+)\]|\['([^']+)'\]")
@@ -231,12 +227,10 @@ _is_tagging = ContextVar("_is_tagging", default=False)
 
 @contextmanager
 def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], float] | None = None) -> Iterator[None]:
-    """Relay the messages that moto sends to queues, within the context.
+    """Relay the messages that moto sends to queues to the SQS that ``call`` calls, within the context.
 
-    Args:
-        call: The SQS that gets the messages. It is called in the threads of moto.
-        on_refusal: Called with a text for each message that SQS refuses. On AWS, too, its sender is not told.
-        now: The time for moto, in epoch seconds; None for the time of day.
+    It is called in the threads of moto. ``on_refusal`` is called with a text for each message that SQS refuses: on AWS,
+    too, its sender is not told. ``now`` is the time for moto, in epoch seconds; None for the time of day.
     """
     from moto.events.models import Rule
     from moto.s3.responses import S3Response
@@ -268,7 +262,7 @@ def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], flo
             running.clear()
 
 
-def _send_event(rule: Any, relay: Relay, event: Any, **more: Any) -> None:
+def _send_event(rule: Any, relay: "Relay", event: Any, **more: Any) -> None:
     relay.send_event(rule, event, **more)
 
 

@@ -3,13 +3,12 @@
 Checkers rely on these records rather than on the log.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial, wraps
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.consumer import Consumer
 from tarry.decide.decision import deferral
@@ -17,26 +16,21 @@ from tarry.decide.steps import BuiltInStep, LocalRetry
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.delivery import Delivery
 from tarry.message.message import Message, delivery_of
-from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, delay_of, find_signal
+from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, Verdict, delay_of, find_signal
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import apply_result, is_awaitable
 from tarry.support.causes import cause_of, is_a, type_name
+from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import messages_in
 from tarry.tools.simulator.process import Killed
 from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
 from tarry.world import current
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarry.message.verdicts import Verdict
-    from tarry.tools.simulator.history import History
-
 
 class ReportingDelivery(Delivery):
     """A delivery that reports its verdicts; its handler sees no difference."""
 
-    _watch: _Watch
+    _watch: "_Watch"
 
     def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; reported first, as the process may die in the delete
         if self.verdict is ACK or self.can_be_deleted_now:

@@ -1,25 +1,18 @@
 """A complete history, for checkers: the facts, and which delivery each copy replaces."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tarry.failed.queue_names import redrive_of
+from tarry.failed.queue_names import Redrive, redrive_of
 from tarry.record.attribute import is_dead_letter
 from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.lines import is_transition
-from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedInvocation
+from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
 from tarry.tools.testing.timeline import CopySteps, Timeline, attempt_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from tarry.failed.queue_names import Redrive
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import ObservedDelivery
 
 RECURSION = "Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow)"
 
@@ -303,7 +296,7 @@ class RecordedHistory(HistoryFacts):
             if (sender := self.invocations.get(str(event.fields.get("by")))) is not None:
                 self._note_deduplicated(event, sender)
 
-    def _batch(self, sender: ObservedInvocation) -> tuple[_Grouped, _Grouped]:
+    def _batch(self, sender: ObservedInvocation) -> "tuple[_Grouped, _Grouped]":
         """Return the deliveries in whose place an invocation may have sent copies, by stable id and by body."""
         if sender.request_id not in self._batches:
             by_id, by_body = _grouped(sender, lambda each: each.copy.id), _grouped(sender, lambda each: each.copy.body)
@@ -410,7 +403,7 @@ class RecordedHistory(HistoryFacts):
         return [event.at for event in self.faults if event.fields.get("operation") == "GetQueueAttributes"]
 
 
-_Grouped = dict[str, list["ObservedDelivery"]]
+_Grouped = dict[str, list[ObservedDelivery]]
 
 
 def _grouped(invocation: ObservedInvocation, by: Callable[[ObservedDelivery], str]) -> _Grouped:

@@ -1,29 +1,23 @@
 """The report of a run of the sandbox: timelines and stories of messages, the final states, the broken rules."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.text import brief, clock, duration, shortened
 from tarry.message.outcomes import State
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.events import ENDS, Story, StoryEvent
 from tarry.tools.story.lines import LogEntry, TarryLine, event_of
 from tarry.tools.testing.checkers import Violation, check
 from tarry.tools.testing.recorded_history import RecordedHistory
-from tarry.tools.testing.timeline import without_copies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.timeline import Timeline, Transition
+from tarry.tools.testing.timeline import Timeline, Transition, without_copies
 
 
-def stories_of(report: Report, source: str = "the sandbox") -> Iterator[Story]:
+def stories_of(report: "Report", source: str = "the sandbox") -> Iterator[Story]:
     """Yield the story of each message of a report, in the order of sending."""
     for timeline in report.history.timelines.values():
         if timeline.transitions:
@@ -31,13 +25,7 @@ def stories_of(report: Report, source: str = "the sandbox") -> Iterator[Story]:
 
 
 def story_of(timeline: Timeline, source: str, now: float) -> Story:
-    """Return the story of a message.
-
-    Args:
-        timeline: Its timeline, with at least one transition.
-        source: Where it comes from, for a reader.
-        now: The time until which the history goes, in epoch seconds.
-    """
+    """Return the story of a message, whose timeline has a transition, until ``now``, in epoch seconds."""
     events = [*events_of(timeline)]
     limits = {event.queue: event.max_attempts for event in events if event.max_attempts is not None}
     with_limits = (

@@ -1,14 +1,13 @@
 """The tables, buckets, topics and other resources of a template, created in moto."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.usage import UsageError
 from tarry.tools.common.installation import install_command
@@ -19,12 +18,7 @@ from tarry.tools.template.dynamic import secret_text
 from tarry.tools.template.intrinsics import Reference, references
 from tarry.tools.template.model import ACCOUNT
 from tarry.tools.template.variables import physical_name, values_of
-from tarry.tools.testing.moto_relay import relayed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tarry.tools.testing.moto_relay import Call
+from tarry.tools.testing.moto_relay import Call, relayed
 
 MODELS = {
     "AWS::DynamoDB::Table": "moto.dynamodb.models.table:Table",
@@ -216,7 +210,7 @@ class Resources:
     Raises `UsageError` if a resource cannot be created, or refers to one of another type.
     """
 
-    def __init__(self, template: Template, urls: Mapping[str, str], before: Resources | None = None) -> None:
+    def __init__(self, template: Template, urls: Mapping[str, str], before: "Resources | None" = None) -> None:
         self._template = template
         self._refs = {queue.logical_id: urls[queue.name] for queue in template.queues.values() if queue.logical_id}
         self._attributes = {f"{name}.QueueUrl": url for name, url in self._refs.items()}
@@ -249,7 +243,7 @@ class Resources:
             with suppress(Exception):  # the test has deleted it, or it was not created
                 delete(made, self._template.backing[logical_id]["Type"], self._template.region)
 
-    def _adopt(self, before: Resources) -> None:
+    def _adopt(self, before: "Resources") -> None:
         for logical_id, made in before._made.items():
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
             resource = self._template.backing.get(logical_id)

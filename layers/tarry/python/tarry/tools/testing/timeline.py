@@ -1,18 +1,13 @@
 """The timeline of each message: its states, over all its copies, dead letters and redrives."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarry.message.outcomes import State
 from tarry.record.attribute import attempt_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import MessageCopy
+from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.testing.deliveries import MessageCopy
 
 GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.RESENT})
 """States in which a delivery has left its queue."""
@@ -63,7 +58,7 @@ class Timeline:
 
     __slots__ = ("body", "copies", "dead_letter", "faults", "id", "on_step", "transitions")
 
-    def __init__(self, id: str, body: str, on_step: Callable[[Timeline], None]) -> None:
+    def __init__(self, id: str, body: str, on_step: "Callable[[Timeline], None]") -> None:
         self.id = id
         self.body = body
         self.on_step = on_step

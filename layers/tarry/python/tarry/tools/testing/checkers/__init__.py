@@ -4,17 +4,11 @@ A violation names the message and the rule, and stands for a bug: in tarry, in t
 are grouped in files by subject; each exception to a rule is explained where it is made.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tarry.tools.testing.checkers import answers, leases, losses, retries
 from tarry.tools.testing.checkers.violation import Checker, Found, Violation, faults_strike
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 

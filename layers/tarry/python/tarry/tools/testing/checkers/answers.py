@@ -1,17 +1,12 @@
 """Rules about the answers of functions and the number of their requests."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers.violation import Found, Violation, violation
-
-if TYPE_CHECKING:
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import ObservedDelivery, ObservedInvocation
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import ObservedDelivery, ObservedInvocation
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 REPEATED = "beyond the limit", "shorter than"
 """Texts of the refusals that go with one more change of visibility: a wait is made shorter, or a lease was tested for

@@ -1,21 +1,23 @@
 """Rules about who has a message: leases and releases, duplicates, the order of FIFO groups and their copies."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.record.attribute import ATTRIBUTE, is_ours
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.testing.checkers.violation import MOMENT, Found, violation
-from tarry.tools.testing.deliveries import DONE, FAILED, TRANSFERS
-
-if TYPE_CHECKING:
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import (
+    DONE,
+    FAILED,
+    TRANSFERS,
+    HandlerRun,
+    MessageCopy,
+    ObservedDelivery,
+    ObservedInvocation,
+)
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """The longest time that a request takes to SQS, if no fault strikes it."""
@@ -246,7 +248,7 @@ def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.copy, text, later.began.at)
     for copy in history.copies.values():
-        end: HistoryEvent | None = None
+        end = None
         for event in copy.events:
             if event.what == "reappeared":
                 end = None  # SQS may deliver a message once more after its deletion

@@ -1,22 +1,17 @@
 """Rules about losses and dead letters: nothing is lost or moved without its record, which says why; all settles."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.failed.queue_names import queue_name
 from tarry.message.queue_facts import LOOK_UP_SECONDS
 from tarry.record.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers.leases import known_end
 from tarry.tools.testing.checkers.violation import Found, violation
-from tarry.tools.testing.deliveries import DONE, FAILED
-
-if TYPE_CHECKING:
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import DONE, FAILED, HandlerRun, MessageCopy, ObservedDelivery
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
 """The longest time between the decision to wait and the change of visibility."""

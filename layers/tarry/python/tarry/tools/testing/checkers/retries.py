@@ -1,12 +1,9 @@
 """Rules about retries: attempts are counted and end where the policy says, and messages come back when promised."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tarry.decide.retry_policy import SHORTEST_UNHANDLED_WAIT
 from tarry.message.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
@@ -14,15 +11,12 @@ from tarry.record.attribute import MAX_COUNT
 from tarry.run.idempotency import REQUESTS_OF_END
 from tarry.settle.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers.leases import is_by_sqs, known_end, may_be_without_effect
 from tarry.tools.testing.checkers.losses import is_exhausted
 from tarry.tools.testing.checkers.violation import MOMENT, Found, Violation, violation
-from tarry.tools.testing.deliveries import FAILED
-
-if TYPE_CHECKING:
-    from tarry.tools.simulator.history import HistoryEvent
-    from tarry.tools.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.tools.testing.recorded_history import RecordedHistory
+from tarry.tools.testing.deliveries import FAILED, MessageCopy, ObservedDelivery
+from tarry.tools.testing.recorded_history import RecordedHistory
 
 
 def attempts_are_counted(history: RecordedHistory) -> Found:

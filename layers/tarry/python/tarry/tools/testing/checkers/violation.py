@@ -1,18 +1,12 @@
 """Violations, the results of checkers; the rule that every fault of a test strikes."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tarry.tools.testing.deliveries import MessageCopy
 from tarry.tools.testing.recorded_history import RecordedHistory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tarry.tools.testing.deliveries import MessageCopy
 
 MOMENT = 0.001
 """The tolerance for events before their due time: times are floats."""
