@@ -30,7 +30,7 @@ from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids, through_json
 from tarry.tools.simulator.mapping import EVENT_OVERHEAD_BYTES, MAX_EVENT_BYTES, MAX_PER_REQUEST, record_bytes
 from tarry.tools.simulator.mapping_settings import MAX_BATCH, MAX_FIFO_BATCH
-from tarry.tools.simulator.sqs.message import StoredMessage, digest_of_attributes, digest_of_body
+from tarry.tools.simulator.sqs.message import RequestedAttributes, StoredMessage
 from tarry.tools.testing.deliveries import record_of
 from tarry.tools.testing.log_recorder import recording_log
 from tarry.tools.testing.messages import QueuedMessage, envelope_of
@@ -198,6 +198,7 @@ P = TypeVar("P")
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
+EVERYTHING = RequestedAttributes({"AttributeNames": ["All"], "MessageAttributeNames": ["All"]})
 
 
 def lambda_context(remaining: float = 30) -> LambdaContext:
@@ -229,33 +230,17 @@ def sqs_event(
 
     Raises the errors of that method.
     """
-    now = str(int(current().clock.time() * 1000))
-    system = {
-        "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-        "SentTimestamp": now,
-        "ApproximateReceiveCount": str(attempt),
-        "ApproximateFirstReceiveTimestamp": now,
-    }
     if queue.endswith(".fifo") and group_id is None:
         raise ValueError(f"a message of the FIFO queue {queue!r} has a group: give a group_id")
-    if group_id is not None:
-        system["MessageGroupId"] = group_id
-    sent = sendable(attributes or {})
-    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}"
+    now, sent = current().clock.time(), sendable(attributes or {})
     records = []
     for index, body in enumerate(bodies):
         text = body_text(body)
-        received = {
-            "MessageId": str(uuid5(NAMESPACE_OID, f"{queue} {index} {text}")),
-            "ReceiptHandle": f"handle-{index}",
-            "Body": text,
-            "MD5OfBody": digest_of_body(text),
-            "Attributes": system,
-            "MessageAttributes": sent,
-        }
-        if sent:
-            received["MD5OfMessageAttributes"] = digest_of_attributes(sent)
-        records.append(event_record(received, arn, REGION))
+        delivery_id = str(uuid5(NAMESPACE_OID, f"{queue} {index} {text}"))
+        stored = StoredMessage(delivery_id, text, sent, now, index, now, group=group_id)
+        stored.receive_count, stored.first_received_at = attempt, now
+        received = stored.as_received(f"handle-{index}", EVERYTHING)
+        records.append(event_record(received, f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}", REGION))
     return {"Records": records}
 
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.tools.simulator.errors import SimulationError
-from tarry.tools.testing.deliveries import FAILED, MessageCopy
-from tarry.tools.testing.recorded_history import RecordedHistory
 
 
 class Misuse(SimulationError):
@@ -34,21 +32,3 @@ def check_handler(handler: Any, by: str = "connect") -> None:
 def listed(names: Iterable[str]) -> str:
     """Return the names, each once, for an error that lists them."""
     return ", ".join(dict.fromkeys(names)) or "none"
-
-
-def stuck(history: RecordedHistory) -> str | None:
-    """Return a sentence about messages that fail again and again in a queue without a dead-letter queue; else None."""
-    found: dict[str, list[MessageCopy]] = {}
-    for copy in history.copies.values():
-        verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
-        fails = copy.end is None and verdicts[-1:] and verdicts[-1] in FAILED
-        if fails and copy.queue in history.connected and history.redrive(copy.queue) is None:
-            found.setdefault(copy.queue, []).append(copy)
-    if not found:
-        return None
-    queue, copies = next(iter(found.items()))
-    many = f"{len(copies)} messages of it fail" if len(copies) > 1 else f"message {copies[0].id} fails"
-    return (
-        f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
-        "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
-    )

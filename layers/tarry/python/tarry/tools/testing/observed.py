@@ -91,9 +91,6 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
             except BaseException as error:
                 watching.end(error)
                 raise
-            if result is None:
-                watching.end(None)
-                return None
             if is_awaitable(result):
                 return watching.await_result(result)
             watching.returned(result)

@@ -77,29 +77,21 @@ def delete(made: Any, kind: str, region: str) -> None:
     """Delete a resource that moto would refuse to create again, with its content. Raises the errors of moto."""
     name = made.physical_resource_id
     match kind:
-        case "AWS::DynamoDB::Table":
-            made.deletion_protection_enabled = False
-        case "AWS::S3::Bucket":
-            made.keys.clear()
         case "AWS::Events::EventBus":
             _backend("events", region).event_buses[name].delete(ACCOUNT, region)
-            return
         case "AWS::SSM::Parameter":
             _backend("ssm", region).delete_parameter(name)
-            return
         case "AWS::SecretsManager::Secret":
-            _backend("secretsmanager", region).delete_secret(
-                name, recovery_window_in_days=None, force_delete_without_recovery=True
-            )
-            return
+            at_once = {"recovery_window_in_days": None, "force_delete_without_recovery": True}
+            _backend("secretsmanager", region).delete_secret(name, **at_once)
         case "AWS::SNS::Subscription":
             _backend("sns", region).unsubscribe(name)
-            return
-        case "AWS::Kinesis::Stream":
-            pass
-        case _:
-            return
-    made.delete_from_cloudformation_json(name, {"Type": kind, "Properties": {}}, ACCOUNT, region)
+        case "AWS::DynamoDB::Table" | "AWS::S3::Bucket" | "AWS::Kinesis::Stream":
+            if kind == "AWS::DynamoDB::Table":
+                made.deletion_protection_enabled = False
+            if kind == "AWS::S3::Bucket":
+                made.keys.clear()
+            made.delete_from_cloudformation_json(name, {"Type": kind, "Properties": {}}, ACCOUNT, region)
 
 
 def _backend(service: str, region: str) -> Any:

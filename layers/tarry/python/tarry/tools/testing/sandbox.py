@@ -24,11 +24,12 @@ from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Realism, Sqs, SqsError
 from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping, read_template
+from tarry.tools.testing.deliveries import FAILED
 from tarry.tools.testing.faults import MESSAGES, Faults
 from tarry.tools.testing.hosting import Hosting
 from tarry.tools.testing.log_recorder import ignored_failures, recording_simulation, without_killed_processes
 from tarry.tools.testing.messages import QueuedMessage
-from tarry.tools.testing.misuse import Endless, Misuse, check_handler, listed, stuck
+from tarry.tools.testing.misuse import Endless, Misuse, check_handler, listed
 from tarry.tools.testing.report import NOT_KEPT, Report
 from tarry.world import use
 
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
     from tarry.support.delays import Delay
     from tarry.tools.simulator.invocations import FunctionHost
+    from tarry.tools.testing.deliveries import MessageCopy
     from tarry.tools.testing.hosting import Environment
+    from tarry.tools.testing.recorded_history import RecordedHistory
 
 OBJECTS_PER_COLLECTION = 2_000_000
 """Some 200 MB, if all of them are garbage. Python's own number is 700. The history of 20,000 messages has fewer."""
@@ -355,7 +358,7 @@ class Sandbox:
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
             report.check()
-        if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
+        if check and until is None and for_ is None and not report.settled and (text := _stuck(report.history)):
             raise AssertionError(text)
         if check:
             self._warn()
@@ -449,3 +452,21 @@ class Sandbox:
         """Return an invoker of functions, for code that invokes them."""
         call = partial(self.sqs.called_by, "http")
         return Invoker(self._simulation.scheduler, find, call, self.world.new_id, note)
+
+
+def _stuck(history: RecordedHistory) -> str | None:
+    """Return a sentence about messages that fail again and again in a queue without a dead-letter queue; else None."""
+    found: dict[str, list[MessageCopy]] = {}
+    for copy in history.copies.values():
+        verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
+        fails = copy.end is None and verdicts[-1:] and verdicts[-1] in FAILED
+        if fails and copy.queue in history.connected and history.redrive(copy.queue) is None:
+            found.setdefault(copy.queue, []).append(copy)
+    if not found:
+        return None
+    queue, copies = next(iter(found.items()))
+    many = f"{len(copies)} messages of it fail" if len(copies) > 1 else f"message {copies[0].id} fails"
+    return (
+        f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
+        "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
+    )
