@@ -6,21 +6,9 @@ from itertools import pairwise
 
 from tarry.failed.text import brief, one_line
 from tarry.message.outcomes import State
+from tarry.tools.story import svg
 from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
-from tarry.tools.story.svg import (
-    MARGIN,
-    NORMAL,
-    RADIUS,
-    WIDTH,
-    TimeScale,
-    attempt_at,
-    fit,
-    group,
-    legend,
-    span_at,
-    text_at,
-)
-from tarry.tools.story.svg import picture as whole
+from tarry.tools.story.svg import MARGIN, NORMAL, RADIUS, WIDTH, TimeScale
 from tarry.tools.story.text import since_text, state_text
 
 LEFT, RIGHT = 200, 912
@@ -61,7 +49,7 @@ class _Picture:
         legend_y = self._bottom + 60 + LINE * len(listed) + 14
         parts = [*self._title(), *self._frame(), *self._spans(), *self._moves(), *self._marks(), *listed]
         parts += self._legend(legend_y)
-        return whole(f"message {story.id}: {story.summary}", parts, WIDTH, legend_y + 24)
+        return svg.picture(f"message {story.id}: {story.summary}", parts, WIDTH, legend_y + 24)
 
     def _y(self, queue: str) -> int:
         return self._rows.get(queue, next(iter(self._rows.values())))
@@ -69,14 +57,14 @@ class _Picture:
     def _title(self) -> Iterator[str]:
         story = self._story
         width = WIDTH - 2 * MARGIN
-        yield group(story.id, text_at(MARGIN, 34, fit(f"message {story.id}", width, 16), "title"))
-        yield group(story.summary, text_at(MARGIN, 56, fit(story.summary, width, NORMAL)))
+        yield svg.group(story.id, svg.text_at(MARGIN, 34, svg.fit(f"message {story.id}", width, 16), "title"))
+        yield svg.group(story.summary, svg.text_at(MARGIN, 56, svg.fit(story.summary, width, NORMAL)))
         notes = " ".join([f"From {story.source}.", *story.notes])
-        yield group(notes, text_at(MARGIN, 76, fit(notes, width, 12), "quiet"))
+        yield svg.group(notes, svg.text_at(MARGIN, 76, svg.fit(notes, width, 12), "quiet"))
 
     def _frame(self) -> Iterator[str]:
         for queue, y in self._rows.items():
-            yield group(queue, text_at(MARGIN, y + 4, fit(queue, LEFT - MARGIN - 24, NORMAL)))
+            yield svg.group(queue, svg.text_at(MARGIN, y + 4, svg.fit(queue, LEFT - MARGIN - 24, NORMAL)))
         yield from self._scale.grid(self._story.began, TOP - 4, self._bottom)
 
     def _steps(self) -> list[StoryEvent]:
@@ -85,7 +73,7 @@ class _Picture:
 
     def _spans(self) -> Iterator[str]:
         for event, begin, end in self._scale.visible(self._steps(), self._ended, lambda event: event.state in FINAL):
-            yield span_at(self._words(event), event.state, begin, end, self._y(event.place), event.delay)
+            yield svg.span_at(self._words(event), event.state, begin, end, self._y(event.place), event.delay)
 
     def _moves(self) -> Iterator[str]:
         """Draw a line from queue to queue."""
@@ -104,18 +92,18 @@ class _Picture:
             if event.state in ENDS:
                 y = self._y(event.place)
                 shape = f'<rect class="{event.state}" x="{x + RADIUS:g}" y="{y - 6}" width="12" height="12" rx="2"/>'
-                yield group(self._words(event), shape)
+                yield svg.group(self._words(event), shape)
             begins = event.state is State.IN_FLIGHT or event.attempt != attempt
             if not begins or event.attempt is None or event.state is State.READY:
                 continue
             attempt = event.attempt
-            yield attempt_at(self._words(event), x, self._y(event.queue), attempt, last_x)
+            yield svg.attempt_at(self._words(event), x, self._y(event.queue), attempt, last_x)
             last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _list(self, y: int) -> Iterator[str]:
         for event, before, left_out in self._story.listed(MOST_EVENTS):
             if left_out:
-                yield text_at(MARGIN, y, f"{left_out:,} events are left out here", "quiet")
+                yield svg.text_at(MARGIN, y, f"{left_out:,} events are left out here", "quiet")
                 y += LINE
             yield from self._line(event, before, y)
             y += LINE
@@ -125,18 +113,18 @@ class _Picture:
         why = brief(event.why) if event.error else one_line(event.why)
         words = ": ".join(filter(None, (event.words(before), why)))
         texts = [
-            text_at(MARGIN, y, stamp(event.at), "quiet"),
-            text_at(SINCE, y, since_text(event, self._story), "quiet"),
-            text_at(STATE, y, state_text(event), f"state small {colour}".strip()),
-            text_at(WORDS, y, fit(words, WIDTH - MARGIN - WORDS, 12), "quiet" if not event.is_seen else "words"),
+            svg.text_at(MARGIN, y, stamp(event.at), "quiet"),
+            svg.text_at(SINCE, y, since_text(event, self._story), "quiet"),
+            svg.text_at(STATE, y, state_text(event), f"state small {colour}".strip()),
+            svg.text_at(WORDS, y, svg.fit(words, WIDTH - MARGIN - WORDS, 12), "words" if event.is_seen else "quiet"),
         ]
-        yield group(self._words(event), *texts)
+        yield svg.group(self._words(event), *texts)
 
     def _legend(self, y: int) -> Iterator[str]:
         steps = self._steps()
-        yield from legend({event.state for event in steps}, y, attempts=any(event.attempt for event in steps))
+        yield from svg.legend({event.state for event in steps}, y, attempts=any(event.attempt for event in steps))
         day = datetime.fromtimestamp(self._story.began, UTC).date()
-        yield text_at(WIDTH - MARGIN, y + 4, f"times in UTC, from {day}", "quiet end")
+        yield svg.text_at(WIDTH - MARGIN, y + 4, f"times in UTC, from {day}", "quiet end")
 
     def _words(self, event: StoryEvent) -> str:
         """An event in words, to be read while the pointer is over it."""

@@ -8,22 +8,8 @@ from xml.sax.saxutils import escape
 
 from tarry.failed.text import brief, coarse, duration, printable
 from tarry.message.outcomes import State
-from tarry.tools.story.svg import (
-    MARGIN,
-    NORMAL,
-    RADIUS,
-    SMALL,
-    WIDTH,
-    TimeScale,
-    attempt_at,
-    fit,
-    group,
-    legend,
-    picture,
-    span_at,
-    text_at,
-    width_of,
-)
+from tarry.tools.story import svg
+from tarry.tools.story.svg import MARGIN, NORMAL, RADIUS, SMALL, WIDTH, TimeScale
 from tarry.tools.testing.timeline import GONE
 
 if TYPE_CHECKING:
@@ -120,15 +106,16 @@ class Drawing:
             y = TOP + self._height * number + self._height // 2
             for part in (self._names, self._spans, self._attempts, self._faults, self._result):
                 parts += part(row, y)
-        return picture(self.title, [*parts, *self._legend(bottom + 46)], WIDTH, bottom + 66)
+        return svg.picture(self.title, [*parts, *self._legend(bottom + 46)], WIDTH, bottom + 66)
 
     def _frame(self, bottom: int) -> Iterator[str]:
-        yield text_at(MARGIN, 34, fit(self.title, WIDTH - 2 * MARGIN, 16), "title")
+        yield svg.text_at(MARGIN, 34, svg.fit(self.title, WIDTH - 2 * MARGIN, 16), "title")
         alarm = f'<tspan class="alarm">, {escape(printable(self.alarm))}</tspan>' if self.alarm else ""
         yield f'<text x="{MARGIN}" y="56" class="quiet">{escape(printable(self.subtitle))}{alarm}</text>'
         yield from self._scale.grid(self.began, TOP - 8, bottom)
         if self.note:
-            yield text_at(WIDTH - MARGIN, bottom + 17, fit(self.note, WIDTH - MARGIN - RIGHT - 40, 12), "quiet end")
+            note = svg.fit(self.note, WIDTH - MARGIN - RIGHT - 40, 12)
+            yield svg.text_at(WIDTH - MARGIN, bottom + 17, note, "quiet end")
 
     def _legend(self, y: int) -> Iterator[str]:
         """Explain the marks and colours that occur."""
@@ -139,7 +126,7 @@ class Drawing:
             more.append((f'<circle class="broken" cx="{{1}}" cy="{y}" r="6"/>', 14, "rule broken"))
         states = {step.state for row in rows for step, _, _ in self._visible(row)}
         attempts = any(step.state is State.IN_FLIGHT for row in rows for step in row.steps)
-        yield from legend(states, y, attempts=attempts, more=more)
+        yield from svg.legend(states, y, attempts=attempts, more=more)
 
     def _visible(self, row: Row) -> Iterator[tuple[Transition, float, float]]:
         return self._scale.visible(row.steps, self.ended, lambda step: step.is_gone)
@@ -148,22 +135,22 @@ class Drawing:
         name, body, width = row.name, row.body, LEFT - MARGIN - 24
         title = f"{row.id or name}\n{body}"
         if self._is_flat or not body:
-            together = f"{name} {body}".rstrip()
-            yield group(title, text_at(MARGIN, y + 4, fit(together, width, 12), "quiet" if self._is_flat else ""))
+            together = svg.fit(f"{name} {body}".rstrip(), width, 12)
+            yield svg.group(title, svg.text_at(MARGIN, y + 4, together, "quiet" if self._is_flat else ""))
         else:
-            first = text_at(MARGIN, y - 2, fit(name, width, NORMAL))
-            yield group(title, first, text_at(MARGIN, y + 14, fit(body, width, 12), "quiet"))
+            first = svg.text_at(MARGIN, y - 2, svg.fit(name, width, NORMAL))
+            yield svg.group(title, first, svg.text_at(MARGIN, y + 14, svg.fit(body, width, 12), "quiet"))
 
     def _spans(self, row: Row, y: int) -> Iterator[str]:
         for step, begin, end in self._visible(row):
-            yield span_at(_words(step, self.began), step.state, begin, end, y, step.delay)
+            yield svg.span_at(_words(step, self.began), step.state, begin, end, y, step.delay)
 
     def _attempts(self, row: Row, y: int) -> Iterator[str]:
         last_x = -float(WIDTH)
         for step in row.steps:
             if step.state is State.IN_FLIGHT:
                 x = self._scale.x(step.at)
-                yield attempt_at(_words(step, self.began), x, y, step.attempt, last_x)
+                yield svg.attempt_at(_words(step, self.began), x, y, step.attempt, last_x)
                 last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _faults(self, row: Row, y: int) -> Iterator[str]:
@@ -175,12 +162,12 @@ class Drawing:
         for (at, text, is_fault), x, following in zip(marks, places, [*places[1:], WIDTH], strict=False):
             title = f"{_time(at, self.began)}  {'fault' if is_fault else 'rule broken'}: {text}"
             if is_fault:
-                label = fit(text, 1_000, SMALL)
-                has_space = not self._is_flat and width_of(label, SMALL) < min(following, RIGHT) - x - 12
-                texts = [text_at(x + 8, top, label, "alarm small")] if has_space else []
-                yield group(title, f'<path class="fault" d="M{x} {top} l5 -8 h-10 z"/>', *texts)
+                label = svg.fit(text, 1_000, SMALL)
+                has_space = not self._is_flat and svg.width_of(label, SMALL) < min(following, RIGHT) - x - 12
+                texts = [svg.text_at(x + 8, top, label, "alarm small")] if has_space else []
+                yield svg.group(title, f'<path class="fault" d="M{x} {top} l5 -8 h-10 z"/>', *texts)
             else:
-                yield group(title, f'<circle class="broken" cx="{x}" cy="{y}" r="{RADIUS + 2}"/>')
+                yield svg.group(title, f'<circle class="broken" cx="{x}" cy="{y}" r="{RADIUS + 2}"/>')
 
     def _result(self, row: Row, y: int) -> Iterator[str]:
         last = row.steps[-1]
@@ -193,17 +180,17 @@ class Drawing:
             why, kind = row.broken[0][1], "alarm"
         colour = last.state if last.state in GONE - {State.RESENT} else ""
         title = "\n".join([_words(last, self.began), *(text for _, text in row.broken)])
-        has_space = width_of(why, 12) <= width
+        has_space = svg.width_of(why, 12) <= width
         state_y = y - 2 if why and has_space and not self._is_flat else y + 4
-        state = text_at(x, state_y, last.state, f"state {'small ' * self._is_flat}{colour}".strip())
+        state = svg.text_at(x, state_y, last.state, f"state {'small ' * self._is_flat}{colour}".strip())
         if self._is_flat:
-            used = width_of(last.state, SMALL) + 12
-            reason = text_at(round(x + used, 1), y + 4, fit(why, width - used, SMALL), f"{kind} small")
+            used = svg.width_of(last.state, SMALL) + 12
+            reason = svg.text_at(round(x + used, 1), y + 4, svg.fit(why, width - used, SMALL), f"{kind} small")
         elif has_space:
-            reason = text_at(x, y + 14, why, kind)
+            reason = svg.text_at(x, y + 14, why, kind)
         else:
-            reason = text_at(WIDTH - MARGIN, y + 21, fit(why, WIDTH - MARGIN - LEFT, 12), f"{kind} end")
-        yield group(title, state, *([reason] if why else []))
+            reason = svg.text_at(WIDTH - MARGIN, y + 21, svg.fit(why, WIDTH - MARGIN - LEFT, 12), f"{kind} end")
+        yield svg.group(title, state, *([reason] if why else []))
 
 
 def _words(step: Transition, began: float) -> str:
