@@ -271,8 +271,6 @@ def _seconds(text: str) -> float:
 
 LEAST_CHARACTERS = 8
 """The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""
-LATEST_SECONDS = 86_400.0
-"""The time in which the latest errors are searched."""
 LATEST_PATIENCE_SECONDS = 30.0
 LATEST = (
     'fields @timestamp, @message, @log, @requestId | filter @message like "dead_lettered message_id=" '
@@ -357,7 +355,7 @@ def latest_errors(logs: Any, place: SearchPlace, sleep: Callable[[float], None] 
         sleep(seconds)
 
     now = time.time()
-    search = LogSearch(logs, batches(place.groups.values()), now - LATEST_SECONDS, now, sleep=wait)
+    search = LogSearch(logs, batches(place.groups.values()), now - DAY_SECONDS, now, sleep=wait)
     search.run_query(LATEST)
     errors: dict[str, str] = {}
     for entry in sorted(search.found.entries, key=lambda each: -each.at):

@@ -199,7 +199,7 @@ class ObservedInvocation:
 class ObservedDelivery:
     """One receive of a message."""
 
-    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "runs", "sends")
+    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "run", "runs", "sends")
 
     def __init__(self, copy: MessageCopy, received: HistoryEvent) -> None:
         self.copy = copy
@@ -209,15 +209,12 @@ class ObservedDelivery:
         self.invocation: ObservedInvocation | None = None
         """None if no function got it, or only a later receive of the same message."""
         self.runs: list[HandlerRun] = []
+        self.run: HandlerRun | None = None
+        """The last run, whose verdict counts."""
         self.sends: list[HistoryEvent] = []
         """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
         self.other_copies: list[ObservedDelivery] = []
         """Deliveries of other copies of the message in the same batch: it is unknown for which one a copy was sent."""
-
-    @property
-    def run(self) -> HandlerRun | None:
-        """The last run, whose verdict counts."""
-        return self.runs[-1] if self.runs else None
 
     @property
     def handled_in(self) -> ObservedInvocation:

@@ -154,7 +154,9 @@ class Hosting:
         if any((feed.queue, feed.function) == (queue, function) for feed in self._feeds):
             raise ValueError(f"the queue {queue!r} feeds the function {name!r} already")
         mapping = replace(mapping, queue_arn=self._sqs.arn(queue), function=name)
-        mapped = MappingSettings(mapping, self._visibility_timeout(queue), timeout)
+        asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
+        visibility = int(self._sqs.call("GetQueueAttributes", asked)["Attributes"]["VisibilityTimeout"])
+        mapped = MappingSettings(mapping, visibility, timeout)
         self._history.record(
             "connected",
             queue=queue,
@@ -239,10 +241,6 @@ class Hosting:
         recording = recorded(handler, self._history)
         invoke = partial(self._invoke, recording)
         return Function(self._simulation, invoke, self.world, self._history, named, around, lineage=self._lineage)
-
-    def _visibility_timeout(self, queue: str) -> int:
-        asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
-        return int(self._sqs.call("GetQueueAttributes", asked)["Attributes"]["VisibilityTimeout"])
 
     def _watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
         """Return the observed consumer that runs in its place, below a decorator or in a Lambda handler too."""

@@ -164,7 +164,8 @@ class _Watch:
     def returned(self, result: Any) -> None:
         """Record the end of the call with a result, which may be a verdict."""
         try:
-            apply_result(result, self._subject)
+            if result is not None:
+                apply_result(result, self._subject)
         except BaseException as error:  # noqa: BLE001 counts as raised by the handler
             self.end(error)
         else:
@@ -188,6 +189,8 @@ class _Watch:
             given = _verdicts(self._subject, raised, self._handler.consumer.fails_without_verdict)
         else:
             [delivery] = self._deliveries
+            if raised is None and delivery.verdict is None:  # nearly all messages
+                return {intern(delivery.delivery_id): ACKED}
             given = iter([(delivery, _verdict(delivery, delivery.verdict, raised))])
         return {intern(each.delivery_id): self._with_wait(each, verdict) for each, verdict in given}
 

@@ -88,6 +88,7 @@ class HistoryFacts:
             delivery = self.copies[delivery_id].delivery(message.receive_count)
             if delivery is not None:
                 delivery.runs.append(run)
+                delivery.run = run
 
     def _gave_verdict(self, event: HistoryEvent) -> None:
         run = self._runs[event.fields["run"]]
@@ -278,8 +279,9 @@ class RecordedHistory(HistoryFacts):
         super().__init__()
         self.events = list(events)
         self.settled = settled
-        for event in self.events:
-            self.take(event)
+        handlers, other = self._take, self._goes_on
+        for event in self.events:  # as `take` does, without a call for each: a message has seven events
+            handlers.get(event.what, other)(event)
         for invocation in self.invocations.values():
             for same in _grouped(invocation, lambda each: each.copy.id).values():
                 for delivery in same if len(same) > 1 else ():
