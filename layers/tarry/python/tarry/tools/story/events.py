@@ -163,7 +163,8 @@ class Story:
         }
 
     def _now_in_words(self) -> str:
-        last, count = self.last, self._attempts()
+        last = self.last
+        count = next((event.attempt for event in reversed(self.events) if event.attempt), 0)  # of its last life
         word = "unknown" if last.state is None else WORDS.get(last.state, last.state.lower())
         is_over = last.state in ENDS
         at_least = "" if self.is_whole or is_over else "at least "
@@ -184,10 +185,6 @@ class Story:
             return f"Last seen {word}{which}, at {stamp(last.at)} UTC; no line since (a success writes none)"
         due = f"it was due at {stamp(last.due)} UTC"
         return f"Last seen {word}{attempts}; no line since {due} (a success writes none)"
-
-    def _attempts(self) -> int:
-        """The attempts of the life that the last event belongs to."""
-        return next((event.attempt for event in reversed(self.events) if event.attempt), 0)
 
     def _deferrals(self) -> str:
         """The deferrals in words, which cost no attempt; empty if there are none."""

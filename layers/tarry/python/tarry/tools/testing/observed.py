@@ -136,14 +136,15 @@ class _Watch:
         for delivery in self._deliveries:
             delivery.__class__ = ReportingDelivery
             delivery.__dict__["_watch"] = self
-        run_messages = {
-            intern(each.delivery_id): RunMessage(
-                intern(each.id), each.receive_count, each.attempt, _is_exact(each), handler.terms(each)
-            )
-            for each in self._deliveries
-        }
+        messages: dict[str, RunMessage] = {}
+        for each in self._deliveries:
+            is_exact = (
+                each.counts_runs or each.stored is not None
+            )  # the attempt store may have failed since it was read
+            counts = each.receive_count, each.attempt, is_exact
+            messages[intern(each.delivery_id)] = RunMessage(intern(each.id), *counts, handler.terms(each))
         fields = {"run": self._number, "request_id": self._request_id, "is_batch": self._is_batch}
-        history.add("run_started", {**fields, "messages": run_messages})
+        history.add("run_started", {**fields, "messages": messages})
 
     def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Record a verdict on a message; its delay counts from then, if it is the first one."""
@@ -267,8 +268,3 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
 
 def _name(error: BaseException) -> str:
     return type_name(error).rpartition(".")[2]
-
-
-def _is_exact(delivery: Delivery) -> bool:
-    """Whether an attempt store has counted the attempt; the store may have failed since it was read."""
-    return delivery.counts_runs or delivery.stored is not None

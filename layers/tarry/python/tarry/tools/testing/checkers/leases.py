@@ -20,7 +20,7 @@ from tarry.tools.testing.deliveries import (
 from tarry.tools.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
-"""The longest time that a request takes to SQS, if no fault strikes it."""
+"""The longest time that a request takes to SQS, or its answer back, if no fault strikes it."""
 ROUNDING_SECONDS = 1.0
 """By how much a lease may be shorter, since SQS takes whole seconds."""
 READINGS_BEFORE_REQUEST = 10
@@ -163,9 +163,6 @@ def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> boo
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
 """Faults after which a sender cannot know that SQS has its message."""
 
-IN_FLIGHT_SECONDS = 0.05
-"""The longest time that the answer to a request takes."""
-
 
 def duplicates_have_a_cause(history: RecordedHistory) -> Found:
     """A message that was finished, or replaced by a copy, comes again only after a fault, a crash, or by SQS itself."""
@@ -192,7 +189,7 @@ def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, hist
     if delivery.was_reported:
         if not delivery.sends:
             return "its handler had finished it, and it was reported as failed"
-        was_late = delivery.sends[-1].at > delivery.handled_in.answered_at - IN_FLIGHT_SECONDS
+        was_late = delivery.sends[-1].at > delivery.handled_in.answered_at - ON_ITS_WAY_SECONDS
         is_unknown = was_late or _no_answer_came(delivery.handled_in)  # the result of the send, to its invocation
         return None if is_unknown else "a copy was sent, but it was reported as failed"
     if following.at >= _lease_end(delivery) - MOMENT:
