@@ -3,9 +3,9 @@
 import json
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 from uuid import NAMESPACE_OID, uuid5
 
 from botocore.exceptions import ClientError
@@ -308,17 +308,21 @@ def deliver(
     if not records:
         return DeliveredBatch(name, invisible=queue.invisible)
     deliveries = _deliveries(records, here)
-    run = _invoke(handler, {"Records": records}, here, queue.client)
-    lines = {each["delivery_id"]: each for each in run.lines}
-    why = "" if run.error is None else f"{type(run.error).__name__}: {run.error}".removesuffix(": ")
-    left = dict.fromkeys(run.failed, why or REPORTED)
+    world, history, recording = here.afresh(), History(here.clock.time), _RecordingClient(queue.client, here.clock.time)
+    world.client_factory = lambda: recording
+    with use(world), recording_log(history):
+        response, error, failed = _called(handler, {"Records": records})
+    logged = [event.fields for event in history.events if event.what == "transition_logged"]
+    lines = {line["delivery_id"]: line for line in logged}
+    why = "" if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")
+    left = dict.fromkeys(failed, why or REPORTED)
     left |= queue.delete([each for each in deliveries if each.delivery_id not in left])
     return DeliveredBatch(
         name,
         tuple(_delivered(each, lines.get(each.delivery_id), left.get(each.delivery_id)) for each in deliveries),
-        run.response,
-        run.error,
-        tuple(_dead_letters(run, {each.delivery_id: each.body for each in deliveries})),
+        response,
+        error,
+        tuple(_dead_letters(recording.sent, logged, {each.delivery_id: each.body for each in deliveries})),
         queue.invisible,
     )
 
@@ -349,38 +353,21 @@ def _deliveries(records: Sequence[Record], here: World) -> list[Delivery]:
     return deliveries
 
 
-class _Run(NamedTuple):
-    """One run of the handler with a batch."""
-
-    response: Any
-    error: BaseException | None
-    failed: Collection[str]
-    """The delivery ids of the messages that must not be deleted."""
-    lines: Sequence[Mapping[str, Any]]
-    """The transitions that tarry logged."""
-    sent: Sequence[tuple[str, StoredMessage]]
-    """The messages that were sent, each with the name of its queue."""
-
-
-def _invoke(handler: Callable[[Any, Any], Any], event: dict[str, Any], here: World, client: Any) -> _Run:
-    """Call the handler, in a world with this client."""
+def _called(
+    handler: Callable[[Any, Any], Any], event: dict[str, Any]
+) -> tuple[Any, BaseException | None, Collection[str]]:
+    """Call the handler; return its response, its error, and the delivery ids of messages that must not be deleted."""
     ids = [record["messageId"] for record in event["Records"]]
-    world, history, recording = here.afresh(), History(here.clock.time), _RecordingClient(client, here.clock.time)
-    world.client_factory = lambda: recording
     response: Any = None
-    failed, error = frozenset(ids), cast("BaseException | None", None)
-    with use(world), recording_log(history):
-        try:
-            response = through_json(handler(json.loads(json.dumps(event)), lambda_context()))
-            failed = failed_ids(response, ids)
-        except WholeBatchFailed as invalid:
-            error = invalid
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 it is the result
-            error = raised
-            own = raised.__traceback__.tb_next if raised.__traceback__ else None
-            traceback.print_exception(type(raised), raised, own)
-    lines = [event.fields for event in history.events if event.what == "transition_logged"]
-    return _Run(response, error, failed, lines, tuple(recording.sent))
+    try:
+        response = through_json(handler(json.loads(json.dumps(event)), lambda_context()))
+        return response, None, failed_ids(response, ids)
+    except WholeBatchFailed as invalid:
+        return response, invalid, ids
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 it is the result
+        own = raised.__traceback__.tb_next if raised.__traceback__ else None
+        traceback.print_exception(type(raised), raised, own)
+        return response, raised, ids
 
 
 def _delivered(delivery: Delivery, line: Mapping[str, Any] | None, left: str | None) -> DeliveredMessage:
@@ -399,19 +386,18 @@ def _delivered(delivery: Delivery, line: Mapping[str, Any] | None, left: str | N
     )  # fmt: skip
 
 
-def _dead_letters(run: _Run, bodies: Mapping[str, str]) -> Iterator[QueuedMessage]:
+def _dead_letters(
+    sent: Iterable[tuple[str, StoredMessage]], logged: Iterable[Mapping[str, Any]], bodies: Mapping[str, str]
+) -> Iterator[QueuedMessage]:
     """Return the dead letters among the messages that were sent; only the log tells one that has no failure record.
 
     ``bodies`` are those of the batch, by delivery id.
     """
-    logged = {
-        (line["dead_letter_queue"], bodies.get(line["delivery_id"]))
-        for line in run.lines
-        if "dead_letter_queue" in line
-    }
-    for queue, stored in run.sent:
+    named = (line for line in logged if "dead_letter_queue" in line)
+    targets = {(line["dead_letter_queue"], bodies.get(line["delivery_id"])) for line in named}
+    for queue, stored in sent:
         record = record_of(stored.attributes, stored.body)
-        if is_dead_letter(record) if record is not None else (queue, stored.body) in logged:
+        if is_dead_letter(record) if record is not None else (queue, stored.body) in targets:
             yield QueuedMessage(stored, queue, stored.sent_at)
 
 
