@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 from botocore.errorfactory import ClientExceptionsFactory
@@ -24,7 +24,7 @@ from tarry.failed.queue_names import queue_name
 from tarry.sqs.client import TRIES
 from tarry.sqs.refusals import is_no_queue
 from tarry.tools.simulator.functions import current_call
-from tarry.tools.simulator.sqs import Sqs, SqsError
+from tarry.tools.simulator.sqs import QueueWatch, Sqs, SqsError
 from tarry.tools.simulator.sqs.errors import check_request, service_model
 
 if TYPE_CHECKING:
@@ -34,8 +34,17 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
     from tarry.tools.simulator.mapping_settings import MappingSettings
-    from tarry.tools.simulator.scheduler import Scheduler, Timer
+    from tarry.tools.simulator.scheduler import Scheduler
     from tarry.world import Clock
+
+    Parameters = dict[str, Any]
+    Apply = Callable[[], dict[str, Any]]
+    Transport = Callable[[str, Mapping[str, Any], Apply], dict[str, Any]]
+    """The way of one try of a request to SQS and back; the place for faults.
+
+    A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
+    any `SqsError` and botocore's connection errors.
+    """
 
 LONG_POLL_SECONDS = 20
 """Makes each receive a long poll, which queries all servers of SQS. The port does not wait: it watches the queue."""
@@ -57,12 +66,11 @@ class SqsPort:
         }
         if settings.visibility_timeout_seconds > settings.queue_visibility_seconds:
             self._receive["VisibilityTimeout"] = int(settings.visibility_timeout_seconds)
-        self._callback: Callable[[], None] = lambda: None
-        self._next_visible: Timer | None = None
+        self._watch: QueueWatch
 
     def receive(self, max_messages: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
         def answered(answer: dict[str, Any] | Exception) -> None:
-            self._watch()
+            self._watch.update()
             if isinstance(answer, SqsError) and is_no_queue(answer.code):
                 answer = {}  # the queue was deleted: no messages until it is created again
             then(answer if isinstance(answer, Exception) else answer.get("Messages", []))
@@ -77,32 +85,7 @@ class SqsPort:
         self._request("DeleteMessageBatch", {"QueueUrl": self._url, "Entries": entries}, answered)
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-        self._sqs.subscribe(self._queue, self._changed)
-        self._watch()
-
-    def _changed(self) -> None:
-        self._watch()
-        self._callback()
-
-    def _watch(self) -> None:
-        """Set the timer for when the next message becomes visible."""
-        try:
-            when = self._sqs.next_visible_at(self._queue)
-        except SqsError:  # the queue was deleted
-            when = None
-        if self._next_visible is not None:
-            if self._next_visible.when == when:
-                return
-            self._next_visible.cancel()
-            self._next_visible = None
-        if when is not None:
-            self._next_visible = self._scheduler.at(when, self._on_visible)
-
-    def _on_visible(self) -> None:
-        self._next_visible = None
-        self._watch()
-        self._callback()
+        self._watch = QueueWatch(self._sqs, self._scheduler, self._queue, callback)
 
     def _request(
         self, operation: str, parameters: dict[str, Any], then: Callable[[dict[str, Any] | Exception], None]
@@ -130,20 +113,6 @@ ONE_WAY_SECONDS = 0.003
 MAX_POLL_SECONDS = 0.1
 """The longest pause between two receives of a long poll."""
 
-Parameters = dict[str, Any]
-
-
-class Transport(Protocol):
-    """The way of one try of a request to SQS and back; the place for faults.
-
-    A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
-    any `SqsError` and botocore's connection errors.
-    """
-
-    def __call__(
-        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]: ...
-
 
 class LatencyTransport:
     """A transport without faults, whose requests and answers take ``seconds`` each."""
@@ -152,9 +121,7 @@ class LatencyTransport:
         self._clock = clock
         self._seconds = seconds
 
-    def __call__(
-        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def __call__(self, operation: str, parameters: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
         self._clock.sleep(self._seconds)
         try:
             return apply()
@@ -181,16 +148,6 @@ class Hooks:
                 handler(event_name=emitted, **fields)
 
 
-class Meta:
-    """A stand-in for `client.meta`."""
-
-    def __init__(self, sqs: Sqs) -> None:
-        self.endpoint_url = sqs.endpoint_url
-        self.region_name = sqs.region
-        self.service_model = service_model()
-        self.events = Hooks()
-
-
 class SimulatedClient:
     """A client of the SQS model that behaves like the client of `tarry.sqs.client`: two tries with botocore's backoff.
 
@@ -204,7 +161,9 @@ class SimulatedClient:
         self._transport = transport or LatencyTransport(clock)
         self._retries = ClientRetries(sqs.random)
         self._requests = 0
-        self.meta = Meta(sqs)
+        self.meta = SimpleNamespace(
+            endpoint_url=sqs.endpoint_url, region_name=sqs.region, service_model=service_model(), events=Hooks()
+        )
         self.exceptions: Any = _exceptions()
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:

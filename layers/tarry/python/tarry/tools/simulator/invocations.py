@@ -94,19 +94,6 @@ def _identifier(item: Any, batch: Collection[str]) -> str:
     return identifier
 
 
-def ids_named(response: Any, batch: Collection[str]) -> frozenset[str]:
-    """Return the ids that a response names as failed, for a mapping that ignores them; never raises.
-
-    If ``batchItemFailures`` is invalid, that is the whole batch, as it would be for a mapping that does not ignore it.
-    """
-    if not isinstance(response, dict) or not response.get(FAILURES_KEY):
-        return frozenset()
-    try:
-        return failed_ids(response, batch)
-    except WholeBatchFailed:
-        return frozenset(batch)
-
-
 def message_ids(event: Any) -> list[str]:
     """Return the delivery ids of the messages in an SQS event; empty for any other event."""
     return [record["messageId"] for record in messages_in(event)]

@@ -7,6 +7,7 @@ many invocations at once as the scaling allows.
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from tarry.failed.queue_names import region_of
 from tarry.failed.received import event_record
 from tarry.tools.simulator.batch_errors import batch_error
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids, ids_named
+from tarry.tools.simulator.invocations import FAILURES_KEY, FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
 from tarry.tools.simulator.mapping_settings import Filters, MappingSettings, Scaling
 from tarry.tools.simulator.scheduler import Scheduler, Timer
 
@@ -26,10 +27,6 @@ PAUSE_SECONDS = 1.0
 """The pause after a request to SQS that failed."""
 THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
-MOST_BYTES_OF_A_CHARACTER = len("\\u0000")
-MOST_BYTES_OF_OTHER_FIELDS = 2_000
-"""More than the names of a record's fields, its ids, its receipt handle and its ARN."""
-
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -37,14 +34,6 @@ _written = json.JSONEncoder(ensure_ascii=False).encode
 def record_bytes(record: Mapping[str, Any]) -> int:
     """Return the size of a record in an event."""
     return len(_written(record).encode()) + len(", ")
-
-
-def most_record_bytes(record: Mapping[str, Any]) -> int:
-    """Return a size that a record does not exceed in an event, without writing it as JSON if it can be avoided."""
-    if record["messageAttributes"]:
-        return record_bytes(record)
-    characters = len(record["body"]) + sum(map(len, record["attributes"].values()))
-    return MOST_BYTES_OF_A_CHARACTER * characters + MOST_BYTES_OF_OTHER_FIELDS
 
 
 class QueuePort(Protocol):
@@ -63,24 +52,23 @@ class QueuePort(Protocol):
         """
 
 
+@dataclass(eq=False)
 class GatheredBatch:
-    """Messages that go to the function together. ``until``: when the first of them becomes visible again."""
+    """Messages that go to the function together."""
 
-    def __init__(self, until: float) -> None:
-        self.until = until
-        self.records: list[dict[str, Any]] = []
-        self.throttles = 0
-        self._most_bytes = EVENT_OVERHEAD_BYTES
+    until: float
+    """When the first of them becomes visible again."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    event_bytes: int = EVENT_OVERHEAD_BYTES
+    throttles: int = 0
 
     def add(self, record: dict[str, Any]) -> bool:
         """Add a record if the event does not become too large; return whether it did not."""
-        most = most_record_bytes(record)
-        if self.records and self._most_bytes + most > MAX_EVENT_BYTES:
-            most, self._most_bytes = record_bytes(record), EVENT_OVERHEAD_BYTES + sum(map(record_bytes, self.records))
-            if self._most_bytes + most > MAX_EVENT_BYTES:
-                return False
+        size = record_bytes(record)
+        if self.records and self.event_bytes + size > MAX_EVENT_BYTES:
+            return False
         self.records.append(record)
-        self._most_bytes += most
+        self.event_bytes += size
         return True
 
     @property
@@ -261,8 +249,7 @@ class EventSourceMapping:
         if result.kind == "throttled":
             return self._throttled(batch)
         now, running, ids = self._scheduler.now, len(self._running), batch.ids
-        failed, why = self._failed(ids, result)
-        ignored = self._ignored(ids, result)
+        failed, ignored, why = self._judged(ids, result)
         each = batch_error(result.value, ids) if result.kind == "error" else None
         errors = (each.by_id if each else {}) | {
             message_id: error for message_id, error in result.errors.items() if message_id in failed | ignored
@@ -286,22 +273,22 @@ class EventSourceMapping:
         self._launch()
         self._poll()
 
-    def _failed(self, ids: list[str], result: InvocationResult) -> tuple[frozenset[str], str]:
-        """Return the ids of the failed messages, and the reason if the whole batch failed."""
-        if result.kind != "returned":
-            return frozenset(ids), result.text
-        if not self.mapping.reports_failures:
-            return frozenset(), ""
-        try:
-            return failed_ids(result.value, ids), ""
-        except WholeBatchFailed as error:
-            return frozenset(ids), str(error)
+    def _judged(self, ids: list[str], result: InvocationResult) -> tuple[frozenset[str], frozenset[str], str]:
+        """Return the ids that failed, those that are named as failed but deleted, and why the whole batch failed.
 
-    def _ignored(self, ids: list[str], result: InvocationResult) -> frozenset[str]:
-        """Return the ids of messages that are reported as failed, but deleted for want of `ReportBatchItemFailures`."""
-        if result.kind != "returned" or self.mapping.reports_failures:
-            return frozenset()
-        return ids_named(result.value, ids)
+        Without `ReportBatchItemFailures`, Lambda ignores what a response names.
+        """
+        none = frozenset[str]()
+        if result.kind != "returned":
+            return frozenset(ids), none, result.text
+        try:
+            named, why = failed_ids(result.value, ids), ""
+        except WholeBatchFailed as error:
+            named, why = frozenset(ids), str(error)
+        if self.mapping.reports_failures:
+            return named, none, why
+        names_any = isinstance(result.value, dict) and result.value.get(FAILURES_KEY)
+        return none, named if names_any else none, ""
 
     def _throttled(self, batch: GatheredBatch) -> None:
         """Retry the invocation with growing pauses; drop the batch when its messages become visible again."""

@@ -21,12 +21,12 @@ from tarry.tools.simulator.http import query
 from tarry.tools.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.tools.simulator.http.requests import MAX_BODY_BYTES, only_sqs, operation_in, parameters_in
 from tarry.tools.simulator.recursion import lineage_in
-from tarry.tools.simulator.sqs import SqsError
+from tarry.tools.simulator.sqs import QueueWatch, SqsError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
-    from tarry.tools.simulator.scheduler import AsyncioScheduler, Timer
+    from tarry.tools.simulator.scheduler import AsyncioScheduler
     from tarry.tools.simulator.sqs import Sqs
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -54,10 +54,18 @@ class LongPolls:
         if answer or not seconds or self._closed:
             return answer
         ends_at = asyncio.get_running_loop().time() + seconds
-        with self._waiters_of(queue_name(parameters["QueueUrl"])).waiter() as waiter:
-            is_woken = True
-            while is_woken and not answer:
-                is_woken = await _woken_before(waiter, ends_at)
+        queue = queue_name(parameters["QueueUrl"])
+        if queue not in self._waiters:
+            self._waiters[queue] = PollWaiters(self._sqs, self._scheduler, queue)
+        with self._waiters[queue].waiter() as waiter:
+            is_over = False
+            while not answer and not is_over:
+                try:
+                    async with asyncio.timeout_at(ends_at):
+                        await waiter.wait()
+                except TimeoutError:
+                    is_over = True  # and the last receive follows
+                waiter.clear()
                 if is_gone() or self._closed:
                     break
                 answer = self._sqs.answer("ReceiveMessage", parameters)
@@ -69,41 +77,20 @@ class LongPolls:
         for waiters in self._waiters.values():
             waiters.wake_all()
 
-    def _waiters_of(self, queue: str) -> PollWaiters:
-        waiters = self._waiters.get(queue)
-        if waiters is None:
-            waiters = self._waiters[queue] = PollWaiters(self._sqs, self._scheduler, queue)
-        return waiters
-
-
-async def _woken_before(event: asyncio.Event, ends_at: float) -> bool:
-    """Wait until there may be a message; return False if the loop's time reaches ``ends_at`` first."""
-    try:
-        async with asyncio.timeout_at(ends_at):
-            await event.wait()
-    except TimeoutError:
-        return False
-    event.clear()
-    return True
-
 
 class PollWaiters:
     """The long polls that wait at one queue, in the order of their arrival."""
 
     def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler, queue: str) -> None:
-        self._sqs = sqs
-        self._scheduler = scheduler
-        self._queue = queue
         self._waiting: dict[asyncio.Event, None] = {}
-        self._next_visible: Timer | None = None
-        sqs.subscribe(queue, self.wake)
+        self._watch = QueueWatch(sqs, scheduler, queue, self.wake)
 
     @contextmanager
     def waiter(self) -> Iterator[asyncio.Event]:
         """Add a waiter at the end. When it leaves, wake the next, since there may be messages left."""
         waiter = asyncio.Event()
         self._waiting[waiter] = None
-        self._watch()
+        self._watch.update()
         try:
             yield waiter
         finally:
@@ -112,32 +99,12 @@ class PollWaiters:
 
     def wake(self) -> None:
         """Wake the first waiter that is not awake yet, since there may be a message."""
-        for waiter in self._waiting:
-            if not waiter.is_set():
-                waiter.set()
-                break
-        self._watch()
+        if (waiter := next((each for each in self._waiting if not each.is_set()), None)) is not None:
+            waiter.set()
 
     def wake_all(self) -> None:
         for waiter in self._waiting:
             waiter.set()
-
-    def _watch(self) -> None:
-        """Set the timer for when the next message becomes visible, if there is a waiter."""
-        when = self._next_visible_at() if self._waiting else None
-        if self._next_visible is not None:
-            if self._next_visible.when == when and self._next_visible.action is not None:
-                return
-            self._next_visible.cancel()
-            self._next_visible = None
-        if when is not None:
-            self._next_visible = self._scheduler.at(when, self.wake)
-
-    def _next_visible_at(self) -> float | None:
-        try:
-            return self._sqs.next_visible_at(self._queue)
-        except SqsError:  # the queue was deleted
-            return None
 
 
 CONTENT_TYPE = "application/x-amz-json-1.0"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
 from tarry.tools.simulator.sqs.message import check_contents, digest_of_body
 from tarry.tools.simulator.sqs.message_store import MessageHeap
-from tarry.tools.simulator.sqs.queue import SendReceipt, SimulatedQueue
+from tarry.tools.simulator.sqs.queue import SimulatedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.tools.simulator.sqs.message import Receipt, StoredMessage
-    from tarry.tools.simulator.sqs.queue import QueueContext
+    from tarry.tools.simulator.sqs.model import Sqs
     from tarry.tools.simulator.sqs.settings import QueueSettings
 
 
@@ -132,18 +132,17 @@ class Deduplication:
     """The deduplication ids of one queue. Deleting a message does not free its id."""
 
     def __init__(self) -> None:
-        self._first: dict[DeduplicationKey, StoredMessage] = {}
-        self._expiries: deque[tuple[float, DeduplicationKey]] = deque()
+        self._first: dict[DeduplicationKey, tuple[float, StoredMessage]] = {}
+        """The end of the interval, and the first message; all intervals are as long, so the oldest ends first."""
 
     def first_of(self, key: DeduplicationKey, now: float) -> StoredMessage | None:
         """Return the message that was sent with this id within the deduplication interval."""
-        while self._expiries and self._expiries[0][0] <= now:
-            del self._first[self._expiries.popleft()[1]]
-        return self._first.get(key)
+        while self._first and self._first[oldest := next(iter(self._first))][0] <= now:
+            del self._first[oldest]
+        return self._first[key][1] if key in self._first else None
 
     def remember(self, key: DeduplicationKey, message: StoredMessage, now: float) -> None:
-        self._first[key] = message
-        self._expiries.append((now + DEDUPLICATION_SECONDS, key))
+        self._first[key] = now + DEDUPLICATION_SECONDS, message
 
 
 SEQUENCE_START = 18_850_000_000_000_000_000
@@ -155,36 +154,39 @@ class FifoQueue(SimulatedQueue):
 
     makes_duplicates = False
 
-    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
-        super().__init__(name, arn, number, settings, context)
+    def __init__(self, name: str, number: int, settings: QueueSettings, account: Sqs) -> None:
+        super().__init__(name, number, settings, account)
         self._deduplication = Deduplication()
         # AWS was recorded to keep the scope of the creation, although the attribute can be changed
         self._deduplicates_by_group = settings.deduplicates_by_group
         self._attempts = ReceiveAttempts()
 
     def _order(self) -> MessageGroups:
-        return MessageGroups(self._context.now)
+        return MessageGroups(self._account.now)
 
-    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
+    def send(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         if not entry.get("MessageGroupId"):
             raise missing("MessageGroupId")
         self.check_deduplication(entry)
         check_contents(entry, self.settings.maximum_bytes)
         if delay := entry.get("DelaySeconds"):
             raise wrong_for_queue_type(delay, "DelaySeconds")
-        now = self._context.now()
+        now = self._account.now()
         deduplication_id = entry.get("MessageDeduplicationId") or _content_based_id(entry["MessageBody"])
         key = (entry["MessageGroupId"] if self._deduplicates_by_group else None, deduplication_id)
-        first = self._deduplication.first_of(key, now)
-        if first is not None:
-            self._record("deduplicated", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
-            return SendReceipt(first.delivery_id, first.sequence_number, digest_of_body(entry["MessageBody"]))
-        sequence_number = _sequence_number(self._store.next_position)
-        message = self._accept(
-            entry, self.settings.delay, deduplication_id=deduplication_id, sequence_number=sequence_number
-        )
-        self._deduplication.remember(key, message, now)
-        return SendReceipt(message.delivery_id, message.sequence_number, message.md5_of_body)
+        message = self._deduplication.first_of(key, now)
+        if message is None:
+            position = self._store.next_position
+            more = {"deduplication_id": deduplication_id, "sequence_number": _sequence_number(position)}
+            message = self._accept(entry, self.settings.delay, **more)
+            self._deduplication.remember(key, message, now)
+        else:
+            self._record("deduplicated", message, deduplication_id=deduplication_id, body=entry["MessageBody"])
+        return {
+            "MessageId": message.delivery_id,
+            "MD5OfMessageBody": digest_of_body(entry["MessageBody"]),
+            "SequenceNumber": message.sequence_number,
+        }
 
     def check_deduplication(self, entry: Mapping[str, Any]) -> None:
         """Raise `SqsError` if a message has no deduplication id, and the queue derives none from the body."""
@@ -208,7 +210,7 @@ class FifoQueue(SimulatedQueue):
         earlier receive cannot be repeated.
         """
         self.catch_up()
-        now = self._context.now()
+        now = self._account.now()
         received = self._attempts.to_repeat(attempt_id, self._store.messages, now)
         if received is None:
             received = self.receive(max_messages, visibility_seconds, waits=waits)
@@ -238,7 +240,7 @@ class FifoQueue(SimulatedQueue):
         """Return without an error: on a FIFO queue such a receive returns no messages."""
 
     def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
-        if receipt.receive_count != message.receive_count or message.visible_at <= self._context.now():
+        if receipt.receive_count != message.receive_count or message.visible_at <= self._account.now():
             raise invalid(handle, "ReceiptHandle", "The receipt handle has expired.")
         return True
 
@@ -247,7 +249,7 @@ class FifoQueue(SimulatedQueue):
 
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         # Unlike on a standard queue, the retention period starts again.
-        moved = replace(message, sent_at=self._context.now(), deduplication_id=message.delivery_id)
+        moved = replace(message, sent_at=self._account.now(), deduplication_id=message.delivery_id)
         return self._with_sequence_number(moved)
 
     def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:

@@ -1,20 +1,16 @@
-"""The model of SQS: answers requests as SQS would."""
+"""The model of SQS: the queues of an account, and the answers to requests as SQS would give them."""
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
-from dataclasses import dataclass
+from sys import intern
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
+from botocore import xform_name
 from botocore.exceptions import ParamValidationError
 
-from tarry.support.values import queue_arn
-from tarry.tools.simulator.sqs.errors import NO_SUCH_QUEUE, SqsError, check_range, check_request
-from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT, QueueContext, Realism
-from tarry.tools.simulator.sqs.registry import Registry
+from tarry.tools.simulator.sqs.errors import SqsError, check_request, no_such_queue, service_model
+from tarry.tools.simulator.sqs.moves import MoveTasks
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT, Realism
 from tarry.tools.simulator.sqs.requests import SqsRequests
 
 if TYPE_CHECKING:
@@ -22,169 +18,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from tarry.tools.simulator.history import History
+    from tarry.tools.simulator.scheduler import Scheduler, Timer
     from tarry.tools.simulator.sqs.message import StoredMessage
     from tarry.tools.simulator.sqs.message_store import Depth
     from tarry.tools.simulator.sqs.queue import SimulatedQueue
-
-MAX_LISTED_TASKS = 10
-MAX_PER_SECOND = 500
-
-
-class TaskFailed(Exception):
-    """A task cannot go on; the text is its failure reason."""
-
-
-@dataclass
-class MoveTask:
-    """A message move task. Without a rate it moves everything at its start."""
-
-    handle: str
-    source: str
-    destination: str | None
-    """The ARN of the target; None to move each message to the queue that it comes from."""
-    per_second: int | None
-    started_at: float
-    to_move: int
-    """The number of messages when the task started."""
-    moved: int = 0
-    status: str = "RUNNING"
-    failure: str | None = None
-
-    def next_at(self) -> float:
-        """Return when the task moves its next message, or ends."""
-        return self.started_at + (self.moved / self.per_second if self.per_second else 0)
-
-    def described(self) -> dict[str, Any]:
-        """Return the task's entry in the answer to ListMessageMoveTasks."""
-        entry = {
-            "TaskHandle": self.handle if self.status == "RUNNING" else None,
-            "Status": self.status,
-            "SourceArn": self.source,
-            "ApproximateNumberOfMessagesMoved": self.moved,
-            "ApproximateNumberOfMessagesToMove": self.to_move,
-            "StartedTimestamp": int(self.started_at * 1000),
-            "DestinationArn": self.destination,
-            "MaxNumberOfMessagesPerSecond": self.per_second,
-            "FailureReason": self.failure,
-        }
-        return {name: value for name, value in entry.items() if value is not None}
-
-
-class MoveTasks:
-    """The message move tasks of an account. `catch_up` moves the messages that are due."""
-
-    def __init__(self, now: Callable[[], float], queue_of: Callable[[str], SimulatedQueue | None]) -> None:
-        self._now = now
-        self._queue_of = queue_of
-        self._tasks: list[MoveTask] = []
-        self._running: dict[str, MoveTask] = {}  # by the ARN of the source queue
-
-    # time
-
-    def catch_up(self) -> None:
-        """Move the messages that have become due since the last call."""
-        if self._running:  # else this costs every request
-            for task in list(self._running.values()):
-                self._advance(task)
-
-    def next_move_to(self, queue: SimulatedQueue) -> float | None:
-        """Return when a task may move a message to this queue; None if no task runs that can."""
-        if not self._running:
-            return None
-        moves = [each.next_at() for each in self._running.values() if each.destination in (None, queue.arn)]
-        return min(moves, default=None)
-
-    def _advance(self, task: MoveTask) -> None:
-        try:
-            while task.next_at() <= self._now():
-                source = self._existing_or_fail(task.source)
-                message = source.first_visible(task.next_at())
-                if message is None:
-                    self._end(task, "COMPLETED")
-                    return
-                source.redrive_to(self._target(task, message), message, task.next_at())
-                task.moved += 1
-        except TaskFailed as failure:
-            task.failure = str(failure)
-            self._end(task, "FAILED")
-
-    def _target(self, task: MoveTask, message: StoredMessage) -> SimulatedQueue:
-        destination = task.destination or message.dead_letter_source
-        if destination is None:
-            raise TaskFailed("CouldNotDetermineMessageSource")
-        return self._existing_or_fail(destination)
-
-    def _existing_or_fail(self, arn: str) -> SimulatedQueue:
-        queue = self._queue_of(arn)
-        if queue is None:
-            raise TaskFailed(NO_SUCH_QUEUE)
-        return queue
-
-    def _end(self, task: MoveTask, status: str) -> None:
-        task.status = status
-        del self._running[task.source]
-
-    # requests
-
-    def start(self, request: Mapping[str, Any], sources: list[SimulatedQueue]) -> str:
-        """Start a task, which moves its first message at once; return the task's handle.
-
-        ``sources`` are the queues whose dead-letter queue is the request's ``SourceArn``. Raises `SqsError` if SQS
-        would refuse the request.
-        """
-        source, destination = request["SourceArn"], request.get("DestinationArn")
-        per_second = request.get("MaxNumberOfMessagesPerSecond")
-        if per_second is not None:
-            check_range(per_second, "MaxNumberOfMessagesPerSecond", 1, MAX_PER_SECOND)
-        queue = self._existing(source, "SourceArn")
-        if not sources:
-            raise SqsError("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
-        if destination:
-            _check_destination(queue, self._existing(destination, "DestinationArn"))
-        if source in self._running:
-            text = "There is already a task running. Only one active task is allowed for a source queue arn at a given "
-            raise SqsError("InvalidParameterValue", f"{text}time.")
-        task_id = str(uuid5(NAMESPACE_URL, f"{len(self._tasks)} {source}"))
-        handle = b64encode(json.dumps({"taskId": task_id, "sourceArn": source}).encode()).decode()
-        task = MoveTask(handle, source, destination or None, per_second, self._now(), queue.depth().ready)
-        self._tasks.append(task)
-        self._running[source] = task
-        self._advance(task)
-        return handle
-
-    def list(self, source: str, max_results: int) -> list[dict[str, Any]]:
-        self._existing(source, "SourceArn")
-        tasks = [task for task in reversed(self._tasks) if task.source == source]
-        return [task.described() for task in tasks[: min(max_results, MAX_LISTED_TASKS)]]
-
-    def cancel(self, handle: str) -> int:
-        """Cancel a running task; return how many messages it has moved, which stay where they are."""
-        try:
-            fields = json.loads(b64decode(handle, validate=True))
-            _, source = fields["taskId"], str(fields["sourceArn"])
-        except (NotBase64, ValueError, LookupError, TypeError):
-            raise SqsError("InvalidParameterValue", "Value for parameter TaskHandle is invalid.") from None
-        self._existing(source, "SourceArn")
-        task = self._running.get(source)
-        if task is None or task.handle != handle:
-            raise SqsError("ResourceNotFoundException", "Task does not exist.")
-        self._end(task, "CANCELLED")
-        return task.moved
-
-    def _existing(self, arn: str, parameter: str) -> SimulatedQueue:
-        queue = self._queue_of(arn) if queue_arn(arn).name else None
-        if queue is None:
-            text = f"The resource that you specified for the {parameter} parameter doesn't exist."
-            raise SqsError("ResourceNotFoundException", text)
-        return queue
-
-
-def _check_destination(source: SimulatedQueue, destination: SimulatedQueue) -> None:
-    if destination is source:
-        raise SqsError("InvalidParameterValue", "Source queue and destination queue must not be the same.")
-    if destination.settings.fifo != source.settings.fifo:
-        raise SqsError("InvalidParameterValue", "Source queue and destination queue must be of the same type.")
-
 
 ORDERLY = Realism()
 
@@ -208,9 +45,15 @@ class Sqs:
         realism: Realism = ORDERLY,
         in_flight_limit: int = IN_FLIGHT_LIMIT,
     ) -> None:
-        self.region = region
+        self.now = now
+        """Return the time of this SQS, in epoch seconds."""
         self.random = random
         self.history = history
+        self.region = region
+        self.realism = realism
+        self.in_flight_limit = in_flight_limit
+        self.endpoint_url = f"https://sqs.{region}.amazonaws.com"
+        """The endpoint in the URLs of the queues."""
         self.other_services: str | None = None
         """The endpoint URL of other AWS services that belong to this SQS, for clients that look for them."""
         self.find_story: Callable[[str], Mapping[str, Any]] | None = None
@@ -219,33 +62,24 @@ class Sqs:
         """Tells `GET /queues` why the latest message came to each dead-letter queue, by its name, if it is set."""
         self.event_source_mappings: Callable[..., tuple[int, dict[str, Any]]] | None = None
         """Answers Lambda's requests for event source mappings, if it is set: method, UUID, query, body."""
-        self._registry = Registry(account, region)
-        self._trace_header: str | None = None
-        context = QueueContext(
-            now,
-            random,
-            history,
-            realism,
-            in_flight_limit,
-            self._registry.with_arn,
-            self._note_change,
-            lambda: self._trace_header,
-        )
-        self.now = now
-        """Return the time of this SQS, in epoch seconds."""
-        self._move_tasks = MoveTasks(now, self._registry.with_arn)
-        self._requests = SqsRequests(self._registry, context, self._move_tasks)
+        self.by_name: dict[str, SimulatedQueue] = {}
+        """The queues, in the order of their creation."""
+        self.arn_prefix = f"arn:aws:sqs:{region}:{account}:"
+        self.trace_header: str | None = None
+        """The X-Ray header of the current request."""
+        self._account = account
+        self._move_tasks = MoveTasks(self)
+        self._requests = SqsRequests(self)
+        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            name: getattr(owner, method)
+            for name in service_model().operation_names
+            for owner in (self._requests, self._move_tasks)
+            if hasattr(owner, method := xform_name(name))
+        }
         self._changed: dict[str, None] = {}
         self._subscribers: dict[str, list[Callable[[], None]]] = {}
 
-    @property
-    def endpoint_url(self) -> str:
-        """The endpoint in the URLs of the queues."""
-        return self._registry.endpoint
-
-    @endpoint_url.setter
-    def endpoint_url(self, url: str) -> None:
-        self._registry.endpoint = url
+    # requests
 
     def call(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Check a request against SQS's service model and answer it. Raises `SqsError` if SQS would refuse it."""
@@ -269,15 +103,15 @@ class Sqs:
         ``AWSTraceHeader`` if they have none of their own. Raises `SqsError` if SQS would refuse the request.
         """
         before, self.history.by, self.history.invocation = self.history.by, source, invocation
-        self._trace_header = trace_header
+        self.trace_header = trace_header
         try:
             return self.call(operation, parameters)
         finally:
-            self.history.by, self.history.invocation, self._trace_header = before, None, None
+            self.history.by, self.history.invocation, self.trace_header = before, None, None
 
     def answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request that was checked by the caller. Raises `SqsError`."""
-        method = self._requests.operations.get(operation)
+        method = self._operations.get(operation)
         if method is None:
             text = f"The simulator does not know the operation {operation}."
             raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)
@@ -292,6 +126,53 @@ class Sqs:
         """Return how long this ReceiveMessage request is to wait for a message. Raises `SqsError`."""
         return self._requests.wait_seconds(receive)
 
+    # the queues
+
+    def queues(self) -> list[str]:
+        """Return the names of all queues, in the order of their creation."""
+        return list(self.by_name)
+
+    def has_queue(self, name: str) -> bool:
+        return name in self.by_name
+
+    def url(self, queue: str) -> str:
+        return f"{self.endpoint_url}/{self._account}/{queue}"
+
+    def arn(self, queue: str) -> str:
+        return self.named(queue).arn
+
+    def named(self, name: str) -> SimulatedQueue:
+        """Return the queue with a name. Raises `SqsError` if there is none."""
+        queue = self.by_name.get(name)
+        if queue is None:
+            raise no_such_queue()
+        return queue
+
+    def owned_by(self, owner: str | None, name: str) -> SimulatedQueue:
+        """Return the queue with a name, of this account if no owner is given. Raises `SqsError` if there is none."""
+        if owner not in (None, self._account):
+            raise no_such_queue("The specified queue does not exist or you do not have access to it.")
+        return self.named(name)
+
+    def at(self, url: str) -> SimulatedQueue:
+        """Return the queue with a URL; the host does not matter. Raises `SqsError` if there is none."""
+        path, _, name = url.rpartition("/")
+        if path and not path.endswith("/" + self._account):
+            raise no_such_queue()
+        return self.named(name)
+
+    def with_arn(self, arn: str) -> SimulatedQueue | None:
+        return self.by_name.get(arn.removeprefix(self.arn_prefix)) if arn.startswith(self.arn_prefix) else None
+
+    def sources_of(self, dead_letter: str) -> list[SimulatedQueue]:
+        """Return the queues whose dead-letter queue has the ARN ``dead_letter``."""
+        queues = self.by_name.values()
+        return [queue for queue in queues if (policy := queue.settings.redrive) and policy.target == dead_letter]
+
+    def new_id(self) -> str:
+        text = f"{self.random.getrandbits(128):032x}"
+        return intern(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")  # the history names it often
+
     # inspection, which does not count as a receive
 
     def subscribe(self, queue: str, on_change: Callable[[], None]) -> None:
@@ -304,7 +185,7 @@ class Sqs:
         None if all messages are visible and no task runs.
         """
         self._move()
-        found = self._registry.named(queue)
+        found = self.named(queue)
         visible_at, moves_at = found.next_visible_at(), self._move_tasks.next_move_to(found)
         if visible_at is None or moves_at is None:
             return moves_at if visible_at is None else visible_at
@@ -312,36 +193,27 @@ class Sqs:
 
     def depth(self, queue: str) -> Depth:
         self._move()
-        return self._registry.named(queue).depth()
+        return self.named(queue).depth()
 
     def peek(self, queue: str) -> list[StoredMessage]:
         """Return all messages of a queue, visible or not, in the order of their arrival."""
         self._move()
-        return self._registry.named(queue).messages()
-
-    def queues(self) -> list[str]:
-        """Return the names of all queues, in the order of their creation."""
-        return [queue.name for queue in self._registry]
-
-    def has_queue(self, name: str) -> bool:
-        return self._registry.has(name)
-
-    def url(self, queue: str) -> str:
-        return self._registry.url(queue)
-
-    def arn(self, queue: str) -> str:
-        return self._registry.named(queue).arn
+        return self.named(queue).messages()
 
     def deliver_duplicate(self, queue: str, handle: str, seconds: float) -> None:
         """Deliver a message of a standard queue once more after ``seconds``, even if it is deleted by then."""
-        self._registry.named(queue).deliver_duplicate(handle, seconds)
+        self.named(queue).deliver_duplicate(handle, seconds)
         self._notify_subscribers()
 
     def catch_up(self) -> None:
         """Record in the history what has become due in any queue since the last request, such as expiries."""
         self._move()
-        for queue in self._registry:
+        for queue in self.by_name.values():
             queue.catch_up()
+
+    def changed(self, queue: SimulatedQueue) -> None:
+        """Note that a message of a queue can be received, now or at a new time."""
+        self._changed[queue.name] = None
 
     def _move(self) -> None:
         """Move the messages that are due in a move task, and notify the subscribers of their queues."""
@@ -349,11 +221,41 @@ class Sqs:
         if self._changed:
             self._notify_subscribers()
 
-    def _note_change(self, queue: SimulatedQueue) -> None:
-        self._changed[queue.name] = None
-
     def _notify_subscribers(self) -> None:
         changed, self._changed = self._changed, {}
         for queue in changed:
             for on_change in self._subscribers.get(queue, ()):
                 on_change()
+
+
+class QueueWatch:
+    """Calls ``on_change`` when a queue may have messages to receive: after a request, or when one becomes visible."""
+
+    def __init__(self, sqs: Sqs, scheduler: Scheduler, queue: str, on_change: Callable[[], None]) -> None:
+        self._sqs = sqs
+        self._scheduler = scheduler
+        self._queue = queue
+        self._on_change = on_change
+        self._timer: Timer | None = None
+        sqs.subscribe(queue, self._changed)
+        self.update()
+
+    def update(self) -> None:
+        """Set the timer for when the next message becomes visible. A receive may have moved that without a call."""
+        try:
+            when = self._sqs.next_visible_at(self._queue)
+        except SqsError:  # the queue was deleted
+            when = None
+        if self._timer is not None:
+            if self._timer.when == when:
+                return
+            self._timer.cancel()
+        self._timer = None if when is None else self._scheduler.at(when, self._on_visible)
+
+    def _on_visible(self) -> None:
+        self._timer = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self.update()
+        self._on_change()

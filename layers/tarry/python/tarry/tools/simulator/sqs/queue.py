@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, wrong_for_queue_type
@@ -13,13 +12,13 @@ from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, han
 from tarry.tools.simulator.sqs.message_store import MessageStore, StandardOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from random import Random
 
-    from tarry.tools.simulator.history import History
     from tarry.tools.simulator.sqs.fifo import MessageGroups
     from tarry.tools.simulator.sqs.message import Receipt
     from tarry.tools.simulator.sqs.message_store import Depth
+    from tarry.tools.simulator.sqs.model import Sqs
     from tarry.tools.simulator.sqs.settings import QueueSettings
 
 REORDER_WITHIN_MESSAGES = 1000  # at most this many later messages overtake a message
@@ -65,36 +64,7 @@ class Realism:
 IN_FLIGHT_LIMIT = 120_000
 
 
-@dataclass(frozen=True)
-class QueueContext:
-    """The collaborators that all queues of an account share."""
-
-    now: Callable[[], float]
-    random: Random
-    history: History
-    realism: Realism
-    in_flight_limit: int
-    queue_of: Callable[[str], SimulatedQueue | None]
-    """Returns the queue with an ARN; None if there is none."""
-    changed: Callable[[SimulatedQueue], None]
-    """Called when a message of a queue can be received, now or at a new time."""
-    trace_header: Callable[[], str | None]
-    """Returns the X-Ray header of the current request; None if it has none."""
-
-    def new_id(self) -> str:
-        text = f"{self.random.getrandbits(128):032x}"
-        return intern(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")  # the history names it often
-
-
 PURGE_INTERVAL_SECONDS = 60
-
-
-class SendReceipt(NamedTuple):
-    """The result of a SendMessage. The ids are those of the first message if this one was deduplicated."""
-
-    delivery_id: str
-    sequence_number: str | None
-    md5_of_body: str
 
 
 class SimulatedQueue:
@@ -105,36 +75,36 @@ class SimulatedQueue:
 
     makes_duplicates = True
 
-    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
+    def __init__(self, name: str, number: int, settings: QueueSettings, account: Sqs) -> None:
         self.name = name
-        self.arn = arn
+        self.arn = account.arn_prefix + name
         self.number = number
         """The number of no other queue, not even of one created later under the same name."""
         self.settings = settings
         self.tags: dict[str, str] = {}
-        self.created_at = self.modified_at = context.now()
-        self._context = context
-        self._store = MessageStore(self._order(), context.now)
+        self.created_at = self.modified_at = account.now()
+        self._account = account
+        self._store = MessageStore(self._order(), account.now)
         self._purged_at: float | None = None
 
     # the differences between standard and FIFO queues
 
     def _order(self) -> StandardOrder | MessageGroups:
         """Make the order in which the messages are received."""
-        return StandardOrder(self._context.realism, self._context.random)
+        return StandardOrder(self._account.realism, self._account.random)
 
-    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
-        """Accept a message. Raises `SqsError` if SQS would refuse it."""
+    def send(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Accept a message; return the answer, without digests of attributes. Raises `SqsError`."""
         check_contents(entry, self.settings.maximum_bytes)
         if (deduplication_id := entry.get("MessageDeduplicationId")) is not None:
             raise wrong_for_queue_type(deduplication_id, "MessageDeduplicationId")
         delay = entry.get("DelaySeconds")
         message = self._accept(entry, self.settings.delay if delay is None else delay)
-        return SendReceipt(message.delivery_id, None, message.md5_of_body)
+        return {"MessageId": message.delivery_id, "MD5OfMessageBody": message.md5_of_body}
 
     def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
         """Return how many messages a receive returns at most if it asks for ``max_messages``."""
-        return self._context.realism.receive_limit(max_messages, self._context.random, waits=waits)
+        return self._account.realism.receive_limit(max_messages, self._account.random, waits=waits)
 
     def _refuse_beyond_in_flight_limit(self) -> None:
         """Raise `SqsError`; if this returns, the receive returns no messages."""
@@ -146,8 +116,8 @@ class SimulatedQueue:
 
     def _may_change_visibility(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         """Return whether a handle changes the message's visibility. Raises `SqsError` if the handle has expired."""
-        realism = self._context.realism
-        has_expired = realism.late_changes_are_ignored and message.visible_at <= self._context.now()
+        realism = self._account.realism
+        has_expired = realism.late_changes_are_ignored and message.visible_at <= self._account.now()
         return not has_expired and (realism.old_handles_act or self._is_current(message, receipt, handle))
 
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
@@ -190,15 +160,15 @@ class SimulatedQueue:
     # sending
 
     def _accept(self, entry: Mapping[str, Any], delay_seconds: int, **more: Any) -> StoredMessage:
-        now = self._context.now()
+        now = self._account.now()
         message = StoredMessage(
-            delivery_id=self._context.new_id(),
+            delivery_id=self._account.new_id(),
             body=entry["MessageBody"],
             attributes=entry.get("MessageAttributes") or {},
             sent_at=now,
             position=self._store.next_position,
             visible_at=now + delay_seconds,
-            trace_header=trace_header(entry) or self._context.trace_header(),
+            trace_header=trace_header(entry) or self._account.trace_header,
             group=entry.get("MessageGroupId"),
             **more,
         )
@@ -218,19 +188,19 @@ class SimulatedQueue:
             "deduplication_id": message.deduplication_id,
             "visible_at": message.visible_at,
         }
-        self._context.history.add("sent", fields)
+        self._account.history.add("sent", fields)
 
     def _place(self, message: StoredMessage) -> None:
         self._store.add(message)
-        self._context.changed(self)
+        self._account.changed(self)
 
     def redrive_to(self, target: SimulatedQueue, message: StoredMessage, at: float) -> None:
         """Send a message of this queue to another as a new message and remove it here, as a move task does ``at``."""
         if self._store.remove(message):
-            self._context.changed(self)
+            self._account.changed(self)
         fresh = replace(
             message,
-            delivery_id=self._context.new_id(),
+            delivery_id=self._account.new_id(),
             sent_at=at,
             visible_at=at,
             position=target._store.next_position,
@@ -256,7 +226,7 @@ class SimulatedQueue:
         request is a long poll.
         """
         self.catch_up()
-        room = self._context.in_flight_limit - self._store.in_flight
+        room = self._account.in_flight_limit - self._store.in_flight
         if room <= 0:
             if not waits:
                 self._refuse_beyond_in_flight_limit()
@@ -281,7 +251,7 @@ class SimulatedQueue:
         return taken
 
     def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
-        now = self._context.now()
+        now = self._account.now()
         is_duplicate, message.next_is_duplicate = message.next_is_duplicate, False
         message.receive_count += 1
         message.received_at = now
@@ -299,9 +269,9 @@ class SimulatedQueue:
         }
         if is_duplicate:
             fields["duplicate"] = True
-        self._context.history.add("received", fields)
+        self._account.history.add("received", fields)
         if self.makes_duplicates:
-            again_after = self._context.realism.duplicate_after(visibility_seconds, self._context.random)
+            again_after = self._account.realism.duplicate_after(visibility_seconds, self._account.random)
             if again_after is not None:
                 self._schedule_duplicate(message, again_after)
         return handle
@@ -314,22 +284,22 @@ class SimulatedQueue:
 
     def _schedule_duplicate(self, message: StoredMessage, seconds: float) -> None:
         if not message.has_reappeared:
-            self._store.schedule_duplicate(message, self._context.now() + seconds)
-            self._context.changed(self)
+            self._store.schedule_duplicate(message, self._account.now() + seconds)
+            self._account.changed(self)
 
     def _set_visible_at(self, message: StoredMessage, at: float) -> None:
         if self._store.set_visible_at(message, at):
-            self._context.changed(self)
+            self._account.changed(self)
 
     # the dead-letter queue
 
     def _dead_letter_queue(self) -> SimulatedQueue | None:
         redrive = self.settings.redrive
-        return self._context.queue_of(redrive.target) if redrive is not None else None
+        return self._account.with_arn(redrive.target) if redrive is not None else None
 
     def _dead_letter(self, target: SimulatedQueue, message: StoredMessage) -> None:
         self._store.remove(message)
-        now = self._context.now()
+        now = self._account.now()
         moved = replace(
             message,
             position=target._store.next_position,
@@ -357,7 +327,7 @@ class SimulatedQueue:
         if not self._may_change_visibility(message, receipt, handle):
             self._record("visibility_change_ignored", message, receipt_handle=handle)
             return
-        now = self._context.now()
+        now = self._account.now()
         if now + seconds - (message.received_at or now) > MAX_VISIBILITY_SECONDS:
             limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
@@ -365,7 +335,7 @@ class SimulatedQueue:
         self._extend(message, handle, seconds)
 
     def _extend(self, message: StoredMessage, handle: str, seconds: int) -> None:
-        self._set_visible_at(message, self._context.now() + seconds)
+        self._set_visible_at(message, self._account.now() + seconds)
         details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
         self._record("visibility_changed", message, **details)
 
@@ -376,22 +346,22 @@ class SimulatedQueue:
         message = self._store.messages.get(receipt.position)
         if message is None or not self._is_current(message, receipt, handle):
             details = {"receipt_handle": handle, "is_gone": message is None}
-            self._context.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
+            self._account.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
             return
         if self._store.delete(message):
-            self._context.changed(self)
+            self._account.changed(self)
         fields = {
             "queue": self.name,
             "delivery_id": message.delivery_id,
             "receipt_handle": handle,
             "receive_count": receipt.receive_count,
         }
-        self._context.history.add("deleted", fields)
+        self._account.history.add("deleted", fields)
 
     def purge(self) -> None:
         """Delete all messages. Raises `SqsError` if the last purge was less than a minute ago."""
         self.catch_up()
-        now = self._context.now()
+        now = self._account.now()
         if self._purged_at is not None and now - self._purged_at < PURGE_INTERVAL_SECONDS:
             text = f"Only one PurgeQueue operation on {self.name} is allowed every {PURGE_INTERVAL_SECONDS} seconds."
             raise SqsError("AWS.SimpleQueueService.PurgeQueueInProgress", text)
@@ -405,4 +375,4 @@ class SimulatedQueue:
             self._record("purged", message)
 
     def _record(self, what: str, message: StoredMessage, **fields: Any) -> None:
-        self._context.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)
+        self._account.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)

@@ -1,4 +1,4 @@
-"""The SQS operations: on messages, on queues, and their move tasks."""
+"""The SQS operations, on messages and on queues."""
 
 from __future__ import annotations
 
@@ -12,68 +12,42 @@ from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
 from tarry.tools.simulator.sqs.errors import PREFIX, SqsError, check_range, invalid, missing, service_model
 from tarry.tools.simulator.sqs.fifo import FifoQueue
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
-from tarry.tools.simulator.sqs.settings import unknown_attribute
+from tarry.tools.simulator.sqs.queue import SimulatedQueue
+from tarry.tools.simulator.sqs.settings import QueueSettings, unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tarry.tools.simulator.sqs.model import MoveTasks
-    from tarry.tools.simulator.sqs.queue import QueueContext, SimulatedQueue
-    from tarry.tools.simulator.sqs.registry import Registry
+    from tarry.tools.simulator.sqs.model import Sqs
 
 MAX_WAIT_SECONDS = 20
+NAME_REUSE_SECONDS = 60
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
 class SqsRequests:
-    """The operations, by name. Each raises `SqsError` for a request that SQS would refuse."""
+    """The operations, by boto3's names. Each raises `SqsError` for a request that SQS would refuse."""
 
-    def __init__(self, registry: Registry, context: QueueContext, tasks: MoveTasks) -> None:
-        self._registry = registry
-        self._context = context
-        self._tasks = tasks
-        self.operations: dict[str, Callable[[Request], Answer]] = {
-            "SendMessage": self._send,
-            "SendMessageBatch": self._send_batch,
-            "ReceiveMessage": self._receive,
-            "DeleteMessage": self._delete,
-            "DeleteMessageBatch": self._delete_batch,
-            "ChangeMessageVisibility": self._change_visibility,
-            "ChangeMessageVisibilityBatch": self._change_visibility_batch,
-            "AddPermission": self._add_permission,
-            "RemovePermission": self._remove_permission,
-            "CreateQueue": self._create,
-            "DeleteQueue": self._delete_queue,
-            "GetQueueAttributes": self._attributes,
-            "GetQueueUrl": self._url,
-            "ListDeadLetterSourceQueues": self._sources,
-            "ListQueues": self._list,
-            "ListQueueTags": self._tags,
-            "PurgeQueue": self._purge,
-            "SetQueueAttributes": self._set_attributes,
-            "TagQueue": self._tag,
-            "UntagQueue": self._untag,
-            "StartMessageMoveTask": self._start_move,
-            "ListMessageMoveTasks": self._list_moves,
-            "CancelMessageMoveTask": self._cancel_move,
-        }
+    def __init__(self, sqs: Sqs) -> None:
+        self._sqs = sqs
+        self._deleted_at: dict[str, float] = {}
+        self._created = 0
 
     def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
-        return self._registry.at(request["QueueUrl"])
-
-    # messages
+        return self._sqs.at(request["QueueUrl"])
 
     def wait_seconds(self, request: Mapping[str, Any]) -> int:
         """Return how long a ReceiveMessage request waits for a message: its own wait time, else that of the queue."""
         asked: int | None = request.get("WaitTimeSeconds")
         return self._queue(request).settings.wait if asked is None else asked
 
-    def _send(self, request: Request) -> Answer:
+    def send_message(self, request: Request) -> Answer:
         return _send_one(self._queue(request), request)
 
-    def _send_batch(self, request: Request) -> Answer:
+    def send_message_batch(self, request: Request) -> Answer:
         queue, entries = self._queue(request), request["Entries"]
         check_batch(entries, "SendMessageBatchRequestEntry")
         if isinstance(queue, FifoQueue):
@@ -84,7 +58,7 @@ class SqsRequests:
         check_batch_bytes(entries)
         return answer_each(entries, lambda entry: _send_one(queue, entry))
 
-    def _receive(self, request: Request) -> Answer:
+    def receive_message(self, request: Request) -> Answer:
         queue = self._queue(request)
         max_messages = request.get("MaxNumberOfMessages", 1)
         if not 1 <= max_messages <= MAX_ENTRIES:
@@ -103,11 +77,11 @@ class SqsRequests:
             received = queue.receive(max_messages, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
-    def _delete(self, request: Request) -> Answer:
+    def delete_message(self, request: Request) -> Answer:
         self._queue(request).delete(_handle(request))
         return {}
 
-    def _delete_batch(self, request: Request) -> Answer:
+    def delete_message_batch(self, request: Request) -> Answer:
         queue = self._queue(request)
 
         def delete(entry: Request) -> Answer:
@@ -117,11 +91,11 @@ class SqsRequests:
         check_batch(request["Entries"], "DeleteMessageBatchRequestEntry")
         return answer_each(request["Entries"], delete)
 
-    def _change_visibility(self, request: Request) -> Answer:
+    def change_message_visibility(self, request: Request) -> Answer:
         self._queue(request).change_visibility(_handle(request), request["VisibilityTimeout"])
         return {}
 
-    def _change_visibility_batch(self, request: Request) -> Answer:
+    def change_message_visibility_batch(self, request: Request) -> Answer:
         queue = self._queue(request)
 
         def change(entry: Request) -> Answer:
@@ -135,21 +109,66 @@ class SqsRequests:
 
     # queues
 
-    def _create(self, request: Request) -> Answer:
-        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._context)
+    def create_queue(self, request: Request) -> Answer:
+        """Create a queue; do nothing if it exists with the same attributes."""
+        sqs, name, attributes = self._sqs, request["QueueName"], request.get("Attributes") or {}
+        if not _NAME.fullmatch(name):
+            text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+            raise SqsError("InvalidParameterValue", text)
+        fifo = name.endswith(".fifo")
+        if fifo != (attributes.get("FifoQueue", "").lower() == "true"):
+            text = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must "
+            raise SqsError("InvalidParameterValue", f"{text}end with .fifo suffix and be 1 to 80 in length.")
+        settings = QueueSettings(attributes, fifo=fifo)
+        queue = sqs.by_name.get(name)
+        if queue is None:
+            self._check_name_is_free(name)
+            self._check_dead_letter_queue(sqs.arn_prefix + name, settings)
+            self._created += 1
+            queue = (FifoQueue if fifo else SimulatedQueue)(name, self._created, settings, sqs)
+            sqs.by_name[name] = queue
+        elif different := queue.settings.difference(attributes):
+            text = "A queue already exists with the same name and a different value for attribute"
+            raise SqsError("QueueAlreadyExists", f"{text} {different}")
         queue.tags.update(request.get("tags") or {})
         self._record_settings(queue)
-        return {"QueueUrl": self._registry.url(queue.name)}
+        return {"QueueUrl": sqs.url(name)}
 
-    def _delete_queue(self, request: Request) -> Answer:
-        self._registry.delete(self._queue(request), self._context.now())
+    def _check_name_is_free(self, name: str) -> None:
+        if self._sqs.now() - self._deleted_at.get(name, -NAME_REUSE_SECONDS) < NAME_REUSE_SECONDS:
+            text = (
+                f"You must wait {NAME_REUSE_SECONDS} seconds after deleting a queue before you can create another "
+                "with the same name."
+            )
+            raise SqsError("AWS.SimpleQueueService.QueueDeletedRecently", text)
+
+    def _check_dead_letter_queue(self, source: str, settings: QueueSettings) -> None:
+        policy = settings.redrive
+        if policy is None:
+            return
+        target = self._sqs.with_arn(policy.target)
+        if target is None:
+            reason = "Dead letter target does not exist."
+        elif target.settings.fifo != settings.fifo:
+            reason = "Dead-letter queue must be same type of queue as the source."
+        elif not target.settings.redrive_allow.allows(source):
+            reason = "The dead-letter queue's RedriveAllowPolicy does not permit this source queue."
+        else:
+            return
+        raise invalid(policy.text, "RedrivePolicy", reason)
+
+    def delete_queue(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        queue.empty()
+        del self._sqs.by_name[queue.name]
+        self._deleted_at[queue.name] = self._sqs.now()
         return {}
 
-    def _url(self, request: Request) -> Answer:
-        queue = self._registry.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
-        return {"QueueUrl": self._registry.url(queue.name)}
+    def get_queue_url(self, request: Request) -> Answer:
+        queue = self._sqs.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
+        return {"QueueUrl": self._sqs.url(queue.name)}
 
-    def _attributes(self, request: Request) -> Answer:
+    def get_queue_attributes(self, request: Request) -> Answer:
         queue = self._queue(request)
         asked = request.get("AttributeNames") or []
         for name in asked:
@@ -157,73 +176,71 @@ class SqsRequests:
                 raise unknown_attribute(name)
         if not asked:
             return {}
-        attributes = self._registry.attributes_of(queue)
+        depth = queue.depth()
+        attributes = {
+            **queue.settings.texts,
+            "QueueArn": queue.arn,
+            "ApproximateNumberOfMessages": str(depth.ready),
+            "ApproximateNumberOfMessagesNotVisible": str(depth.in_flight),
+            "ApproximateNumberOfMessagesDelayed": str(depth.delayed),
+            "CreatedTimestamp": str(int(queue.created_at)),
+            "LastModifiedTimestamp": str(int(queue.modified_at)),
+        }
         found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
         return {"Attributes": found} if found else {}
 
-    def _set_attributes(self, request: Request) -> Answer:
+    def set_queue_attributes(self, request: Request) -> Answer:
         return self._change(self._queue(request), request["Attributes"])
 
-    def _add_permission(self, request: Request) -> Answer:
+    def add_permission(self, request: Request) -> Answer:
         queue = self._queue(request)
         return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
 
-    def _remove_permission(self, request: Request) -> Answer:
+    def remove_permission(self, request: Request) -> Answer:
         queue = self._queue(request)
         return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
 
     def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
-        self._registry.change(queue, attributes, self._context.now())
+        queue.catch_up()  # up to now the old settings applied
+        settings = queue.settings.changed(attributes)
+        self._check_dead_letter_queue(queue.arn, settings)
+        queue.settings = settings
+        queue.modified_at = self._sqs.now()
         self._record_settings(queue)
         return {}
 
     def _record_settings(self, queue: SimulatedQueue) -> None:
-        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
+        self._sqs.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
 
-    def _list(self, request: Request) -> Answer:
+    def list_queues(self, request: Request) -> Answer:
         prefix = request.get("QueueNamePrefix") or ""
-        urls = [self._registry.url(queue.name) for queue in self._registry if queue.name.startswith(prefix)]
-        urls, token = page(urls, request)
+        urls, token = page([self._sqs.url(name) for name in self._sqs.queues() if name.startswith(prefix)], request)
         return {**({"QueueUrls": urls} if urls else {}), **token}
 
-    def _sources(self, request: Request) -> Answer:
-        sources = self._registry.sources_of(self._queue(request).arn)
-        urls, token = page([self._registry.url(queue.name) for queue in sources], request)
+    def list_dead_letter_source_queues(self, request: Request) -> Answer:
+        sources = self._sqs.sources_of(self._queue(request).arn)
+        urls, token = page([self._sqs.url(queue.name) for queue in sources], request)
         return {"queueUrls": urls, **token}
 
-    def _purge(self, request: Request) -> Answer:
+    def purge_queue(self, request: Request) -> Answer:
         self._queue(request).purge()
         return {}
 
-    # tags
-
-    def _tag(self, request: Request) -> Answer:
+    def tag_queue(self, request: Request) -> Answer:
         if not request["Tags"]:
             raise missing("Tags")
         self._queue(request).tags.update(request["Tags"])
         return {}
 
-    def _untag(self, request: Request) -> Answer:
+    def untag_queue(self, request: Request) -> Answer:
         tags = self._queue(request).tags
         for key in request["TagKeys"]:
             tags.pop(key, None)
         return {}
 
-    def _tags(self, request: Request) -> Answer:
+    def list_queue_tags(self, request: Request) -> Answer:
         tags = self._queue(request).tags
         return {"Tags": dict(tags)} if tags else {}
-
-    # move tasks
-
-    def _start_move(self, request: Request) -> Answer:
-        sources = self._registry.sources_of(request["SourceArn"])
-        return {"TaskHandle": self._tasks.start(request, sources)}
-
-    def _list_moves(self, request: Request) -> Answer:
-        return {"Results": self._tasks.list(request["SourceArn"], request.get("MaxResults", 1))}
-
-    def _cancel_move(self, request: Request) -> Answer:
-        return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
 
 
 def _handle(request: Request) -> str:
@@ -234,14 +251,11 @@ def _handle(request: Request) -> str:
 
 
 def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
-    sent = queue.send(entry)
-    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": sent.md5_of_body}
+    answer = queue.send(entry)
     if attributes := entry.get("MessageAttributes"):
         answer["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
     if system := entry.get("MessageSystemAttributes"):
         answer["MD5OfMessageSystemAttributes"] = digest_of_attributes(system)
-    if sent.sequence_number is not None:
-        answer["SequenceNumber"] = sent.sequence_number
     return answer
 
 
@@ -310,9 +324,12 @@ def with_permission(policy: str | None, queue_arn: str, request: Mapping[str, An
     if not _LABEL.fullmatch(label):
         reason = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
         raise invalid(label, "Label", reason)
-    _check_principals(accounts)
+    wrong = [account for account in accounts if not _ACCOUNT.fullmatch(account)]
+    if wrong or not accounts:
+        raise invalid(wrong[0] if wrong else accounts, "PrincipalId", "Unable to verify.")
     _check_actions(actions)
-    document = json.loads(policy) if policy else _new_policy(queue_arn)
+    new = {"Version": "2008-10-17", "Id": f"{queue_arn}/SQSDefaultPolicy"}
+    document = json.loads(policy) if policy else new
     statements = _statements(document)
     if any(each.get("Sid") == label for each in statements):
         raise invalid(label, "Label", "Already exists.")
@@ -336,14 +353,6 @@ def without_permission(policy: str | None, label: str) -> str:
     return json.dumps({**document, "Statement": left}) if left else ""
 
 
-def _check_principals(accounts: Sequence[str]) -> None:
-    for account in accounts:
-        if not _ACCOUNT.fullmatch(account):
-            raise invalid(account, "PrincipalId", "Unable to verify.")
-    if not accounts:
-        raise invalid([], "PrincipalId", "Unable to verify.")
-
-
 def _check_actions(actions: Sequence[str]) -> None:
     if len(actions) > MAX_ACTIONS:
         raise SqsError("OverLimit", f"{len(actions)} Actions were found, maximum allowed is {MAX_ACTIONS}.")
@@ -353,11 +362,7 @@ def _check_actions(actions: Sequence[str]) -> None:
             reason = "Please refer to the appropriate WSDL for a list of valid actions. "
             raise invalid(f"SQS:{action}", "ActionName", reason)
     if not actions:
-        raise SqsError("MissingParameter", "The request must contain the parameter Actions.")
-
-
-def _new_policy(queue_arn: str) -> dict[str, Any]:
-    return {"Version": "2008-10-17", "Id": f"{queue_arn}/SQSDefaultPolicy"}
+        raise missing("Actions")
 
 
 def _statements(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
