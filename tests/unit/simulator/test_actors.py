@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from tarry.tools.simulator import actors
+from tarry.tools.simulator.actors import Killed, Process
 from tarry.tools.simulator.errors import Blocked, ForeignThread, WaitsForEver
-from tarry.tools.simulator.process import Killed, Process
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import Simulation
 

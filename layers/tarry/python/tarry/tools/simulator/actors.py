@@ -1,8 +1,11 @@
-"""Actors: threads of which only one runs at a time, while the scheduler's thread waits for it.
+"""Actors: threads of which only one runs at a time, while the scheduler's thread waits for it; and their processes.
 
 An actor runs until it waits (for a time or a `VirtualEvent`) or ends; then it hands control back to the scheduler,
-which resumes it in one of its actions. So a run does not depend on how the operating system schedules threads.
+which resumes it in one of its actions. So a run does not depend on how the operating system schedules threads. The
+actors of a process are frozen, thawed and killed together.
 """
+
+from __future__ import annotations
 
 import math
 import os
@@ -10,17 +13,23 @@ import sys
 import threading
 import traceback
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from tarry.tools.simulator.errors import Blocked, ForeignThread, SimulationError, WaitsForEver
-from tarry.tools.simulator.process import Killed, PendingWait, Process, VirtualEvent
-from tarry.tools.simulator.scheduler import Scheduler
+from tarry.tools.simulator.errors import Blocked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import FrameType
+
+    from tarry.tools.simulator.scheduler import Timer
+    from tarry.tools.simulator.simulation import Actors
+
+    Work = Callable[[], None]
 
 _TARRY = str(Path(__file__).parents[2])
 _DEBUGGERS = frozenset({"bdb", "pdb", "pydevd"})
@@ -50,7 +59,147 @@ def caller_of(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}()"
 
 
-Work = Callable[[], None]
+class Killed(BaseException):
+    """The actor's process was killed. Raised wherever the actor would wait, to end the actor."""
+
+
+class Process:
+    """A simulated process, whose threads are actors.
+
+    ``on_death`` is called with the reason if an actor ends the process from within. ``around`` makes a context manager
+    that is entered while one of the actors runs, for example to set environment variables.
+    """
+
+    def __init__(
+        self,
+        actors: Actors,
+        on_death: Callable[[str], None] = lambda why: None,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.killed = False
+        self.around = around
+        self._actors = actors
+        self._on_death = on_death
+        self.threads: dict[Actor, None] = {}
+        self.frozen = False
+        self._when_thawed: list[Work] = []
+
+    def freeze(self) -> None:
+        """Suspend all actors until `thaw`, even if their waits end."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Let the actors run again, in the order in which their waits ended."""
+        self.frozen = False
+        works, self._when_thawed = self._when_thawed, []
+        for work in works:
+            self._actors.scheduler.after(0, work)
+
+    def when_thawed(self, work: Work) -> None:
+        """Let the scheduler call ``work`` once the process is thawed; never if it is not."""
+        self._when_thawed.append(work)
+
+    def kill(self) -> None:
+        """End all actors: their waits raise `Killed`. If an actor of the process calls this, its next wait raises."""
+        if self.killed:
+            return
+        self.killed = True
+        for actor in list(self.threads):
+            if self._actors.running is None:
+                actor.unwind()
+            else:
+                self._actors.scheduler.after(0, actor.unwind)
+
+    def die(self, why: str) -> NoReturn:
+        """End the process at once. Called by one of its actors."""
+        if not self.killed:
+            self.kill()
+            self._actors.scheduler.after(0, partial(self._on_death, why))
+        raise Killed
+
+    def resume(self, wait: PendingWait) -> None:
+        """Resume the actor of a wait, once the process is not frozen; do nothing if this wait has ended."""
+        if self.frozen:
+            self.when_thawed(partial(self.resume, wait))
+        else:
+            wait.actor.resume(wait)
+
+
+class PendingWait:
+    """One wait of an actor. ``occurred``: the event was set during the wait."""
+
+    __slots__ = ("actor", "occurred")
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.occurred = False
+
+
+class VirtualEvent:
+    """The `tarry.world.Event` of a simulation."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+        self._set = False
+        self._pending: list[PendingWait] = []
+        self._timers: list[Timer] = []
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._actors.current()  # raises for a thread that is not an actor
+        self._set = True
+        while self._timers:
+            self._timers.pop().cancel()
+        pending, self._pending = self._pending, []
+        for wait in pending:
+            wait.occurred = True
+            self._actors.scheduler.after(0, partial(wait.actor.process.resume, wait))
+
+    def prevent(self, timer: Timer) -> None:
+        """Cancel a timer when the event is set, or now if it is set."""
+        if self._set:
+            timer.cancel()
+        else:
+            self._timers.append(timer)
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is set, at most ``timeout`` virtual seconds; return whether it is set.
+
+        Outside of actors this runs the scheduler. Raises `WaitsForEver` if called outside of actors and without a
+        timeout, and no action is left that could set it.
+        """
+        actor, scheduler = self._actors.current(), self._actors.scheduler
+        until = None if timeout is None else scheduler.now + max(0.0, timeout)
+        if actor is None:
+            return self._run_scheduler(until)
+        actor.check()
+        if self._set or (until is not None and scheduler.skip_to(until)):
+            return self._set
+        wait = PendingWait(actor)
+        self._pending.append(wait)
+        timer = None if until is None else scheduler.at(until, partial(actor.process.resume, wait))
+        try:
+            actor.wait(wait)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not wait.occurred:
+                self._pending.remove(wait)
+        return wait.occurred
+
+    def _run_scheduler(self, until: float | None) -> bool:
+        if self._set:
+            return True
+        self._actors.run_until(self.is_set, until)
+        if until is not None and not self.is_set():
+            self._actors.run_until(until)
+        return self.is_set()
+
 
 PATIENCE_SECONDS = 5.0
 """The real seconds that an actor may run without waiting or advancing virtual time."""
@@ -61,7 +210,7 @@ MAX_CATCHES_OF_KILLED = 100
 class Actor:
     """A `tarry.world.Thread` that runs only while the scheduler waits for it."""
 
-    def __init__(self, actors: "Actors", work: Work, process: Process) -> None:
+    def __init__(self, actors: Actors, work: Work, process: Process) -> None:
         self.process = process
         self.ended = VirtualEvent(actors)
         self.ident: int | None = None
@@ -75,7 +224,7 @@ class Actor:
         self._wait: PendingWait | None = None
         self._error: BaseException | None = None
         self._catches_left = MAX_CATCHES_OF_KILLED
-        process.add(self)
+        process.threads[self] = None
 
     def is_alive(self) -> bool:
         return not self.ended.is_set()
@@ -140,7 +289,11 @@ class Actor:
         frame = sys._current_frames().get(self.ident or 0)
         if frame is None or in_debugger(frame):
             return
-        raise Blocked(_blocked(frame, self._actors.patience_seconds))
+        patience_seconds = self._actors.patience_seconds
+        raise Blocked(
+            f"no progress in {patience_seconds:g} s of real time, while time is virtual: a real sleep, another call "
+            f"that blocks, or an endless loop. The stack:\n{stack_of(frame)}"
+        )
 
     # in the actor's own thread
 
@@ -167,7 +320,7 @@ class Actor:
                 self._go.acquire()
         raise Killed
 
-    def main(self, thread: "ActorThread") -> None:
+    def main(self, thread: ActorThread) -> None:
         """Run to the end."""
         self.ident, self.native_id = get_ident(), threading.get_native_id()
         ended_well = False
@@ -190,8 +343,8 @@ class Actor:
 
     def _end(self) -> None:
         if self.is_alive():
-            self.process.remove(self)
-            self._actors.forget(self)
+            del self.process.threads[self]
+            del self._actors.alive[self]
             self.ended.set()
 
 
@@ -230,150 +383,6 @@ class ActorThread:
             self._wake.acquire()
 
 
-class Actors:
-    """All actors of a scheduler."""
-
-    def __init__(self, scheduler: Scheduler, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.scheduler = scheduler
-        self.patience_seconds = patience_seconds
-        self.running: Actor | None = None
-        """The actor that runs; None while the scheduler itself runs."""
-        self.around: AbstractContextManager[object] = nullcontext()
-        """A context manager that is entered while an actor runs."""
-        self.is_excused: Callable[[], bool] = lambda: False
-        """Whether the actor that runs waits for something that may take long in real time, such as an import."""
-        self.abandoned: set[int | None] = set()
-        """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
-        self.idle: list[ActorThread] = []
-        """The threads whose actors have ended well."""
-        self._alive: dict[Actor, None] = {}
-
-    def start(self, work: Work, process: Process | None = None) -> Actor:
-        """Start an actor that runs ``work`` in a copy of the current context, after the actions that are due already.
-
-        Args:
-            work: The code to run.
-            process: The process that the actor belongs to; by default that of the current actor, or a new one outside
-                of actors.
-
-        Raises:
-            Killed: The process of the current actor was killed.
-        """
-        actor = self._made(work, self._current_process() if process is None else process)
-        self.scheduler.after(0, actor.begin)
-        return actor
-
-    def start_unless(self, event: VirtualEvent, seconds: float, work: Work) -> None:
-        """Start an actor in ``seconds``, unless the event is set by then; until then, it takes no thread.
-
-        Raises:
-            Killed: The process of the current actor was killed.
-        """
-        process, context = self._current_process(), copy_context()
-
-        def begin() -> None:
-            if not process.killed:
-                context.run(self._made, work, process).begin()
-
-        event.prevent(self.scheduler.after(seconds, begin))
-
-    def _made(self, work: Work, process: Process) -> Actor:
-        actor = Actor(self, work, process)
-        self._alive[actor] = None
-        return actor
-
-    def _current_process(self) -> Process:
-        """Return the process of the current actor; a new one outside of actors. Raises `Killed` if it was killed."""
-        current = self.current()
-        if current is None:
-            return Process(self)
-        if current.process.killed:
-            raise Killed
-        return current.process
-
-    def current(self) -> Actor | None:
-        """Return the actor whose code calls this; None outside of actors.
-
-        Raises:
-            ForeignThread: The simulator did not start the calling thread. `Scheduler.run` raises the error too.
-        """
-        here = get_ident()
-        if self.running is not None:
-            if self.running.ident == here:
-                return self.running
-        elif not self.scheduler.running or self.scheduler.thread == here:
-            return None
-        if here in self.abandoned:
-            raise Killed
-        error = ForeignThread(
-            f"the thread {threading.current_thread().name!r} was not started by the simulator, so it cannot wait in "
-            "virtual time: start it with tarry.world.current().threads, or use asyncio"
-        )
-        self.scheduler.fail(error)
-        raise error
-
-    @property
-    def unwinding(self) -> bool:
-        """Whether the actor that runs was killed, so that its output no longer counts."""
-        return self.running is not None and self.running.process.killed
-
-    def sleep(self, seconds: float) -> None:
-        """Wait in virtual time; outside of actors, run the scheduler for ``seconds``."""
-        actor, when = self.current(), self.scheduler.now + max(0.0, seconds)
-        if actor is None:
-            self.run_until(when)
-            return
-        actor.check()
-        if not self.scheduler.skip_to(when):
-            wait = PendingWait(actor)
-            timer = self.scheduler.at(when, partial(actor.process.resume, wait))
-            try:
-                actor.wait(wait)
-            finally:
-                timer.cancel()  # the wait of a killed actor ends early
-
-    def crash(self, why: str = "signal: killed") -> NoReturn:
-        """End the process of the current actor at once."""
-        actor = self.current()
-        if actor is None:
-            raise RuntimeError("only an actor can crash")
-        actor.process.die(why)
-
-    def close(self) -> None:
-        """End all actors."""
-        for actor in list(self._alive):
-            actor.process.kill()
-            actor.unwind()
-        idle, self.idle = self.idle, []
-        for thread in idle:
-            thread.end()
-        for thread in idle:
-            thread.join(self.patience_seconds)
-
-    def forget(self, actor: Actor) -> None:
-        del self._alive[actor]
-
-    def fail(self, error: SimulationError) -> NoReturn:
-        """End the simulation with an error. Called by an actor, which cannot prevent it by catching the error."""
-        if self.running is not None:
-            self.running.process.kill()
-        self.scheduler.fail(error)
-        raise Killed
-
-    def run_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
-        """Run the scheduler to a time or until a condition is true. Called outside of actors.
-
-        Raises:
-            WaitsForEver: No action is left before that, and there is no limit.
-        """
-        if self.scheduler.running:
-            raise RuntimeError("an action of the scheduler cannot wait; only an actor, or the caller of run, can")
-        if limit is not None:
-            self.scheduler.run(until, limit)
-        elif self.scheduler.run(until) == "idle":
-            raise WaitsForEver("this waits for an event, but nothing is scheduled that could set it")
-
-
 def usage(native_id: int | None) -> tuple[bool, float]:
     """Return whether a thread is runnable or waits for a disk, and how many seconds of CPU time it has used.
 
@@ -386,10 +395,3 @@ def usage(native_id: int | None) -> tuple[bool, float]:
     except OSError:
         return False, 0.0
     return fields[0] in ("R", "D"), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _blocked(frame: FrameType, patience_seconds: float) -> str:
-    return (
-        f"no progress in {patience_seconds:g} s of real time, while time is virtual: a real sleep, another call that "
-        f"blocks, or an endless loop. The stack:\n{stack_of(frame)}"
-    )

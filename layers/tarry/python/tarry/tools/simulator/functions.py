@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.tools.simulator.actors import Killed, Process, VirtualEvent
 from tarry.tools.simulator.invocations import (
     InvocationResult,
     error_payload,
@@ -20,7 +21,6 @@ from tarry.tools.simulator.invocations import (
     through_json,
     timed_out,
 )
-from tarry.tools.simulator.process import Killed, Process, VirtualEvent
 from tarry.world import World, use
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -17,7 +17,7 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.tools.simulator.actors import Actors
+    from tarry.tools.simulator.simulation import Actors
 
 LONGEST_SECONDS = 10 * 365 * 86_400.0
 """Longer sleeps, and values that are not numbers, are left to the real ``time.sleep``, which refuses them."""
@@ -47,9 +47,10 @@ def passing_time(actors: Actors) -> Iterator[None]:
         (time, "perf_counter_ns", lambda: int(waits.monotonic() * NANOSECONDS)),
         (threading, "_time", waits.monotonic),
         (queue, "time", waits.monotonic),
-        (threading.Condition, "wait", _method(waits.wait)),
-        (threading.Thread, "join", _method(waits.join)),
-        (threading.Thread, "start", _method(waits.start)),
+        # functions, since these become methods of the class, and bound methods would not
+        (threading.Condition, "wait", lambda condition, timeout=None: waits.wait(condition, timeout)),
+        (threading.Thread, "join", lambda thread, timeout=None: waits.join(thread, timeout)),
+        (threading.Thread, "start", lambda thread: waits.start(thread)),  # noqa: PLW0108
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     try:
@@ -59,15 +60,6 @@ def passing_time(actors: Actors) -> Iterator[None]:
     finally:
         for owner, name, real in before:
             setattr(owner, name, real)
-
-
-def _method(function: Any) -> Any:
-    """Return a function that, unlike a bound method, becomes a method of the class to which it is assigned."""
-
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        return function(self, *arguments, **named)
-
-    return method
 
 
 class _Waits:
@@ -80,29 +72,25 @@ class _Waits:
         self._threads: WeakSet[threading.Thread] = WeakSet()
         """The threads that actors have started, and those that these have started."""
 
-    def _in_actor(self) -> bool:
-        running = self._actors.running
-        return running is not None and running.ident == get_ident()
-
     # clocks, which go on while a handler computes: it may divide by the time that it took, or wait in a loop
 
     def time(self) -> float:
-        return self._scheduler.now + _monotonic() - self._began if self._in_actor() else _time()
+        return self._scheduler.now + _monotonic() - self._began if self._actors.is_here else _time()
 
     def monotonic(self) -> float:
-        skipped = self._scheduler.now - self._skips_from if self._in_actor() else 0.0
+        skipped = self._scheduler.now - self._skips_from if self._actors.is_here else 0.0
         return _monotonic() + skipped
 
     # waits
 
     def sleep(self, seconds: Any) -> None:
-        if self._in_actor() and isinstance(seconds, int | float) and 0 < seconds < LONGEST_SECONDS:
+        if self._actors.is_here and isinstance(seconds, int | float) and 0 < seconds < LONGEST_SECONDS:
             self._actors.sleep(seconds)
         else:
             _sleep(seconds)
 
     def wait(self, condition: Any, timeout: float | None = None) -> bool:
-        if timeout is None or timeout <= 0 or not self._in_actor():
+        if timeout is None or timeout <= 0 or not self._actors.is_here:
             return _wait(condition, timeout)
         if self._has_threads() and _wait(condition, min(timeout, REAL_SECONDS)):
             return True
@@ -120,7 +108,7 @@ class _Waits:
         return is_notified
 
     def join(self, thread: threading.Thread, timeout: float | None = None) -> None:
-        if timeout is None or timeout <= 0 or not self._in_actor():
+        if timeout is None or timeout <= 0 or not self._actors.is_here:
             return _join(thread, timeout)
         _join(thread, min(timeout, REAL_SECONDS))
         if thread.is_alive():
@@ -128,7 +116,7 @@ class _Waits:
         return None
 
     def start(self, thread: threading.Thread) -> None:
-        if self._in_actor() or threading.current_thread() in self._threads:
+        if self._actors.is_here or threading.current_thread() in self._threads:
             self._threads.add(thread)
         _start(thread)
 

@@ -1,23 +1,37 @@
-"""A simulation in virtual time: its scheduler and actors, and the clock and threads of a `World` that runs in it."""
+"""A simulation in virtual time: its scheduler and actors, which are the clock and the threads of a `World` in it."""
+
+from __future__ import annotations
 
 import asyncio
 import os
 import sys
+import threading
 import time
 from _thread import get_ident
-from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tarry.tools.simulator.actors import PATIENCE_SECONDS, Actor, Actors, caller_of, stack_of
-from tarry.tools.simulator.errors import RealSleep
+from tarry.tools.simulator.actors import (
+    PATIENCE_SECONDS,
+    Actor,
+    ActorThread,
+    Killed,
+    Process,
+    VirtualEvent,
+    caller_of,
+    stack_of,
+)
+from tarry.tools.simulator.errors import ForeignThread, RealSleep, SimulationError, WaitsForEver
 from tarry.tools.simulator.invocations import exit_status
-from tarry.tools.simulator.process import Killed, VirtualEvent
 from tarry.tools.simulator.scheduler import START, Scheduler
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarry.tools.simulator.actors import Work
     from tarry.world import Event, Fire
 
 RESOLUTION_SECONDS = 1e-6
@@ -50,7 +64,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(  # type: ignore[override]  # typeshed has it generic in the arguments
         self, executor: object, func: Callable[..., Any], *args: Any
-    ) -> "asyncio.Future[Any]":
+    ) -> asyncio.Future[Any]:
         """Run a function as an actor."""
         future = self.create_future()
 
@@ -136,12 +150,8 @@ class Guard:
             if names[name] is own:
                 names[name] = real
 
-    def _in_actor(self) -> bool:
-        running = self._actors.running
-        return running is not None and running.ident == get_ident()
-
     def _sleep(self, seconds: float) -> Any:
-        if seconds <= 0 or not self._in_actor():
+        if seconds <= 0 or not self._actors.is_here:
             return _REAL[0](seconds)
         caller = sys._getframe(1)
         return self._actors.fail(
@@ -154,34 +164,133 @@ class Guard:
 
     def _exit(self, status: int) -> Any:
         running = self._actors.running
-        if running is None or not self._in_actor():
+        if running is None or not self._actors.is_here:
             return _REAL[1](status)
         running.process.die(exit_status(status))
 
     def _new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return VirtualLoop(self._actors) if self._in_actor() else _REAL[2]()
+        return VirtualLoop(self._actors) if self._actors.is_here else _REAL[2]()
 
 
-SHORTEST_WAIT_SECONDS = 0.001
+class Actors:
+    """All actors of a scheduler: the `tarry.world.Threads` of a simulation, and its `tarry.world.Clock`."""
 
+    def __init__(self, scheduler: Scheduler, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.scheduler = scheduler
+        self._began = scheduler.now
+        self.patience_seconds = patience_seconds
+        self.running: Actor | None = None
+        """The actor that runs; None while the scheduler itself runs."""
+        self.around = Guard(self)
+        """A context manager that is entered while an actor runs."""
+        self.is_excused: Callable[[], bool] = lambda: False
+        """Whether the actor that runs waits for something that may take long in real time, such as an import."""
+        self.abandoned: set[int | None] = set()
+        """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
+        self.idle: list[ActorThread] = []
+        """The threads whose actors have ended well."""
+        self.alive: dict[Actor, None] = {}
 
-class VirtualClock:
-    """The `tarry.world.Clock` of a simulation."""
+    def start(self, work: Work, process: Process | None = None) -> Actor:
+        """Start an actor that runs ``work`` in a copy of the current context, after the actions that are due already.
 
-    def __init__(self, actors: Actors) -> None:
-        self._actors = actors
-        self._scheduler = actors.scheduler
-        self._began = actors.scheduler.now
+        Args:
+            work: The code to run.
+            process: The process that the actor belongs to; by default that of the current actor, or a new one outside
+                of actors.
+
+        Raises:
+            Killed: The process of the current actor was killed.
+        """
+        actor = self._made(work, self._current_process() if process is None else process)
+        self.scheduler.after(0, actor.begin)
+        return actor
+
+    def start_unless(self, event: Event, seconds: float, work: Work) -> None:
+        """Start an actor in ``seconds``, unless the event is set by then; until then, it takes no thread.
+
+        Raises:
+            Killed: The process of the current actor was killed.
+        """
+        assert isinstance(event, VirtualEvent)
+        process, context = self._current_process(), copy_context()
+
+        def begin() -> None:
+            if not process.killed:
+                context.run(self._made, work, process).begin()
+
+        event.prevent(self.scheduler.after(seconds, begin))
+
+    def event(self) -> VirtualEvent:
+        return VirtualEvent(self)
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return VirtualLoop(self)
+
+    def interrupt(self, seconds: float, fire: Fire) -> VirtualAlarm | None:
+        """Interrupt the current actor while it waits; return None outside of actors."""
+        actor = self.current()
+        return None if actor is None else VirtualAlarm(self.scheduler, actor, seconds, fire)
+
+    def _made(self, work: Work, process: Process) -> Actor:
+        actor = Actor(self, work, process)
+        self.alive[actor] = None
+        return actor
+
+    def _current_process(self) -> Process:
+        """Return the process of the current actor; a new one outside of actors. Raises `Killed` if it was killed."""
+        current = self.current()
+        if current is None:
+            return Process(self)
+        if current.process.killed:
+            raise Killed
+        return current.process
+
+    def current(self) -> Actor | None:
+        """Return the actor whose code calls this; None outside of actors.
+
+        Raises:
+            ForeignThread: The simulator did not start the calling thread. `Scheduler.run` raises the error too.
+        """
+        here = get_ident()
+        if self.running is not None:
+            if self.running.ident == here:
+                return self.running
+        elif not self.scheduler.running or self.scheduler.thread == here:
+            return None
+        if here in self.abandoned:
+            raise Killed
+        error = ForeignThread(
+            f"the thread {threading.current_thread().name!r} was not started by the simulator, so it cannot wait in "
+            "virtual time: start it with tarry.world.current().threads, or use asyncio"
+        )
+        self.scheduler.fail(error)
+        raise error
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the actor that runs. Unlike `current`, it accepts every thread."""
+        return self.running is not None and self.running.ident == get_ident()
+
+    @property
+    def unwinding(self) -> bool:
+        """Whether the actor that runs was killed, so that its output no longer counts."""
+        return self.running is not None and self.running.process.killed
+
+    # the clock
 
     def time(self) -> float:
-        return self._scheduler.now
+        return self.scheduler.now
 
     def monotonic(self) -> float:
-        return self._scheduler.now - self._began
+        return self.scheduler.now - self._began
 
     def sleep(self, seconds: float) -> None:
-        """Suspend the actor; outside of actors, run the scheduler for ``seconds``."""
-        self._actors.sleep(seconds)
+        """Wait in virtual time; outside of actors, run the scheduler for ``seconds``."""
+        if self.current() is None:
+            self.run_until(self.scheduler.now + max(0.0, seconds))
+        else:
+            VirtualEvent(self).wait(seconds)
 
     async def asleep(self, seconds: float) -> None:
         """Suspend the task; on an event loop that is not virtual, block it."""
@@ -190,36 +299,54 @@ class VirtualClock:
         else:
             self.sleep(seconds)
 
+    # ends
 
-class SimulatedThreads:
-    """The `tarry.world.Threads` of a simulation: actors, which run one at a time."""
+    def crash(self, why: str = "signal: killed") -> NoReturn:
+        """End the process of the current actor at once."""
+        actor = self.current()
+        if actor is None:
+            raise RuntimeError("only an actor can crash")
+        actor.process.die(why)
 
-    def __init__(self, actors: Actors) -> None:
-        self._actors = actors
+    def close(self) -> None:
+        """End all actors."""
+        for actor in list(self.alive):
+            actor.process.kill()
+            actor.unwind()
+        idle, self.idle = self.idle, []
+        for thread in idle:
+            thread.end()
+        for thread in idle:
+            thread.join(self.patience_seconds)
 
-    def start(self, work: Callable[[], None]) -> Actor:
-        return self._actors.start(work)
+    def fail(self, error: SimulationError) -> NoReturn:
+        """End the simulation with an error. Called by an actor, which cannot prevent it by catching the error."""
+        if self.running is not None:
+            self.running.process.kill()
+        self.scheduler.fail(error)
+        raise Killed
 
-    def start_unless(self, event: "Event", seconds: float, work: Callable[[], None]) -> None:
-        assert isinstance(event, VirtualEvent)
-        self._actors.start_unless(event, seconds, work)
+    def run_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
+        """Run the scheduler to a time or until a condition is true. Called outside of actors.
 
-    def event(self) -> VirtualEvent:
-        return VirtualEvent(self._actors)
+        Raises:
+            WaitsForEver: No action is left before that, and there is no limit.
+        """
+        if self.scheduler.running:
+            raise RuntimeError("an action of the scheduler cannot wait; only an actor, or the caller of run, can")
+        if limit is not None:
+            self.scheduler.run(until, limit)
+        elif self.scheduler.run(until) == "idle":
+            raise WaitsForEver("this waits for an event, but nothing is scheduled that could set it")
 
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return VirtualLoop(self._actors)
 
-    def interrupt(self, seconds: float, fire: "Fire") -> "VirtualAlarm | None":
-        """Interrupt the current actor while it waits; return None outside of actors."""
-        actor = self._actors.current()
-        return None if actor is None else VirtualAlarm(self._actors.scheduler, actor, seconds, fire)
+SHORTEST_WAIT_SECONDS = 0.001
 
 
 class VirtualAlarm:
     """The `tarry.world.Interruption` of an actor."""
 
-    def __init__(self, scheduler: Scheduler, actor: Actor, seconds: float, fire: "Fire") -> None:
+    def __init__(self, scheduler: Scheduler, actor: Actor, seconds: float, fire: Fire) -> None:
         self._scheduler = scheduler
         self._actor = actor
         self._fire = fire
@@ -253,10 +380,7 @@ class Simulation:
 
     def __init__(self, start: float = START, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.scheduler = Scheduler(start)
-        self.actors = Actors(self.scheduler, patience_seconds)
-        self.actors.around = Guard(self.actors)
-        self.clock = VirtualClock(self.actors)
-        self.threads = SimulatedThreads(self.actors)
+        self.actors = self.clock = self.threads = Actors(self.scheduler, patience_seconds)
 
     def close(self) -> None:
         """End all actors."""

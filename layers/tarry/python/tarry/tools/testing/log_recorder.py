@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tarry.tools.simulator.actors import Actors
 from tarry.tools.simulator.batch_errors import SeenKeys
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.history import History
+from tarry.tools.simulator.simulation import Actors
 
 REPORTING = "FunctionResponseTypes: [ReportBatchItemFailures]"
 

@@ -20,9 +20,9 @@ from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, Verdict, 
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import apply_result, is_awaitable
 from tarry.support.causes import cause_of, is_a, type_name
+from tarry.tools.simulator.actors import Killed
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import messages_in
-from tarry.tools.simulator.process import Killed
 from tarry.tools.testing.deliveries import RunMessage, RunTerms, RunVerdict
 from tarry.world import current
 

@@ -9,16 +9,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from botocore.awsrequest import AWSResponse
 
+from tarry.tools.simulator.actors import VirtualEvent
 from tarry.tools.simulator.lambda_invoke import InvokeAnswer, InvokeTarget
-from tarry.tools.simulator.process import VirtualEvent
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from tarry.tools.simulator.actors import Actors
     from tarry.tools.simulator.invocations import FunctionHost
     from tarry.tools.simulator.lambda_invoke import Invoker
+    from tarry.tools.simulator.simulation import Actors
     from tarry.tools.template import TemplateFunction
 
 MAX_SECONDS = 900.0
