@@ -6,7 +6,7 @@ import marshal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ def current_call() -> Call | None:
     return _current.get()
 
 
+@dataclass(eq=False)
 class Function:
     """A function. It implements `tarry.tools.simulator.invocations.FunctionHost`.
 
@@ -84,31 +85,21 @@ class Function:
     None for no detection.
     """
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        handler: Handler,
-        world: Callable[[], World],
-        history: History,
-        settings: TemplateFunction,
-        around: Callable[[], AbstractContextManager[object]] = nullcontext,
-        *,
-        lineage: Lineage | None = None,
-        cold_start_seconds: float = 0.3,
-    ) -> None:
-        self.simulation = simulation
-        self.handler = handler
-        self.world = world
-        self.history = history
-        self.settings = settings
-        self.cold_start_seconds = cold_start_seconds
-        self.around = around
-        self._lineage = lineage
+    simulation: Simulation
+    handler: Handler
+    world: Callable[[], World]
+    history: History
+    settings: TemplateFunction
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    lineage: Lineage | None = field(default=None, kw_only=True)
+    cold_start_seconds: float = field(default=0.3, kw_only=True)
+
+    def __post_init__(self) -> None:
         self.running: list[Call] = []
         """The running invocations, oldest first."""
         self._idle: list[Environment] = []
         self._created = 0
-        self._ids = world()
+        self._ids = self.world()
 
     def invoke(self, event: dict[str, Any], done: Done, qualifier: str = "") -> None:
         """Start an invocation. The handler gets a copy of the event, which consists of JSON's types."""
@@ -117,14 +108,14 @@ class Function:
             self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
-        if self._lineage is not None and self._lineage.stops(name, event, self.settings.recursive_loop):
+        if self.lineage is not None and self.lineage.stops(name, event, self.settings.recursive_loop):
             self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()
         call = Call(environment, self._ids.new_id(), marshal.dumps(event), message_ids(event), done, qualifier)
         self.running.append(call)
-        if self._lineage is not None:
-            self._lineage.begin(call.request_id, name, event)
+        if self.lineage is not None:
+            self.lineage.begin(call.request_id, name, event)
         environment.take(call)
 
     def close(self) -> None:
@@ -147,36 +138,28 @@ class Function:
     def ended(self, call: Call, result: InvocationResult) -> None:
         """Free the environment of an invocation that has ended, and report the result."""
         self.running.remove(call)
-        if self._lineage is not None:
-            self._lineage.end(call.request_id)
+        if self.lineage is not None:
+            self.lineage.end(call.request_id)
         call.environment.used_at = self.simulation.scheduler.now
         self._idle.append(call.environment)
         call.done(result)
 
 
+@dataclass(eq=False)
 class Call:
     """A running invocation."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        request_id: str,
-        event: bytes,
-        message_ids: list[str],
-        done: Done,
-        qualifier: str,
-    ) -> None:
-        self.environment = environment
-        self.request_id = request_id
-        self.event = event
-        """By `marshal`: JSON takes ten times as long, and here it would copy what came from JSON."""
-        self.message_ids = message_ids
-        self.done = done
-        self.qualifier = qualifier
-        self.deadline = 0.0
-        self.errors: dict[str, str] = {}
-        """The errors of messages by delivery id, as far as the batch processor has logged them."""
-        self.timer: Timer | None = None
+    environment: Environment
+    request_id: str
+    event: bytes
+    """By `marshal`: JSON takes ten times as long, and here it would copy what came from JSON."""
+    message_ids: list[str]
+    done: Done
+    qualifier: str
+    deadline: float = 0.0
+    errors: dict[str, str] = field(default_factory=dict)
+    """The errors of messages by delivery id, as far as the batch processor has logged them."""
+    timer: Timer | None = None
 
     @property
     def is_running(self) -> bool:

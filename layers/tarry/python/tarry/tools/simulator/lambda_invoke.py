@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,6 +71,7 @@ class _Asynchronous:
         return min(self.target.retries, len(RETRY_SECONDS))
 
 
+@dataclass(eq=False)
 class Invoker:
     """Invokes functions. It is used on the thread of the scheduler only.
 
@@ -78,21 +79,13 @@ class Invoker:
     called with a text for each attempt that is repeated, and for each record that a destination does not get.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        find: Callable[[str], InvokeTarget],
-        sqs: Callable[[str, Mapping[str, Any]], dict[str, Any]],
-        new_id: Callable[[], str],
-        note: Callable[[str], None],
-    ) -> None:
-        self._scheduler = scheduler
-        self._find = find
-        self._sqs = sqs
-        self._new_id = new_id
-        self._note = note
-        self._pending: dict[str, PendingCall] = {}
-        """By request id."""
+    scheduler: Scheduler
+    find: Callable[[str], InvokeTarget]
+    sqs: Callable[[str, Mapping[str, Any]], dict[str, Any]]
+    new_id: Callable[[], str]
+    note: Callable[[str], None]
+    _pending: dict[str, PendingCall] = field(default_factory=dict, init=False)
+    """By request id."""
 
     @property
     def pending(self) -> list[PendingCall]:
@@ -126,16 +119,16 @@ class Invoker:
 
     def _named(self, name: str) -> InvokeTarget:
         name, _, qualifier = name.partition(":")
-        return replace(self._find(name), qualifier=qualifier)
+        return replace(self.find(name), qualifier=qualifier)
 
     def _start(self, target: InvokeTarget, event: Any) -> None:
-        self._try_later(_Asynchronous(target, event, self._new_id()), 1, 0, 0.0)
+        self._try_later(_Asynchronous(target, event, self.new_id()), 1, 0, 0.0)
 
     def _try_later(self, call: _Asynchronous, number: int, throttled: int, seconds: float) -> None:
         function = call.target.arn.rpartition(":function:")[2].partition(":")[0]
-        due = self._scheduler.now + seconds
+        due = self.scheduler.now + seconds
         self._pending[call.request_id] = PendingCall(function, due, due + sum(RETRY_SECONDS[number - 1 : call.retries]))
-        self._scheduler.after(seconds, partial(self._try, call, number, throttled))
+        self.scheduler.after(seconds, partial(self._try, call, number, throttled))
 
     def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
         call.target.host.invoke(call.event, partial(self._ended, call, number, throttled), call.target.qualifier)
@@ -148,7 +141,7 @@ class Invoker:
             seconds = RETRY_SECONDS[number - 1]
             self._try_later(call, number + 1, 0, seconds)
             function = self._pending[call.request_id].function
-            self._note(
+            self.note(
                 f"Asynchronous invocation of {function}: attempt {number} of {call.retries + 1} failed; "
                 f"Lambda runs the next one in {seconds:.0f} s."
             )
@@ -163,7 +156,7 @@ class Invoker:
 
     def _record(self, call: _Asynchronous, number: int, result: InvocationResult) -> dict[str, Any]:
         is_success = result.kind == "returned"
-        now = datetime.fromtimestamp(self._scheduler.now, UTC).isoformat(timespec="milliseconds")
+        now = datetime.fromtimestamp(self.scheduler.now, UTC).isoformat(timespec="milliseconds")
         return {
             "version": "1.0",
             "timestamp": now.replace("+00:00", "Z"),
@@ -189,19 +182,19 @@ class Invoker:
         service, name = arn.split(":")[2], arn.rpartition(":function:")[2] or arn.rpartition(":")[2]
         try:
             if service == "sqs":
-                url = self._sqs("GetQueueUrl", {"QueueName": arn.rpartition(":")[2]})["QueueUrl"]
+                url = self.sqs("GetQueueUrl", {"QueueName": arn.rpartition(":")[2]})["QueueUrl"]
                 kinds = {"RequestID": "String", "ErrorCode": "Number", "ErrorMessage": "String"}
                 found = {key: {"DataType": kinds[key], "StringValue": text} for key, text in attributes.items() if text}
                 request = {"QueueUrl": url, "MessageBody": json.dumps(content), "MessageAttributes": found}
-                self._sqs("SendMessage", request)
+                self.sqs("SendMessage", request)
             elif service == "lambda":
                 self._start(self._named(name), content)
             else:
-                self._note(
+                self.note(
                     f"{arn} does not get a record: destinations other than queues and functions are not emulated."
                 )
         except (SqsError, UnknownFunction) as error:
-            self._note(f"{arn} does not get a record: {error}")
+            self.note(f"{arn} does not get a record: {error}")
 
 
 def _answer(result: InvocationResult) -> InvokeAnswer:

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.patterns import (
-    Branch,
-    CompiledPattern,
-    PatternError,
-    compile_pattern,
-    fields_of,
-    matches,
-    parse,
-)
+from tarry.tools.simulator.patterns import CompiledPattern, PatternError, compile_pattern, fields_of, matches, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from tarry.tools.simulator.patterns import Branch
     from tarry.tools.template import TemplateMapping
 
 BODY = "body"
@@ -60,24 +53,21 @@ class Filters:
     @property
     def warnings(self) -> list[str]:
         """The points that AWS may treat differently, each as the end of a sentence about the mapping."""
-        return list(self._warnings())
-
-    def _warnings(self) -> Iterator[str]:
-        operators = sorted(set().union(*(pattern.unlisted for pattern in self._patterns)))
-        if operators:
-            yield (
+        found = []
+        if operators := sorted(set().union(*(pattern.unlisted for pattern in self._patterns))):
+            found.append(
                 f"its filters use {', '.join(operators)}, which Lambda does not list for filters; evaluated as in "
                 "EventBridge, but Lambda may refuse the mapping"
             )
         keys = {path.partition(".")[0] for pattern in self._patterns for branch in pattern.branches for path in branch}
-        if unknown := sorted(keys - RECORD_KEYS):
-            yield f"its filters name {', '.join(unknown)}, which no SQS record has: no message has a value for it"
-        if others := sorted((keys & RECORD_KEYS) - {BODY}):
-            yield (
-                f"its filters name {', '.join(others)}; Lambda documents only body for SQS, and may match nothing else"
-            )
-        if len(self._patterns) > DEFAULT_FILTERS:
-            yield f"it has {len(self._patterns)} filters; Lambda allows {DEFAULT_FILTERS} unless your quota is higher"
+        if names := sorted(keys - RECORD_KEYS):
+            found.append(f"its filters name {', '.join(names)}, which no SQS record has: no message has a value for it")
+        if names := sorted((keys & RECORD_KEYS) - {BODY}):
+            text = "Lambda documents only body for SQS, and may match nothing else"
+            found.append(f"its filters name {', '.join(names)}; {text}")
+        if (count := len(self._patterns)) > DEFAULT_FILTERS:
+            found.append(f"it has {count} filters; Lambda allows {DEFAULT_FILTERS} unless your quota is higher")
+        return found
 
 
 def _suits_body(branch: Branch, *, is_json: bool) -> bool:

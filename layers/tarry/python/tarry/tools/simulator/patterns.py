@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import Any
 
 
 class PatternError(Exception):
@@ -60,22 +60,24 @@ MAX_NUMBER = Decimal(5_000_000_000)
 _ESCAPED = re.compile(r"(\\[*\\])|([*\\])")
 
 Test = Callable[[Leaf], bool]
+Maker = Callable[[Any], Test | None]
+"""Makes the test of an operator; None if what it compares with is not valid."""
 
 
-def _exists(wanted: Any, unlisted: set[str]) -> Test | None:
+def _exists(wanted: Any) -> Test | None:
     return (lambda value: True) if wanted is True else None
 
 
-def _text_operator(name: str, matches_text: Callable[[str, str], bool]) -> Callable[[Any, set[str]], Test | None]:
-    def make(wanted: Any, unlisted: set[str]) -> Test | None:
-        if isinstance(wanted, str):
-            return lambda value: isinstance(value, str) and matches_text(value, wanted)
-        if name in _IGNORING_CASE and isinstance(wanted, dict) and wanted.keys() == {"equals-ignore-case"}:
-            text, ignoring_case = wanted["equals-ignore-case"], _IGNORING_CASE[name]
-            if isinstance(text, str):
-                unlisted.add(f"{name} with equals-ignore-case")
-                return lambda value: isinstance(value, str) and ignoring_case(value, text)
-        return None
+def _text_operator(
+    matches_text: Callable[[str, str], bool], ignoring_case: Callable[[str, str], bool] | None = None
+) -> Maker:
+    def make(wanted: Any) -> Test | None:
+        compare = matches_text
+        if ignoring_case is not None and isinstance(wanted, dict) and wanted.keys() == {"equals-ignore-case"}:
+            wanted, compare = wanted["equals-ignore-case"], ignoring_case
+        if not isinstance(wanted, str):
+            return None
+        return lambda value: isinstance(value, str) and compare(value, wanted)
 
     return make
 
@@ -88,13 +90,15 @@ def _equals_ignoring_case(value: str, wanted: str) -> bool:
     )
 
 
-_IGNORING_CASE: Mapping[str, Callable[[str, str], bool]] = {
-    "prefix": lambda value, wanted: _equals_ignoring_case(value[: len(wanted)], wanted),
-    "suffix": lambda value, wanted: _equals_ignoring_case(value[max(0, len(value) - len(wanted)) :], wanted),
-}
+def _starts_ignoring_case(value: str, wanted: str) -> bool:
+    return _equals_ignoring_case(value[: len(wanted)], wanted)
 
 
-def _wildcard(wanted: Any, unlisted: set[str]) -> Test | None:
+def _ends_ignoring_case(value: str, wanted: str) -> bool:
+    return _equals_ignoring_case(value[max(0, len(value) - len(wanted)) :], wanted)
+
+
+def _wildcard(wanted: Any) -> Test | None:
     if not isinstance(wanted, str):
         return None
     expression = _expression_of(wanted)
@@ -115,7 +119,7 @@ def _expression_of(wanted: str) -> re.Pattern[str]:
     return re.compile("".join([*parts, re.escape(wanted[end:])]), re.DOTALL)
 
 
-def _cidr(wanted: Any, unlisted: set[str]) -> Test | None:
+def _cidr(wanted: Any) -> Test | None:
     try:
         network = ip_network(wanted, strict=False) if isinstance(wanted, str) and "/" in wanted else None
     except ValueError:
@@ -132,7 +136,7 @@ def _cidr(wanted: Any, unlisted: set[str]) -> Test | None:
     return is_inside
 
 
-def _numeric(wanted: Any, unlisted: set[str]) -> Test | None:
+def _numeric(wanted: Any) -> Test | None:
     """Make the test of a range: one comparison, or a lower limit and then a higher one."""
     if not isinstance(wanted, list) or len(wanted) not in {2, 4}:
         return None
@@ -161,10 +165,10 @@ _COMPARISONS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
 }
 
 
-def _anything_but(wanted: Any, unlisted: set[str]) -> Test | None:
+def _anything_but(wanted: Any) -> Test | None:
     """Make the test that no excluded value passes. All excluded values are texts, or all are numbers."""
     if isinstance(wanted, dict):
-        return _anything_but_operator(wanted, unlisted)
+        return _anything_but_operator(wanted)
     excluded = wanted if isinstance(wanted, list) else [wanted]
     if excluded and all(isinstance(each, str) for each in excluded):
         return lambda value: value not in excluded
@@ -174,7 +178,7 @@ def _anything_but(wanted: Any, unlisted: set[str]) -> Test | None:
     return None
 
 
-def _anything_but_operator(wanted: dict[str, Any], unlisted: set[str]) -> Test | None:
+def _anything_but_operator(wanted: dict[str, Any]) -> Test | None:
     if len(wanted) != 1:
         return None
     [(name, texts)] = wanted.items()
@@ -183,16 +187,15 @@ def _anything_but_operator(wanted: dict[str, Any], unlisted: set[str]) -> Test |
         return None
     if not all(isinstance(text, str) and (text or name not in {"prefix", "suffix"}) for text in texts):
         return None
-    unlisted.add(f"anything-but with {name}")
-    tests = [test for text in texts if (test := OPERATORS[name](text, unlisted)) is not None]
+    tests = [test for text in texts if (test := OPERATORS[name](text)) is not None]
     return lambda value: not any(test(value) for test in tests)
 
 
-OPERATORS: Mapping[str, Callable[[Any, set[str]], Test | None]] = {
+OPERATORS: Mapping[str, Maker] = {
     "exists": _exists,
-    "prefix": _text_operator("prefix", str.startswith),
-    "suffix": _text_operator("suffix", str.endswith),
-    "equals-ignore-case": _text_operator("equals-ignore-case", _equals_ignoring_case),
+    "prefix": _text_operator(str.startswith, _starts_ignoring_case),
+    "suffix": _text_operator(str.endswith, _ends_ignoring_case),
+    "equals-ignore-case": _text_operator(_equals_ignoring_case),
     "anything-but": _anything_but,
     "numeric": _numeric,
     "wildcard": _wildcard,
@@ -254,22 +257,18 @@ def fields_of(document: Mapping[str, Any]) -> Fields:
 
 def matches(branch: Branch, fields: Fields) -> bool:
     """Return whether a document with these fields matches all rules of a branch."""
-    found = [_found(rule, fields.get(path, ())) for path, rule in sorted(branch.items())]
-    return all(each.passing or each.may_be_absent for each in found) and _are_consistent(found, {})
+    found: list[_Found] = []
+    for path, rule in sorted(branch.items()):
+        values = fields.get(path, ())
+        passing = _different(membership for value, membership in values if any(test(value) for test in rule.tests))
+        if not passing and not rule.may_be_absent:
+            return False
+        found.append((passing, _different(membership for _, membership in values), rule.may_be_absent))
+    return _are_consistent(found, {})
 
 
-class _Found(NamedTuple):
-    """Where the values of a field are in arrays: those that pass its rule, and all of them."""
-
-    passing: list[Membership]
-    present: list[Membership]
-    may_be_absent: bool
-
-
-def _found(rule: FieldRule, values: Sequence[tuple[Leaf, Membership]]) -> _Found:
-    passing = (membership for value, membership in values if any(test(value) for test in rule.tests))
-    present = (membership for _, membership in values)
-    return _Found(_different(passing), _different(present), rule.may_be_absent)
+_Found = tuple[list[Membership], list[Membership], bool]
+"""Where the values of a field are in arrays: those that pass its rule, and all of them; and if it may be absent."""
 
 
 def _different(memberships: Iterable[Membership]) -> list[Membership]:
@@ -284,12 +283,12 @@ def _are_consistent(found: Sequence[_Found], membership: Membership) -> bool:
     """
     if not found:
         return True
-    first, rest = found[0], found[1:]
-    for own in first.passing:
+    (passing, present, may_be_absent), *rest = found
+    for own in passing:
         both = _joined(membership, own)
         if both is not None and _are_consistent(rest, both):
             return True
-    is_absent = first.may_be_absent and all(_joined(membership, own) is None for own in first.present)
+    is_absent = may_be_absent and all(_joined(membership, own) is None for own in present)
     return is_absent and _are_consistent(rest, membership)
 
 
@@ -362,11 +361,12 @@ def _field_rule(rules: list[Any], path: str, unlisted: set[str]) -> FieldRule:
 def _test_of(rule: Any, unlisted: set[str]) -> Test:
     if isinstance(rule, dict) and len(rule) == 1:
         [(name, wanted)] = rule.items()
-        make = OPERATORS.get(name)
-        test = make(wanted, unlisted) if make is not None else None
+        test = OPERATORS[name](wanted) if name in OPERATORS else None
         if test is not None:
             if name not in LISTED:
                 unlisted.add(name)
+            elif isinstance(wanted, dict):  # an operator within another
+                unlisted.add(f"{name} with {next(iter(wanted))}")
             return test
     elif not isinstance(rule, (dict, list)):
         return partial(_is_same, rule)

@@ -109,7 +109,6 @@ class PollWaiters:
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 READ_AS_JSON = frozenset({CONTENT_TYPE, "application/json"})
-XML = "text/xml"
 OF_ALL_SERVICES = frozenset({"InternalFailure", "SerializationException", "UnknownOperationException"})
 """The errors that are not of SQS's own model."""
 MAPPINGS = r"/2015-03-31/event-source-mappings{slash:/?}{uuid:[\w-]*}"
@@ -140,14 +139,13 @@ def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-def query_success(operation: str, answer: Mapping[str, Any]) -> web.Response:
-    """Return an answer in the query protocol."""
-    return web.Response(text=query.success(operation, answer, os.urandom(16).hex()), content_type=XML)
+def xml(text: str, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=text, content_type="text/xml")
 
 
 def query_failure(error: SqsError) -> web.Response:
     """Return an error in the query protocol."""
-    return web.Response(status=error.status, text=query.failure(error, os.urandom(16).hex()), content_type=XML)
+    return xml(query.failure(error, os.urandom(16).hex()), error.status)
 
 
 def service_of(request: web.Request) -> str:
@@ -162,18 +160,14 @@ def other_service_error(service: str) -> web.Response:
     if service != "s3":
         return query_failure(error)
     text = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
-    return web.Response(status=error.status, text=text, content_type=XML)
+    return xml(text, error.status)
 
 
 def content_type_error(content_type: str) -> web.Response:
     """Return the error for a Content-Type that AWS does not read: XML and 404, to which this one adds a message."""
     text = f"The Content-Type is {content_type}; a request in the JSON protocol has {CONTENT_TYPE}."
     error = f"<UnknownOperationException><Message>{escape(text)}</Message></UnknownOperationException>"
-    return web.Response(status=404, text=error, content_type=XML)
-
-
-def too_large() -> web.Response:
-    return web.Response(status=413, text=f"HTTP content length exceeded {MAX_BODY_BYTES} bytes.")
+    return xml(error, 404)
 
 
 HOST = "127.0.0.1"
@@ -275,7 +269,7 @@ class SqsServer:
                 fields = query.fields_in(await request.read())
                 operation = query.operation_in(fields)
                 answer = await self._answer(operation, query.parameters_in(operation, fields, request.path), request)
-                return query_success(operation, answer)
+                return xml(query.success(operation, answer, os.urandom(16).hex()))
             operation = operation_in(request.headers.get("X-Amz-Target", ""))
             if request.content_type not in READ_AS_JSON:
                 return content_type_error(request.headers.get("Content-Type", "missing"))
@@ -283,7 +277,7 @@ class SqsServer:
         except SqsError as error:
             return fail(error)
         except web.HTTPRequestEntityTooLarge:
-            return too_large()
+            return web.Response(status=413, text=f"HTTP content length exceeded {MAX_BODY_BYTES} bytes.")
         except web.RequestPayloadError as error:
             return fail(SqsError("SerializationException", f"The body of the request cannot be read: {error}"))
         except Exception as error:  # noqa: BLE001 logged, and returned in a form that SDKs can read
