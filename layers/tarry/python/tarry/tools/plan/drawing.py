@@ -12,6 +12,7 @@ from tarry.tools.plan.text import (
     end_text,
     facts_text,
     folded,
+    name_of,
     policy_text,
     resampled,
     scale_of,
@@ -86,8 +87,7 @@ class _PlanDrawing:
 
     def _title(self) -> Iterator[str]:
         timeline, width = self._timeline, WIDTH - 2 * MARGIN
-        name = timeline.policy.name + (f" on {timeline.queue.name}" if timeline.queue.is_known else "")
-        yield text_at(MARGIN, 34, fit(name, width, 16), "title")
+        yield text_at(MARGIN, 34, fit(name_of(timeline), width, 16), "title")
         yield text_at(MARGIN, 56, fit(policy_text(timeline), width, NORMAL))
         yield text_at(MARGIN, 75, fit(facts_text(timeline.queue), width, 12), "quiet")
         yield text_at(MARGIN, 94, fit(end_text(timeline), width, 12), "quiet")

@@ -11,7 +11,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import tarry
 from tarry.decide.backoff import bounds_of, delay_of, is_known
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import StepList
     from tarry.message.failure import FailureStep
+    from tarry.support.values import Value
     from tarry.tools.template import TemplateFunction
 
 SAMPLES = 200
@@ -79,13 +80,13 @@ class PlannedPolicy:
     """Whether ``max_attempts`` applies: a failure step retries in place."""
     backoff: str
     """The backoff as text."""
-    delays: tuple[DelayBounds, ...]
-    """The delays after attempts 1 to ``max_attempts - 1``."""
-    is_sampled: bool
-    """Whether bounds of a backoff of your own are those of samples."""
     unhandled_wait: float
     """For how many seconds a message waits that no failure step takes."""
-    steps: tuple[PlannedStep, ...]
+    delays: tuple[DelayBounds, ...] = ()
+    """The delays after attempts 1 to ``max_attempts - 1``."""
+    is_sampled: bool = False
+    """Whether bounds of a backoff of your own are those of samples."""
+    steps: tuple[PlannedStep, ...] = ()
     concurrency: int = 1
     is_consumer: bool = True
     """Whether the function is a consumer of tarry."""
@@ -94,7 +95,6 @@ class PlannedPolicy:
 def policy_of(name: str, policy: RetryPolicy, steps: StepList, *, fifo: bool, concurrency: int = 1) -> PlannedPolicy:
     """Return the facts of a policy and its failure steps for a standard or a FIFO queue."""
     backoff = policy.backoff_of(fifo=fifo)
-    planned = tuple(_step(each) for each in steps.steps)
     built_in = (fields_of(each) for each in steps.steps if isinstance(each, BuiltInStep))
     waits = [backoff, *(options["delay"] for options in built_in if options.get("delay"))]
     return PlannedPolicy(
@@ -105,7 +105,7 @@ def policy_of(name: str, policy: RetryPolicy, steps: StepList, *, fifo: bool, co
         delays=_delays(backoff, policy.max_attempts - 1),
         is_sampled=any(bounds_of(each, 1) is None for each in waits),
         unhandled_wait=policy.longest_delay(fifo=fifo),
-        steps=planned,
+        steps=tuple(_step(each) for each in steps.steps),
         concurrency=concurrency,
     )
 
@@ -146,21 +146,14 @@ def _shown(backoff: Backoff) -> str:
     """Return a backoff as it is written, without defaults."""
     if not is_known(backoff):
         return f"{name_of(type(backoff))}, a backoff of your own"
-    fields: Any = backoff
-    jitter = "" if fields.jitter is None else f", jitter={_number(fields.jitter)}"
-    match type(backoff).__name__:
-        case "Fixed":
-            return f"Fixed({_number(fields.seconds)}{jitter})"
-        case "Linear":
-            return f"Linear({_numbers(fields.initial, fields.increment, fields.maximum)}{jitter})"
-        case "Exponential":
-            return f"Exponential({_numbers(fields.initial, fields.multiplier, fields.maximum)}{jitter})"
-        case _:
-            return f"Schedule([{_numbers(*fields.delays)}]{jitter})"
-
-
-def _numbers(*numbers: float) -> str:
-    return ", ".join(map(_number, numbers))
+    fields: dict[str, Any] = fields_of(cast("Value", backoff))
+    jitter = fields.pop("jitter")
+    shown = [
+        f"[{', '.join(map(_number, each))}]" if isinstance(each, tuple) else _number(each) for each in fields.values()
+    ]
+    if jitter is not None:
+        shown.append(f"jitter={_number(jitter)}")
+    return f"{type(backoff).__name__}({', '.join(shown)})"
 
 
 def _number(number: float | str) -> str:

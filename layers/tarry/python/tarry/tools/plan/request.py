@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tarry.tools.local.functions.variables import Overrides
     from tarry.tools.plan.policy import PlannedPolicy
     from tarry.tools.plan.simulation import LoadResult
-    from tarry.tools.template import Template, TemplateFunction
+    from tarry.tools.template import Template, TemplateFunction, TemplateMapping
 
     Note = Callable[[str], None]
 
@@ -49,7 +49,12 @@ def backoff_from(text: str) -> Backoff:
     Raises:
         UsageError: The text is not a call of a backoff of tarry, or its arguments are not accepted.
     """
-    call = _parsed(text)
+    if len(text) > MOST_CHARACTERS:
+        raise _refused(text, f"it is longer than {MOST_CHARACTERS:,} characters")
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _refused(text, "it is not an expression of Python") from None
     name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
     if not isinstance(call, ast.Call) or name not in MAKERS:
         raise _refused(text, f"it must be one of {', '.join(MAKERS)} with its arguments")
@@ -68,15 +73,6 @@ def backoff_from(text: str) -> Backoff:
         raise _refused(text, str(error)) from None
     except TypeError as error:
         raise _refused(text, str(error).replace("__init__()", name).replace(f"{name}.{name}", name)) from None
-
-
-def _parsed(text: str) -> ast.expr:
-    if len(text) > MOST_CHARACTERS:
-        raise _refused(text, f"it is longer than {MOST_CHARACTERS:,} characters")
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _refused(text, "it is not an expression of Python") from None
 
 
 def _refused(text: str, why: str) -> UsageError:
@@ -98,7 +94,7 @@ def load_warnings(result: LoadResult, timeline: PolicyTimeline, timeout: float |
             f"A batch of {consuming.batch_size} takes {duration(batch_time)}, longer than the function's timeout of "
             f"{duration(timeout)}. tarry then releases messages that have not started, which is not simulated here."
         )
-    in_flight = result.of(lambda run: run.peak_in_flight).most
+    in_flight = result.of(lambda run: run.peak_in_flight).highest
     if in_flight >= IN_FLIGHT_LIMIT:
         yield (
             f"{in_flight:,.0f} messages are in flight at once, and a standard queue has {IN_FLIGHT_LIMIT:,} places. "
@@ -115,9 +111,9 @@ def load_warnings(result: LoadResult, timeline: PolicyTimeline, timeout: float |
             f"The attempts end after at most {time_text(timeline.ends.latest)}, before the outage does "
             f"({duration(load.outage)}). More attempts, or longer delays, would outlast it."
         )
-    if (drained := result.drained) is not None and drained.most > timeline.queue.retention_seconds:
+    if (drained := result.drained) is not None and drained.highest > timeline.queue.retention_seconds:
         yield (
-            f"The queue is drained only after {duration(drained.most)}, and its retention is "
+            f"The queue is drained only after {duration(drained.highest)}, and its retention is "
             f"{duration(timeline.queue.retention_seconds)}: SQS may delete messages before."
         )
 
@@ -219,7 +215,7 @@ def subjects_of(  # noqa: PLR0913
 
 
 def subjects_in(
-    template: Template, function: str | None, queue: str | None, overrides: Overrides, note: Note
+    template: Template, name: str | None, queue: str | None, overrides: Overrides, note: Note
 ) -> list[PlanSubject]:
     """Return a subject for each queue of a function of a template, or for one queue of it.
 
@@ -229,7 +225,73 @@ def subjects_in(
         UsageError: The function or its code cannot be used.
         TemplateError: A value of the template cannot be resolved.
     """
-    return _Project(template, overrides, note).subjects(function, queue)
+    function, queues = _function_in(template, name), with_foreign_queues(template)
+    own = [each for each in template.mappings if each.function == function.name]
+    mappings = [each for each in own if queue is None or queue in (each.queue, queues[each.queue].logical_id)]
+    if not mappings:
+        known = ", ".join(each.queue for each in own)
+        raise UsageError(f"{function.logical_id} has no queue {queue}; its queues are {known}")
+    wanted = {each.queue: queues[each.queue].is_fifo for each in mappings}
+    planned = _policies_in(template, function, wanted, overrides, note)
+    return [_subject(each, queues[each.queue], function, planned[each.queue]) for each in mappings]
+
+
+def _subject(
+    mapping: TemplateMapping, facts: TemplateQueue, function: TemplateFunction, policy: PlannedPolicy
+) -> PlanSubject:
+    policy, today = replace(policy, name=function.logical_id), None
+    if not policy.is_consumer:
+        today = without_tarry(f"{policy.name} without tarry", facts)
+        policy = replace(policy, name=f"{policy.name} with tarry's defaults", is_consumer=True)
+    may_loop = function.recursive_loop == "Allow"
+    timeline = timeline_of(policy, facts, timeout=function.timeout_seconds, may_loop=may_loop)
+    limits = mapping.maximum_concurrency, function.reserved_concurrency
+    consuming = Consuming(
+        batch_size=mapping.batch_size,
+        window=mapping.window_seconds,
+        maximum_concurrency=min((each for each in limits if each is not None), default=None),
+        memory_mb=function.memory_mb,
+        per_invocation=policy.concurrency,
+    )
+    return PlanSubject(timeline, consuming, function.timeout_seconds, today)
+
+
+def _function_in(template: Template, name: str | None) -> TemplateFunction:
+    functions = template.functions
+    fed = dict.fromkeys(each.function for each in template.mappings if each.function in functions)
+    known = ", ".join(functions[each].logical_id for each in fed)
+    if not fed:
+        if why := template.unresolved_queues:
+            raise UsageError(f"{template.path}: {why}")
+        raise UsageError(f"no function of {template.path} has an SQS event: give a backoff (--backoff)")
+    if name is None:
+        if len(fed) == 1:
+            return functions[next(iter(fed))]
+        raise UsageError(f"name a function of {template.path} with a queue: {known}; or give a backoff (--backoff)")
+    function = next((each for each in functions.values() if name in (each.name, each.logical_id)), None)
+    if function is None:
+        raise UsageError(f"{template.path} has no function {name}; functions with a queue are {known}")
+    if function.name not in fed:
+        raise UsageError(f"{function.logical_id} has no SQS event; functions with one are {known}")
+    return function
+
+
+def _policies_in(
+    template: Template, function: TemplateFunction, queues: Mapping[str, bool], overrides: Overrides, note: Note
+) -> dict[str, PlannedPolicy]:
+    from tarry.tools.local.functions.calling import variables
+    from tarry.tools.local.project import with_placeholders
+
+    made_up: list[str] = []
+    template = with_placeholders(template, [function.name], overrides, made_up.append)
+    function = template.functions[function.name]
+    given = variables(function, template, overrides, None)
+    try:
+        return load_policies(WantedPolicies(function.logical_id, queues, function, given))
+    except UsageError:
+        for text in made_up:
+            note(text)
+        raise
 
 
 def _only_parameters(note: Note) -> Note:
@@ -255,89 +317,3 @@ def _of_module(name: str, queue: str | None) -> PlanSubject:
         timeline_of(planned, TemplateQueue(queue, "")),
         Consuming(per_invocation=planned.concurrency),
     )
-
-
-class _Project:
-    def __init__(self, template: Template, overrides: Overrides, note: Note) -> None:
-        self._template = template
-        self._overrides = overrides
-        self._note = note
-        self._queues = with_foreign_queues(template)
-
-    def subjects(self, name: str | None, queue: str | None) -> list[PlanSubject]:
-        function = self._function(name)
-        mappings = [each for each in self._template.mappings if each.function == function.name]
-        mappings = [each for each in mappings if queue is None or self._is_named(each.queue, queue)]
-        if not mappings:
-            own = ", ".join(each.queue for each in self._template.mappings if each.function == function.name)
-            raise UsageError(f"{function.logical_id} has no queue {queue}; its queues are {own}")
-        planned = self._policies(function, {each.queue: self._queues[each.queue].is_fifo for each in mappings})
-        found = []
-        for mapping in mappings:
-            facts = self._queues[mapping.queue]
-            policy, today = replace(planned[mapping.queue], name=function.logical_id), None
-            if not policy.is_consumer:
-                today = without_tarry(f"{policy.name} without tarry", facts)
-                policy = replace(policy, name=f"{policy.name} with tarry's defaults", is_consumer=True)
-            timeline = timeline_of(
-                policy,
-                facts,
-                timeout=function.timeout_seconds,
-                may_loop=function.recursive_loop == "Allow",
-            )
-            consuming = Consuming(
-                batch_size=mapping.batch_size,
-                window=mapping.window_seconds,
-                maximum_concurrency=_lowest(mapping.maximum_concurrency, function.reserved_concurrency),
-                memory_mb=function.memory_mb,
-                per_invocation=policy.concurrency,
-            )
-            found.append(PlanSubject(timeline, consuming, function.timeout_seconds, today))
-        return found
-
-    def _function(self, name: str | None) -> TemplateFunction:
-        template = self._template
-        consumers = {
-            each.function: template.functions[each.function]
-            for each in template.mappings
-            if each.function in template.functions
-        }
-        known = ", ".join(each.logical_id for each in consumers.values())
-        if not consumers:
-            if why := template.unresolved_queues:
-                raise UsageError(f"{template.path}: {why}")
-            raise UsageError(f"no function of {template.path} has an SQS event: give a backoff (--backoff)")
-        if name is None:
-            if len(consumers) == 1:
-                return next(iter(consumers.values()))
-            raise UsageError(f"name a function of {template.path} with a queue: {known}; or give a backoff (--backoff)")
-        for function in template.functions.values():
-            if name in (function.name, function.logical_id):
-                if function.name not in consumers:
-                    raise UsageError(f"{function.logical_id} has no SQS event; functions with one are {known}")
-                return function
-        raise UsageError(f"{template.path} has no function {name}; functions with a queue are {known}")
-
-    def _is_named(self, name: str, given: str) -> bool:
-        return given in (name, self._queues[name].logical_id)
-
-    def _policies(self, function: TemplateFunction, queues: Mapping[str, bool]) -> dict[str, PlannedPolicy]:
-        from tarry.tools.local.functions.calling import variables
-        from tarry.tools.local.project import with_placeholders
-
-        made_up: list[str] = []
-        template = with_placeholders(self._template, [function.name], self._overrides, made_up.append)
-        function = template.functions[function.name]
-        wanted = WantedPolicies(
-            function.logical_id, queues, function, variables(function, template, self._overrides, None)
-        )
-        try:
-            return load_policies(wanted)
-        except UsageError:
-            for text in made_up:
-                self._note(text)
-            raise
-
-
-def _lowest(*limits: int | None) -> int | None:
-    return min((each for each in limits if each is not None), default=None)

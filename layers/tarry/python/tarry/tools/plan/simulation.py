@@ -102,8 +102,8 @@ class LoadRun:
     ends: Counter[str] = field(default_factory=Counter)
     """The messages that did not succeed, by how they ended: ``dead_letter``, ``drop``, ``sent_on``, ``stays``."""
     first_end_at: float | None = None
-    requests: Counter[str] = field(default_factory=Counter)
-    """The requests to SQS by operation."""
+    requests: int = 0
+    """The requests to SQS."""
     invocations: int = 0
     busy_seconds: float = 0
     samples: list[LoadSample] = field(default_factory=list)
@@ -117,8 +117,8 @@ class Spread(NamedTuple):
     """The mean of the runs, and the lowest and highest."""
 
     mean: float
-    least: float
-    most: float
+    lowest: float
+    highest: float
 
 
 def spread(values: Iterable[float]) -> Spread:
@@ -146,26 +146,14 @@ class LoadResult:
         return spread(times) if len(times) == len(self.runs) else None
 
 
-class LoadCosts(NamedTuple):
-    """The costs of a load, without the free part of a month."""
-
-    requests: Spread
-    request_dollars: float
-    invocations: Spread
-    invocation_dollars: float
-    busy_seconds: float
-    compute_dollars: float
-
-
-def costs_of(result: LoadResult) -> LoadCosts:
-    """Return the requests to SQS, the invocations and their time, with their mean costs."""
-    requests = result.of(lambda run: sum(run.requests.values()))
-    invocations = result.of(lambda run: run.invocations)
-    busy = result.of(lambda run: run.busy_seconds).mean
-    compute = busy * result.consuming.memory_mb / 1024 * GB_SECOND_PRICE
-    return LoadCosts(
-        requests, requests.mean * REQUEST_PRICE, invocations, invocations.mean * INVOCATION_PRICE, busy, compute
-    )
+def dollars_of(result: LoadResult) -> dict[str, float]:
+    """Return the mean costs of the requests to SQS, of the invocations and of their time, without a free part."""
+    gigabytes = result.consuming.memory_mb / 1024
+    return {
+        "requests": result.of(lambda run: run.requests).mean * REQUEST_PRICE,
+        "invocations": result.of(lambda run: run.invocations).mean * INVOCATION_PRICE,
+        "compute": result.of(lambda run: run.busy_seconds).mean * gigabytes * GB_SECOND_PRICE,
+    }
 
 
 SEEDS = 5
@@ -203,14 +191,11 @@ def simulate(
     return _Model(load, timeline, consuming, seed, progress).run()
 
 
+@dataclass(eq=False, slots=True)
 class _LoadMessage:
-    __slots__ = ("has_failed", "is_affected", "stage")
-
-    def __init__(self, is_affected: bool) -> None:
-        self.is_affected = is_affected
-        self.has_failed = False
-        self.stage = 0
-        """The attempts before: an index of the timeline's."""
+    is_affected: bool
+    stage: int = 0
+    """The attempts that have failed: an index of the timeline's."""
 
 
 class _Model:
@@ -253,21 +238,14 @@ class _Model:
         self._horizon = expected * (LONGEST if is_enough else 1)
 
     def run(self) -> LoadRun:
-        load, run, events = self._load, self._run, self._events
-        arrival = self._random.expovariate(self._rate)
+        load, run = self._load, self._run
         self._at(load.outage, self._outage_ends)
+        self._at(self._random.expovariate(self._rate), self._arrives)
         while run.messages < MOST_MESSAGES and self.now <= self._horizon:
-            if events and events[0][0] <= arrival:
-                self.now, _, action, arguments = heappop(events)
-                if self.now >= self._next_sample:
-                    self._sample()
-                action(*arguments)
-            else:
-                self.now = arrival
-                if self.now >= self._next_sample:
-                    self._sample()
-                self._arrives()
-                arrival = self.now + self._random.expovariate(self._rate)
+            self.now, _, action, arguments = heappop(self._events)
+            if self.now >= self._next_sample:
+                self._sample()
+            action(*arguments)
             if self.now >= load.outage and not self._open and not self._ready:
                 run.drained_at = self.now
                 break
@@ -290,6 +268,7 @@ class _Model:
         is_affected = self.now < load.outage and self._random.random() < load.failing
         self._ready.append(_LoadMessage(is_affected))
         self._dispatch()
+        self._at(self.now + self._random.expovariate(self._rate), self._arrives)
 
     def _returns(self, message: _LoadMessage, is_in_place: bool) -> None:
         if is_in_place:
@@ -303,8 +282,7 @@ class _Model:
         """Receive a copy after its longest `DelaySeconds`; the consumer lets it wait in place."""
         self._delayed -= 1
         self._in_place += 1
-        self._run.requests["ReceiveMessage"] += 1
-        self._run.requests["ChangeMessageVisibilityBatch"] += 1
+        self._run.requests += 2  # the receive, and the change of its visibility
         self._run.invocations += 1
         self._at(due, self._returns, message, True)
 
@@ -317,7 +295,7 @@ class _Model:
             is_new = not batch
             received = min(len(ready), size - len(batch))
             batch += [ready.popleft() for _ in range(received)]
-            self._run.requests["ReceiveMessage"] += ceil(received / PER_REQUEST)
+            self._run.requests += ceil(received / PER_REQUEST)
             if not window or len(batch) >= size:
                 self._invoke()
             elif is_new:
@@ -351,13 +329,13 @@ class _Model:
         batch, self._gathering = self._gathering, []
         self._window_number += 1
         load, run, at_once = self._load, self._run, self._consuming.per_invocation
-        failed: list[tuple[_LoadMessage, float]] = []
+        failed: dict[_LoadMessage, float] = {}
         local_time = 0.0
         for place, message in enumerate(batch):
             begins = self.now + place // at_once * load.handler_time
             if message.is_affected and begins < load.outage:
                 stage = self._stage(message)
-                failed.append((message, begins + load.handler_time))
+                failed[message] = begins + load.handler_time
                 again = (stage.runs - 1) * load.handler_time + self._between(stage.local_wait)
                 local_time = max(local_time, again)
                 run.runs += stage.runs - 1
@@ -377,25 +355,21 @@ class _Model:
         earliest, latest = bounds
         return latest if earliest == latest else self._random.uniform(earliest, latest)
 
-    def _ended(self, batch: list[_LoadMessage], failed: list[tuple[_LoadMessage, float]]) -> None:
+    def _ended(self, batch: list[_LoadMessage], failed: dict[_LoadMessage, float]) -> None:
         self._running -= 1
         self._running_messages -= len(batch)
         if len(failed) < len(batch):
-            self._run.requests["DeleteMessageBatch"] += ceil((len(batch) - len(failed)) / PER_REQUEST)
-        still_failing = {id(message) for message, _ in failed}
-        for message in batch:
-            if message.has_failed and id(message) not in still_failing:
-                self._open -= 1
+            self._run.requests += ceil((len(batch) - len(failed)) / PER_REQUEST)
+        self._open -= sum(message.stage > 0 and message not in failed for message in batch)
         if failed:
             self._settle(failed)
         self._dispatch()
 
-    def _settle(self, failed: list[tuple[_LoadMessage, float]]) -> None:
+    def _settle(self, failed: dict[_LoadMessage, float]) -> None:
         run, copies, in_place = self._run, 0, 0
-        for message, failed_at in failed:
+        for message, failed_at in failed.items():
             stage = self._stage(message)
-            if not message.has_failed:
-                message.has_failed = True
+            if not message.stage:
                 run.failed += 1
                 self._open += 1
             message.stage += 1
@@ -417,9 +391,8 @@ class _Model:
                     self._at(early, self._is_received_early, message, due)
                 else:
                     self._at(due, self._returns, message, False)
-        run.requests["ChangeMessageVisibilityBatch"] += ceil(in_place / PER_REQUEST)
-        run.requests["SendMessageBatch"] += ceil(copies / PER_REQUEST)
-        run.requests["DeleteMessageBatch"] += ceil(copies / PER_REQUEST)
+        # changes of visibility, and the sends of copies with the deletes of their originals
+        run.requests += ceil(in_place / PER_REQUEST) + 2 * ceil(copies / PER_REQUEST)
         run.peak_waiting = max(run.peak_waiting, self._in_place + self._delayed)
         self._note_in_flight()
 
@@ -451,14 +424,13 @@ def _multiplied(run: LoadRun) -> LoadRun:
         run,
         **numbers,
         ends=Counter({name: number * scale for name, number in run.ends.items()}),
-        requests=Counter({name: number * scale for name, number in run.requests.items()}),
         samples=[LoadSample(each.at, *(number * scale for number in each[1:])) for each in run.samples],
     )
 
 
 COUNTED = (
     *("messages", "failed", "runs", "waiting_at_end", "peak_waiting", "peak_ready", "peak_in_flight"),
-    *("invocations", "busy_seconds"),
+    *("requests", "invocations", "busy_seconds"),
 )
 SENDS = frozenset({"copy", "dead_letter", "sent_on"})
 """The outcomes of an attempt that send a message to a queue."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from bisect import bisect_right
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.failed.text import duration, printable
-from tarry.tools.plan.simulation import LoadRun, LoadSample, Spread, costs_of
+from tarry.tools.plan.simulation import LoadRun, LoadSample, Spread, dollars_of
 from tarry.tools.plan.units import LogScale, range_text, rough, time_text
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 
@@ -33,17 +34,19 @@ def timeline_text(timeline: PolicyTimeline, today: PolicyTimeline | None = None)
     """Return the heading, the table, the picture and the notes of a timeline, below those of ``today``."""
     if today is not None:
         return f"{timeline_text(today)}\n\n\n{timeline_text(timeline)}"
-    rows = [*table(timeline)]
-    sections = [[*heading(timeline)], rows, [*picture(timeline)], [*notes(timeline)]]
+    heading = [
+        each
+        for text in (name_of(timeline), policy_text(timeline), facts_text(timeline.queue))
+        for each in wrapped(text)
+    ]
+    sections = [heading, [*table(timeline)], [*picture(timeline)], [*notes(timeline)]]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def heading(timeline: PolicyTimeline) -> Iterator[str]:
-    """Yield the consumer, its policy, and the facts of its queue."""
-    policy, queue = timeline.policy, timeline.queue
-    yield from wrapped(f"{policy.name} on {queue.name}" if queue.is_known else policy.name)
-    yield from wrapped(policy_text(timeline))
-    yield from wrapped(facts_text(queue))
+def name_of(timeline: PolicyTimeline) -> str:
+    """Return the consumer, and its queue if that is known."""
+    queue = timeline.queue
+    return timeline.policy.name + (f" on {queue.name}" if queue.is_known else "")
 
 
 def policy_text(timeline: PolicyTimeline) -> str:
@@ -84,15 +87,11 @@ def _table(timeline: PolicyTimeline, shown: Callable[[float], str]) -> list[str]
         earliest, latest = (shown(each) for each in attempt.begins)
         cells.append((f"{attempt.number:,}", delay, earliest, latest, then_text(attempt)))
         before = attempt
-    rows = [cells[0], *(left_out(each) if isinstance(each, int) else each for each in folded(cells[1:]))]
+    shortened = [(f"... {each:,} more", *[""] * 4) if isinstance(each, int) else each for each in folded(cells[1:])]
+    rows = [cells[0], *shortened]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=False)) for row in rows)
     return [f"{line}  {row[4]}".rstrip() for line, row in zip(lines, rows, strict=True)]
-
-
-def left_out(count: int) -> tuple[str, str, str, str, str]:
-    """Return the row that stands for attempts that are not shown."""
-    return f"... {count:,} more", "", "", "", ""
 
 
 def folded(rows: Sequence[Row]) -> list[Row | int]:
@@ -126,21 +125,16 @@ def end_text(timeline: PolicyTimeline) -> str:
     last, queue = timeline.last, timeline.queue
     when = f"{range_text(*timeline.ends)} after the first attempt" if timeline.ends.latest else "at once"
     match last.follows:
-        case "dead_letter":
-            target = last.target or "the dead-letter queue"
-            return f"Ends in {target}, {when}."
+        case "dead_letter" | "sent_on":
+            return f"Ends in {last.target or 'the dead-letter queue'}, {when}."
         case "drop":
             return f"Ends deleted, with a log line only, {when}."
-        case "sent_on":
-            return f"Ends in {last.target}, {when}."
         case "moved":
             return f"Ends in {last.target}, moved by SQS without a failure record, {when}."
         case "expires":
             return f"Ends deleted by SQS, because its retention ends, {when}."
-        case _ if not timeline.ends.latest:
-            return f"Does not end: it stays in {queue.name}."
-        case _:
-            return f"Does not end: from {when} on, it stays in {queue.name}."
+    begin = f"from {when} on, it" if timeline.ends.latest else "it"
+    return f"Does not end: {begin} stays in {queue.name}."
 
 
 def picture(timeline: PolicyTimeline) -> Iterator[str]:
@@ -231,10 +225,9 @@ def assumptions(result: LoadResult) -> list[str]:
 
 def rate_text(rate: float) -> str:
     """Return a rate with a unit in which it is at least 1."""
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
-        if rate * seconds >= 1 or unit == "h":
-            return f"{rate * seconds:,.4g} messages/{unit}"
-    raise AssertionError
+    units = ("s", 1), ("min", 60), ("h", 3600)
+    unit, seconds = next((each for each in units if rate * each[1] >= 1), units[-1])
+    return f"{rate * seconds:,.4g} messages/{unit}"
 
 
 def numbers(result: LoadResult) -> Iterator[str]:
@@ -250,16 +243,16 @@ def numbers(result: LoadResult) -> Iterator[str]:
     ends = {"dead_letter": "dead letters", "drop": "dropped", "sent_on": "sent to another queue", "stays": "stay"}
     for end, text in ends.items():
         found = result.of(lambda run, end=end: run.ends[end])  # type: ignore[misc]
-        if found.most or end == "dead_letter":
+        if found.highest or end == "dead_letter":
             first = [run.first_end_at for run in result.runs if run.first_end_at is not None]
-            since = f", the first after {duration(min(first))}" if first and found.most else ""
+            since = f", the first after {duration(min(first))}" if first and found.highest else ""
             rows.append((text, count_text(found) + since))
-    costs = costs_of(result)
-    memory = result.consuming.memory_mb
+    requests, invocations = result.of(lambda run: run.requests), result.of(lambda run: run.invocations)
+    busy, dollars = duration(result.of(lambda run: run.busy_seconds).mean), dollars_of(result)
     rows += [
-        ("requests to SQS", f"{count_text(costs.requests)}: {money(costs.request_dollars)}"),
-        ("invocations", f"{count_text(costs.invocations)}: {money(costs.invocation_dollars)}"),
-        ("time of the function", f"{duration(costs.busy_seconds)} at {memory:,} MB: {money(costs.compute_dollars)}"),
+        ("requests to SQS", f"{count_text(requests)}: {money(dollars['requests'])}"),
+        ("invocations", f"{count_text(invocations)}: {money(dollars['invocations'])}"),
+        ("time of the function", f"{busy} at {result.consuming.memory_mb:,} MB: {money(dollars['compute'])}"),
     ]
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
@@ -270,7 +263,7 @@ def _drained(result: LoadResult) -> list[tuple[str, str]]:
     found, outage = result.drained, result.load.outage
     if found is None:
         return [("drained", f"not within {duration(min(run.ended_at for run in result.runs))}")]
-    limits = f"{duration(found.mean)} ({duration(found.least)} to {duration(found.most)})"
+    limits = f"{duration(found.mean)} ({duration(found.lowest)} to {duration(found.highest)})"
     return [("drained after", limits), ("  after the outage", duration(found.mean - outage))]
 
 
@@ -308,19 +301,10 @@ def resampled(runs: Sequence[LoadRun], count: int, end: float) -> list[LoadSampl
     found = []
     for place in range(count):
         at = end * place / max(1, count - 1)
-        each = [_at(run.samples, at) for run in runs]
+        each = [run.samples[max(1, bisect_right(run.samples, at, key=attrgetter("at"))) - 1] for run in runs]
         means = (sum(values) / len(each) for values in zip(*(sample[1:] for sample in each), strict=True))
         found.append(LoadSample(at, *means))
     return found
-
-
-def _at(samples: Sequence[LoadSample], at: float) -> LoadSample:
-    """Return the last sample at a time, or before."""
-    low, high = 0, len(samples) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if samples[middle].at <= at else (low, middle - 1)
-    return samples[low]
 
 
 def document(subject: PlanSubject, result: LoadResult | None) -> dict[str, Any]:
@@ -351,7 +335,7 @@ def _timeline(timeline: PolicyTimeline, warnings: Sequence[str]) -> dict[str, An
         "backoff": policy.backoff if policy.retries_in_place else None,
         "steps": [step.name for step in policy.steps],
         "attempts": [_attempt(each) for each in timeline.attempts],
-        "end": {"how": timeline.last.follows, "queue": timeline.last.target or None, **_bounds(timeline.ends)},
+        "end": {"how": timeline.last.follows, "queue": timeline.last.target or None, **timeline.ends._asdict()},
         "warnings": list(warnings),
     }
 
@@ -360,38 +344,24 @@ def _attempt(attempt: PlannedAttempt) -> dict[str, Any]:
     return {
         "attempt": attempt.number,
         "receive_count": attempt.receive_count,
-        **_bounds(attempt.begins),
+        **attempt.begins._asdict(),
         "runs": attempt.runs,
         "then": attempt.follows,
         "step": attempt.step or None,
-        "delay": _bounds(attempt.wait),
+        "delay": attempt.wait._asdict(),
         "queue": attempt.target or None,
         "notes": list(attempt.notes),
     }
 
 
-def _bounds(bounds: tuple[float, float]) -> dict[str, float]:
-    return {"earliest": bounds[0], "latest": bounds[1]}
-
-
 def _load(result: LoadResult) -> dict[str, Any]:
-    numbers = "failed waiting_at_end peak_waiting peak_ready peak_in_flight messages runs invocations".split()
-    costs = costs_of(result)
+    numbers = "failed waiting_at_end peak_waiting peak_ready peak_in_flight messages runs invocations requests".split()
     return {
         **asdict(result.load),
         "seeds": [run.seed for run in result.runs],
         "messages_per_simulated_message": result.runs[0].scale,
-        **{name: _spread(result.of(attrgetter(name))) for name in numbers},
-        "drained_at": None if result.drained is None else _spread(result.drained),
-        "dead_letters": _spread(result.of(lambda run: run.dead)),
-        "requests": _spread(costs.requests),
-        "dollars": {
-            "requests": costs.request_dollars,
-            "invocations": costs.invocation_dollars,
-            "compute": costs.compute_dollars,
-        },
+        **{name: result.of(attrgetter(name))._asdict() for name in numbers},
+        "drained_at": None if result.drained is None else result.drained._asdict(),
+        "dead_letters": result.of(lambda run: run.dead)._asdict(),
+        "dollars": dollars_of(result),
     }
-
-
-def _spread(found: Spread) -> dict[str, float]:
-    return {"mean": found.mean, "lowest": found.least, "highest": found.most}

@@ -45,12 +45,12 @@ class PlannedAttempt:
     receive_count: int
     begins: DelayBounds
     """When it begins, counted from the first attempt."""
-    runs: int
-    """The runs of the handler within the attempt: more than 1 with `LocalRetry`."""
-    local_wait: DelayBounds
-    """The time between these runs."""
     follows: Follows
-    step: str
+    runs: int = 1
+    """The runs of the handler within the attempt: more than 1 with `LocalRetry`."""
+    local_wait: DelayBounds = NOW
+    """The time between these runs."""
+    step: str = ""
     """The failure step that decides; empty if there is none."""
     wait: DelayBounds = NOW
     """The wait until the next attempt."""
@@ -94,14 +94,11 @@ def without_tarry(name: str, queue: TemplateQueue) -> PolicyTimeline:
     """Return the timeline of a function without tarry: only the queue decides about its failed messages."""
     visibility, limit = queue.visibility_timeout_seconds, queue.receive_limit
     policy = PlannedPolicy(
-        name=name,
+        name,
         max_attempts=limit or 1,
         retries_in_place=limit is not None,
         backoff=f"Fixed({visibility})",
-        delays=(),
-        is_sampled=False,
         unhandled_wait=visibility,
-        steps=(),
         is_consumer=False,
     )
     attempts: list[PlannedAttempt] = []
@@ -114,18 +111,16 @@ def without_tarry(name: str, queue: TemplateQueue) -> PolicyTimeline:
             follows, wait = "expires", queue.retention_seconds - age
         elif number >= limit:
             follows = "moved"
+        again = f"it is tried again every {duration(wait)}, until its retention ends"
         attempts.append(
             PlannedAttempt(
-                number=number,
+                number,
                 receive_count=number,
                 begins=DelayBounds(age, age),
-                runs=1,
-                local_wait=NOW,
                 follows=follows,
-                step="",
                 wait=DelayBounds(wait, wait),
                 target=queue.dead_letters or "" if follows == "moved" else "",
-                notes=(f"it is tried again every {duration(wait)}, until its retention ends",) if limit is None else (),
+                notes=(again,) if limit is None else (),
             )
         )
     return PolicyTimeline(policy, queue, tuple(attempts), ())
@@ -269,16 +264,16 @@ class _Walk:
 
     def _made(self, follows: Follows, step: str, *, wait: DelayBounds = NOW, target: str = "") -> PlannedAttempt:
         return PlannedAttempt(
-            number=self.number,
-            receive_count=self.receives,
-            begins=self.begins,
-            runs=self.runs,
-            local_wait=self.local_wait,
-            follows=follows,
-            step=step,
-            wait=wait,
-            target=target,
-            notes=tuple(self.notes),
+            self.number,
+            self.receives,
+            self.begins,
+            follows,
+            self.runs,
+            self.local_wait,
+            step,
+            wait,
+            target,
+            tuple(self.notes),
         )
 
     # warnings

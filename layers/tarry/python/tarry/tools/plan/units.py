@@ -15,37 +15,28 @@ if TYPE_CHECKING:
 
 NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(rf"{NUMBER} ?({'|'.join(SECONDS)})")
-_RATE = re.compile(rf"{NUMBER} ?/ ?({'|'.join(PER)})")
-_SHARE = re.compile(rf"{NUMBER} ?%")
+PER = {unit: 1 / seconds for unit, seconds in SECONDS.items() if unit != "ms"}
 
 
 def duration_of(option: str, text: str, example: str) -> float:
     """Parse a duration above 0, such as ``15m``, in seconds. Raises `UsageError` for other texts."""
-    found = _DURATION.fullmatch(text.strip())
-    return _positive(option, text, found, SECONDS, f"a duration above 0, such as {example}")
+    return _number(option, text, " ?", SECONDS, math.inf, f"a duration above 0, such as {example}")
 
 
 def rate_of(option: str, text: str) -> float:
     """Parse a rate above 0, such as ``50/s``, as a number a second. Raises `UsageError` for other texts."""
-    found = _RATE.fullmatch(text.strip())
-    per = {unit: 1 / seconds for unit, seconds in PER.items()}
-    return _positive(option, text, found, per, "messages in a time, above 0, such as 50/s or 3000/h")
+    return _number(option, text, " ?/ ?", PER, math.inf, "messages in a time, above 0, such as 50/s or 3000/h")
 
 
 def share_of(option: str, text: str) -> float:
     """Parse a share above 0 %, such as ``20%``, as a fraction. Raises `UsageError` for other texts."""
-    found = _SHARE.fullmatch(text.strip())
-    share = float(found[1]) / 100 if found else 0
-    if not 0 < share <= 1:
-        raise UsageError(f"{option} must be above 0% and at most 100%, such as 20%, got {shortened(text, 40)!r}")
-    return share
+    return _number(option, text, " ?", {"%": 1}, 100, "above 0% and at most 100%, such as 20%") / 100
 
 
-def _positive(option: str, text: str, found: re.Match[str] | None, units: dict[str, float], needed: str) -> float:
+def _number(option: str, text: str, between: str, units: dict[str, float], most: float, needed: str) -> float:
+    found = re.fullmatch(f"{NUMBER}{between}({'|'.join(units)})", text.strip())
     value = float(found[1]) * units[found[2]] if found else 0
-    if not 0 < value < math.inf:
+    if not 0 < value <= most or value == math.inf:
         raise UsageError(f"{option} must be {needed}, got {shortened(text, 40)!r}")
     return value
 
