@@ -1,11 +1,12 @@
 """A timeline and a load as SVG, for light and dark mode."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from tarry.failed.text import duration
 from tarry.failed.usage import UsageError
+from tarry.tools.plan.request import PlanSubject
+from tarry.tools.plan.simulation import LoadResult
 from tarry.tools.plan.text import (
     assumptions,
     count_text,
@@ -18,17 +19,9 @@ from tarry.tools.plan.text import (
     scale_of,
     then_text,
 )
-from tarry.tools.plan.timeline import WAITS
+from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.plan.units import TICKS, range_text, rough, time_text
 from tarry.tools.story.svg import NORMAL, fit, group, picture, text_at, width_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tarry.tools.plan.request import PlanSubject
-    from tarry.tools.plan.simulation import LoadResult
-    from tarry.tools.plan.timeline import PlannedAttempt, PolicyTimeline
 
 WIDTH, MARGIN = 960, 24
 LEFT, RIGHT = 120, 660

@@ -1,35 +1,27 @@
 """The facts of a consumer's policy and failure steps that its timeline depends on, as values of any process."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import tarry
-from tarry.decide.backoff import bounds_of, delay_of, is_known
-from tarry.decide.steps import BuiltInStep, name_of_step
+from tarry.decide.backoff import Backoff, bounds_of, delay_of, is_known
+from tarry.decide.retry_policy import RetryPolicy
+from tarry.decide.steps import BuiltInStep, StepList, name_of_step
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
+from tarry.message.failure import FailureStep
 from tarry.support.causes import name_of
-from tarry.support.values import fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tarry.decide.backoff import Backoff
-    from tarry.decide.retry_policy import RetryPolicy
-    from tarry.decide.steps import StepList
-    from tarry.message.failure import FailureStep
-    from tarry.support.values import Value
-    from tarry.tools.template import TemplateFunction
+from tarry.support.values import Value, fields_of
+from tarry.tools.template import TemplateFunction
 
 SAMPLES = 200
 """How often the delay of a backoff of your own is asked for, if it does not tell its bounds."""
@@ -41,11 +33,11 @@ class DelayBounds(NamedTuple):
     earliest: float
     latest: float
 
-    def plus(self, other: DelayBounds) -> DelayBounds:
+    def plus(self, other: "DelayBounds") -> "DelayBounds":
         """Return the sum of two bounds."""
         return DelayBounds(self.earliest + other.earliest, self.latest + other.latest)
 
-    def at_most(self, seconds: float) -> DelayBounds:
+    def at_most(self, seconds: float) -> "DelayBounds":
         """Return the bounds, cut at ``seconds``."""
         return DelayBounds(min(self.earliest, seconds), min(self.latest, seconds))
 

@@ -1,36 +1,28 @@
 """From the arguments of `tarry plan` to timelines: the template, the consumer's code, or a backoff alone."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tarry.decide.backoff import Exponential, Fixed, Linear, Schedule
+from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule
 from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, RetryPolicy
 from tarry.decide.steps import StepList
 from tarry.errors import ConfigurationError
 from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.tools.plan.policy import WantedPolicies, load_policies, policy_of
-from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, longest_recovery, scale_of
+from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.plan.policy import PlannedPolicy, WantedPolicies, load_policies, policy_of
+from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, LoadResult, longest_recovery, scale_of
 from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
 from tarry.tools.plan.units import duration_of, rate_of, share_of, time_text
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
+from tarry.tools.template import Template, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import TemplateQueue, with_foreign_queues
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tarry.decide.backoff import Backoff
-    from tarry.tools.local.functions.variables import Overrides
-    from tarry.tools.plan.policy import PlannedPolicy
-    from tarry.tools.plan.simulation import LoadResult
-    from tarry.tools.template import Template, TemplateFunction, TemplateMapping
-
-    Note = Callable[[str], None]
+Note = Callable[[str], None]
 
 MAKERS: dict[str, Callable[..., Backoff]] = {
     "Fixed": Fixed,

@@ -6,24 +6,18 @@ batch, and the order of redelivered messages in a batch. Receive counts are thos
 no batch is throttled.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import ceil
 from random import Random
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
-from tarry.tools.plan.timeline import WAITS
+from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.simulator.mapping_settings import Scaling
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tarry.tools.plan.timeline import PlannedAttempt, PolicyTimeline
 
 MILLION = 1_000_000
 REQUEST_PRICE = 0.40 / MILLION

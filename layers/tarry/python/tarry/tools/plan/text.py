@@ -1,26 +1,20 @@
 """A timeline and a load as text for a terminal of 80 columns, and as a JSON object."""
 
-from __future__ import annotations
-
 import textwrap
 from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tarry.failed.text import duration, printable
-from tarry.tools.plan.simulation import LoadRun, LoadSample, Spread, dollars_of
+from tarry.tools.plan.request import PlanSubject
+from tarry.tools.plan.simulation import LoadResult, LoadRun, LoadSample, Spread, dollars_of
+from tarry.tools.plan.timeline import Follows, PlannedAttempt, PolicyTimeline
 from tarry.tools.plan.units import LogScale, range_text, rough, time_text
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarry.tools.plan.request import PlanSubject
-    from tarry.tools.plan.simulation import LoadResult
-    from tarry.tools.plan.timeline import Follows, PlannedAttempt, PolicyTimeline
-    from tarry.tools.template import TemplateQueue
+from tarry.tools.template import TemplateQueue
 
 WIDTH = 80
 TICK_SPACE_AT_END = 19

@@ -4,22 +4,17 @@ The times are those of the delays alone, without the time of the handler and of 
 as the policy says: SQS counts whole seconds, so one with a fraction ends up to a second later.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tarry.decide.steps import RESERVE_SECONDS
 from tarry.failed.text import duration
 from tarry.message.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.support.delays import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.plan.policy import DelayBounds, PlannedPolicy, PlannedStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarry.tools.template import TemplateQueue
+from tarry.tools.template import TemplateQueue
 
 MOST_ATTEMPTS = 2_000
 """Where the timeline is cut of a message that fails without end."""

@@ -1,17 +1,12 @@
 """Rates, shares and durations as the command line has them, and times as text."""
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Callable
 from math import log1p
-from typing import TYPE_CHECKING
 
 from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}

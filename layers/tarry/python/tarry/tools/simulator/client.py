@@ -1,15 +1,16 @@
 """The SQS client of a simulation, with the interface, the errors and the retries of the boto3 client in production."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore import xform_name
 from botocore.errorfactory import ClientExceptionsFactory
+from botocore.exceptions import ClientError
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import (
     ExponentialBackoff,
@@ -24,27 +25,20 @@ from tarry.failed.queue_names import queue_name
 from tarry.sqs.client import TRIES
 from tarry.sqs.refusals import is_no_queue
 from tarry.tools.simulator.functions import current_call
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.scheduler import Scheduler
 from tarry.tools.simulator.sqs import QueueWatch, Sqs, SqsError
 from tarry.tools.simulator.sqs.errors import check_request, service_model
+from tarry.world import Clock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from random import Random
+Parameters = dict[str, Any]
+Apply = Callable[[], dict[str, Any]]
+Transport = Callable[[str, Mapping[str, Any], Apply], dict[str, Any]]
+"""The way of one try of a request to SQS and back; the place for faults.
 
-    from botocore.exceptions import ClientError
-
-    from tarry.tools.simulator.mapping_settings import MappingSettings
-    from tarry.tools.simulator.scheduler import Scheduler
-    from tarry.world import Clock
-
-    Parameters = dict[str, Any]
-    Apply = Callable[[], dict[str, Any]]
-    Transport = Callable[[str, Mapping[str, Any], Apply], dict[str, Any]]
-    """The way of one try of a request to SQS and back; the place for faults.
-
-    A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
-    any `SqsError` and botocore's connection errors.
-    """
+A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
+any `SqsError` and botocore's connection errors.
+"""
 
 LONG_POLL_SECONDS = 20
 """Makes each receive a long poll, which queries all servers of SQS. The port does not wait: it watches the queue."""
@@ -193,13 +187,13 @@ class SimulatedClient:
             raise _client_error(tried.refusal, metadata, operation)
         return {**tried.answer, "ResponseMetadata": metadata}
 
-    def _try(self, operation: str, parameters: Parameters, number: int, request: dict[str, Any]) -> Try:
+    def _try(self, operation: str, parameters: Parameters, number: int, request: dict[str, Any]) -> "Try":
         tried = self._send(operation, parameters, number)
         fields = {"context": request, "parsed_response": tried.parsed, "exception": tried.exception}
         self.meta.events.emit("response-received", operation, **fields)
         return tried
 
-    def _send(self, operation: str, parameters: Parameters, number: int) -> Try:
+    def _send(self, operation: str, parameters: Parameters, number: int) -> "Try":
         self._requests += 1
         try:
             self.meta.events.emit("before-send", operation, request=None)

@@ -1,16 +1,15 @@
 """The model of a Lambda function: execution environments, cold starts, timeouts, crashes, and throttling."""
 
-from __future__ import annotations
-
 import marshal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.tools.simulator.actors import Killed, Process, VirtualEvent
+from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import (
     InvocationResult,
     error_payload,
@@ -21,14 +20,11 @@ from tarry.tools.simulator.invocations import (
     through_json,
     timed_out,
 )
+from tarry.tools.simulator.recursion import Lineage
+from tarry.tools.simulator.scheduler import Timer
+from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.template import TemplateFunction
 from tarry.world import World, use
-
-if TYPE_CHECKING:
-    from tarry.tools.simulator.history import History
-    from tarry.tools.simulator.recursion import Lineage
-    from tarry.tools.simulator.scheduler import Timer
-    from tarry.tools.simulator.simulation import Simulation
-    from tarry.tools.template import TemplateFunction
 
 
 @dataclass
@@ -68,10 +64,10 @@ RECURSION_STOPPED = InvocationResult(
     "own queue",
 )
 
-_current: ContextVar[Call | None] = ContextVar("tarry.tools.simulator.call", default=None)
+_current: ContextVar["Call | None"] = ContextVar("tarry.tools.simulator.call", default=None)
 
 
-def current_call() -> Call | None:
+def current_call() -> "Call | None":
     """Return the invocation whose code calls this; None outside of invocations."""
     return _current.get()
 
@@ -125,7 +121,7 @@ class Function:
         self._idle.clear()
         self.running.clear()
 
-    def _free_environment(self) -> Environment:
+    def _free_environment(self) -> "Environment":
         """Return the idle environment that was used last, or a new one."""
         now = self.simulation.scheduler.now
         while self._idle and now - self._idle[0].used_at > WARM_SECONDS:
@@ -135,7 +131,7 @@ class Function:
         self._created += 1
         return Environment(self, self._created)
 
-    def ended(self, call: Call, result: InvocationResult) -> None:
+    def ended(self, call: "Call", result: InvocationResult) -> None:
         """Free the environment of an invocation that has ended, and report the result."""
         self.running.remove(call)
         if self.lineage is not None:
@@ -149,7 +145,7 @@ class Function:
 class Call:
     """A running invocation."""
 
-    environment: Environment
+    environment: "Environment"
     request_id: str
     event: bytes
     """By `marshal`: JSON takes ten times as long, and here it would copy what came from JSON."""

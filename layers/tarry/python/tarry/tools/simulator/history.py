@@ -1,12 +1,8 @@
 """The history of a run: an append-only list of events, read by checkers and timelines, and a bus for listeners."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Any
 
 
 @dataclass(slots=True)  # to make a frozen one takes three times as long, and a message has seven

@@ -1,19 +1,15 @@
 """Lambda's Invoke: a function that is invoked by code, at once or asynchronously, with retries and destinations."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
-    from tarry.tools.simulator.scheduler import Scheduler
+from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
+from tarry.tools.simulator.scheduler import Scheduler
 
 RETRY_SECONDS = (60.0, 120.0)
 """The delays of the two retries of an asynchronous invocation that failed."""

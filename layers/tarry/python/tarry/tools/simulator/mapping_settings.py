@@ -1,19 +1,21 @@
 """The settings of an event source mapping, with Lambda's limits: its filters, and how it scales."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.patterns import CompiledPattern, PatternError, compile_pattern, fields_of, matches, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tarry.tools.simulator.patterns import Branch
-    from tarry.tools.template import TemplateMapping
+from tarry.tools.simulator.patterns import (
+    Branch,
+    CompiledPattern,
+    PatternError,
+    compile_pattern,
+    fields_of,
+    matches,
+    parse,
+)
+from tarry.tools.template import TemplateMapping
 
 BODY = "body"
 MAX_FILTERS, DEFAULT_FILTERS = 10, 5

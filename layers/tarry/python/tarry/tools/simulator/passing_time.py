@@ -4,20 +4,16 @@ A handler's own ``time.sleep``, its waits with a timeout (``threading``, ``queue
 backoff of AWS's SDK then take no real time, and count towards the timeout of the function.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
 from _thread import allocate_lock
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarry.tools.simulator.simulation import Actors
+from tarry.tools.simulator.simulation import Actors
 
 LONGEST_SECONDS = 10 * 365 * 86_400.0
 """Longer sleeps, and values that are not numbers, are left to the real ``time.sleep``, which refuses them."""

@@ -1,17 +1,12 @@
 """Lambda's recursive loop detection, which stops a function that keeps sending messages to its own queue."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from tarry.support.values import queue_arn
+from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.invocations import messages_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tarry.tools.simulator.history import History, HistoryEvent
 
 RecursiveLoop = Literal["Allow", "Terminate"]
 

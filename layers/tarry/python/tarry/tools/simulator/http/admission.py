@@ -4,16 +4,11 @@ A page that a browser has open can send requests to 127.0.0.1, and can let its o
 rebinding). The headers Host and Origin tell such requests from those of SDKs, which send no Origin.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tarry.failed.usage import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 ALWAYS_LOOPBACK = ".localhost"

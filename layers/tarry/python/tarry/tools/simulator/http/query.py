@@ -4,23 +4,17 @@ Requests and answers are read and made from botocore's service model of SQS. It 
 maps have in this protocol; those are here, as in its last version that had them (botocore 1.31.80).
 """
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from botocore.model import ListShape, MapShape, StructureShape
+from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tarry.tools.simulator.http.requests import check_required
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.simulator.sqs.errors import service_model
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from botocore.model import Shape
 
 Fields = dict[str, Any]
 """The fields of a form as a tree: ``Attribute.1.Name=x`` is ``{"Attribute": {"1": {"Name": "x"}}}``."""

@@ -3,20 +3,15 @@
 A value of a wrong type is refused with the text of AWS's JSON reader, which is the same for its services.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from botocore.model import ListShape, MapShape, StructureShape
+from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.simulator.sqs.errors import missing, service_model
-
-if TYPE_CHECKING:
-    from botocore.model import Shape
 
 TARGET = "AmazonSQS."
 MAX_BODY_BYTES = 6 * 1_048_576 + 90_112

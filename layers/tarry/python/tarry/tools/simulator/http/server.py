@@ -1,16 +1,15 @@
 """The HTTP server of the SQS model, which speaks SQS's JSON protocol, and the query protocol of older SDKs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import os
 import re
 from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
 from aiohttp import web
@@ -21,15 +20,10 @@ from tarry.tools.simulator.http import query
 from tarry.tools.simulator.http.admission import LOCAL_ONLY, Admission
 from tarry.tools.simulator.http.requests import MAX_BODY_BYTES, only_sqs, operation_in, parameters_in
 from tarry.tools.simulator.recursion import lineage_in
-from tarry.tools.simulator.sqs import QueueWatch, SqsError
+from tarry.tools.simulator.scheduler import AsyncioScheduler
+from tarry.tools.simulator.sqs import QueueWatch, Sqs, SqsError
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-
-    from tarry.tools.simulator.scheduler import AsyncioScheduler
-    from tarry.tools.simulator.sqs import Sqs
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]

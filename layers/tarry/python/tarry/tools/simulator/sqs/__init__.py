@@ -2,8 +2,7 @@
 
 from tarry.tools.simulator.sqs.errors import SqsError
 from tarry.tools.simulator.sqs.message import StoredMessage
-from tarry.tools.simulator.sqs.message_store import Depth
+from tarry.tools.simulator.sqs.message_store import Depth, Realism
 from tarry.tools.simulator.sqs.model import QueueWatch, Sqs
-from tarry.tools.simulator.sqs.queue import Realism
 
 __all__ = ["Depth", "QueueWatch", "Realism", "Sqs", "SqsError", "StoredMessage"]

@@ -1,21 +1,15 @@
 """The errors of SQS, with its own codes and texts."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ParamValidationError
 from botocore.loaders import create_loader
-from botocore.model import ListShape, MapShape, ServiceModel, StructureShape
+from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 from botocore.validate import ParamValidator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from botocore.model import Shape
-
-    Check = Callable[[Any], bool]
+Check = Callable[[Any], bool]
 
 PREFIX = "AWS.SimpleQueueService."
 _NAMES = {

@@ -3,22 +3,18 @@
 The digests: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 """
 
-from __future__ import annotations
-
 import re
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarry.sqs.limits import MAX_ATTRIBUTES, check_attribute_name, check_body, message_size
 from tarry.sqs.limits import check_id as check_characters_of_id
 from tarry.support.delays import MAX_DELAY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class Receipt(NamedTuple):
@@ -112,7 +108,7 @@ class StoredMessage:
             attributes["DeadLetterQueueSourceArn"] = self.dead_letter_source
         return attributes
 
-    def as_received(self, receipt_handle: str, asked: RequestedAttributes) -> dict[str, Any]:
+    def as_received(self, receipt_handle: str, asked: "RequestedAttributes") -> dict[str, Any]:
         """Return the message as in the answer to a ReceiveMessage, with the requested attributes."""
         received: dict[str, Any] = {
             "MessageId": self.delivery_id,

@@ -1,18 +1,14 @@
 """The messages in a queue, and their changes with time: they become visible, expire, or are duplicated."""
 
-from __future__ import annotations
-
 import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from random import Random
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from random import Random
-
-    from tarry.tools.simulator.sqs.fifo import MessageGroups
-    from tarry.tools.simulator.sqs.message import StoredMessage
-    from tarry.tools.simulator.sqs.queue import Realism
+from tarry.tools.simulator.sqs.message import StoredMessage
 
 SMALL_HEAP = 64  # heaps up to this size are never compacted
 
@@ -70,6 +66,46 @@ class MessageHeap:
         return message
 
 
+REORDER_WITHIN_MESSAGES = 1000  # at most this many later messages overtake a message
+
+
+@dataclass(frozen=True)
+class Realism:
+    """The behaviour of AWS that a test can switch on or off.
+
+    ``reorder``, ``partial`` and ``duplicate`` are off by default. They are random, and the same seed gives the same
+    results. The others are on by default, since they are deterministic, and every consumer must cope with them.
+    """
+
+    reorder: bool = False
+    """Messages are received in any order."""
+    partial: bool = False
+    """A receive returns only some of the visible messages, and sometimes none if it does not wait."""
+    duplicate: float = 0.0
+    """The probability that a received message is delivered once more within its visibility timeout: while it is in
+    flight, or after it was deleted. A deleted message comes back at most once."""
+    old_handles_act: bool = True
+    """On a standard queue a receipt handle of an earlier delivery changes the visibility of the current one."""
+    late_changes_are_ignored: bool = True
+    """On a standard queue a visibility change after the visibility timeout has ended succeeds and has no effect."""
+    recursion_is_stopped: bool = True
+    """Lambda stops a recursive loop after 16 invocations of a function in one chain of sends."""
+
+    def rank(self, message: StoredMessage, random: Random) -> float:
+        """Return a message's rank among the messages that can be received; the lowest comes first."""
+        return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
+
+    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
+        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
+
+    def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
+        """Return in how many seconds a message that was just received is delivered once more; None if it is not."""
+        if not self.duplicate or random.random() >= self.duplicate:
+            return None
+        return random.uniform(0, visibility_seconds)
+
+
 class StandardOrder:
     """The order of a standard queue: the order of the sends, unless `Realism` reorders them."""
 
@@ -103,6 +139,62 @@ class StandardOrder:
             yield message
 
 
+class MessageGroups:
+    """The messages of a FIFO queue, in order within each group.
+
+    A receive takes as many messages as it can from the group whose head has been visible longest, then from the next
+    group. So a group that was received and released goes behind the groups that waited meanwhile. A message in flight
+    blocks only the later messages of its own group.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._groups: dict[str, deque[StoredMessage]] = {}
+        self._removed: set[int] = set()  # positions of removed messages that are still in the deque of their group
+        self._heads = MessageHeap()  # visible heads of groups, by the time since when they are visible
+
+    def add(self, message: StoredMessage) -> None:
+        self._groups.setdefault(message.group or "", deque()).append(message)
+
+    def on_visible(self, message: StoredMessage) -> None:
+        self._update_head(message.group or "")
+
+    def on_invisible(self, message: StoredMessage) -> None:
+        self._heads.discard(message)
+
+    def remove(self, message: StoredMessage) -> bool:
+        self._removed.add(message.position)
+        self._heads.discard(message)
+        return self._update_head(message.group or "")
+
+    def receivable(self) -> Iterator[StoredMessage]:
+        now = self._now()
+        while (head := self._heads.pop()) is not None:
+            for message in self._groups[head.group or ""]:
+                if message.position in self._removed:
+                    continue
+                if message.visible_at > now:
+                    break
+                yield message
+
+    def _update_head(self, name: str) -> bool:
+        """Drop removed messages from the front of a group; return whether it has a head that a receive may now take."""
+        group = self._groups[name]
+        while group and group[0].position in self._removed:
+            self._removed.discard(group.popleft().position)
+        if not group:
+            del self._groups[name]
+            return False
+        head = group[0]
+        if head.visible_at > self._now() or head in self._heads:
+            return False
+        self._heads.put(head, head.visible_at)
+        return True
+
+
+MessageOrder = StandardOrder | MessageGroups
+
+
 class Depth(NamedTuple):
     """The number of messages in a queue by state, and when the oldest was sent."""
 
@@ -126,7 +218,7 @@ class StoreChange(NamedTuple):
 class MessageStore:
     """The messages of a queue, by position. Each operation takes amortized logarithmic time."""
 
-    def __init__(self, order: StandardOrder | MessageGroups, now: Callable[[], float]) -> None:
+    def __init__(self, order: MessageOrder, now: Callable[[], float]) -> None:
         self.messages: dict[int, StoredMessage] = {}
         self.next_position = 1
         self._order = order

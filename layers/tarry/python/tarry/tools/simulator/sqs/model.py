@@ -1,27 +1,21 @@
 """The model of SQS: the queues of an account, and the answers to requests as SQS would give them."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
+from random import Random
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore import xform_name
 from botocore.exceptions import ParamValidationError
 
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.scheduler import Scheduler, Timer
 from tarry.tools.simulator.sqs.errors import SqsError, check_request, no_such_queue, service_model
+from tarry.tools.simulator.sqs.message import StoredMessage
+from tarry.tools.simulator.sqs.message_store import Depth, Realism
 from tarry.tools.simulator.sqs.moves import MoveTasks
-from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT, Realism
+from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT, SimulatedQueue
 from tarry.tools.simulator.sqs.requests import SqsRequests
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from random import Random
-
-    from tarry.tools.simulator.history import History
-    from tarry.tools.simulator.scheduler import Scheduler, Timer
-    from tarry.tools.simulator.sqs.message import StoredMessage
-    from tarry.tools.simulator.sqs.message_store import Depth
-    from tarry.tools.simulator.sqs.queue import SimulatedQueue
 
 ORDERLY = Realism()
 

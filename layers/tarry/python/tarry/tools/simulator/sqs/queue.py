@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, wrong_for_queue_type
 from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, handle_of, read_handle, trace_header
-from tarry.tools.simulator.sqs.message_store import MessageStore, StandardOrder
+from tarry.tools.simulator.sqs.message_store import MessageOrder, MessageStore, StandardOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from random import Random
 
-    from tarry.tools.simulator.sqs.fifo import MessageGroups
     from tarry.tools.simulator.sqs.message import Receipt
     from tarry.tools.simulator.sqs.message_store import Depth
     from tarry.tools.simulator.sqs.model import Sqs
     from tarry.tools.simulator.sqs.settings import QueueSettings
-
-REORDER_WITHIN_MESSAGES = 1000  # at most this many later messages overtake a message
-
-
-@dataclass(frozen=True)
-class Realism:
-    """The behaviour of AWS that a test can switch on or off.
-
-    ``reorder``, ``partial`` and ``duplicate`` are off by default. They are random, and the same seed gives the same
-    results. The others are on by default, since they are deterministic, and every consumer must cope with them.
-    """
-
-    reorder: bool = False
-    """Messages are received in any order."""
-    partial: bool = False
-    """A receive returns only some of the visible messages, and sometimes none if it does not wait."""
-    duplicate: float = 0.0
-    """The probability that a received message is delivered once more within its visibility timeout: while it is in
-    flight, or after it was deleted. A deleted message comes back at most once."""
-    old_handles_act: bool = True
-    """On a standard queue a receipt handle of an earlier delivery changes the visibility of the current one."""
-    late_changes_are_ignored: bool = True
-    """On a standard queue a visibility change after the visibility timeout has ended succeeds and has no effect."""
-    recursion_is_stopped: bool = True
-    """Lambda stops a recursive loop after 16 invocations of a function in one chain of sends."""
-
-    def rank(self, message: StoredMessage, random: Random) -> float:
-        """Return a message's rank among the messages that can be received; the lowest comes first."""
-        return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
-
-    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
-        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
-        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
-
-    def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
-        """Return in how many seconds a message that was just received is delivered once more; None if it is not."""
-        if not self.duplicate or random.random() >= self.duplicate:
-            return None
-        return random.uniform(0, visibility_seconds)
-
 
 IN_FLIGHT_LIMIT = 120_000
 
@@ -89,7 +47,7 @@ class SimulatedQueue:
 
     # the differences between standard and FIFO queues
 
-    def _order(self) -> StandardOrder | MessageGroups:
+    def _order(self) -> MessageOrder:
         """Make the order in which the messages are received."""
         return StandardOrder(self._account.realism, self._account.random)
 

@@ -1,16 +1,11 @@
 """The attributes of a queue, validated as SQS does: times, limits, kinds of encryption and deduplication."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.sqs.errors import SqsError, invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_RECEIVES = 1000
 MAX_SOURCES = 10
@@ -26,7 +21,7 @@ class RedrivePolicy:
     max_receive_count: int
 
     @classmethod
-    def read(cls, text: str | None) -> RedrivePolicy | None:
+    def read(cls, text: str | None) -> "RedrivePolicy | None":
         """Parse the attribute; None if it is not set. Raises `SqsError` if it is invalid."""
         if not text:
             return None
@@ -53,7 +48,7 @@ class RedriveAllowPolicy:
     """The ARNs of these queues; None for all queues."""
 
     @classmethod
-    def read(cls, text: str | None) -> RedriveAllowPolicy:
+    def read(cls, text: str | None) -> "RedriveAllowPolicy":
         """Parse the attribute; all queues are allowed if it is not set. Raises `SqsError` if it is invalid."""
         if not text:
             return cls(None)
@@ -143,7 +138,7 @@ class QueueSettings:
         self.texts = {**_DEFAULTS, **(_FIFO_DEFAULTS if fifo else {})}
         self._apply(given)
 
-    def changed(self, given: Mapping[str, str]) -> QueueSettings:
+    def changed(self, given: Mapping[str, str]) -> "QueueSettings":
         """Return a copy with attributes replaced. Raises `SqsError`, as the constructor does, for an invalid one."""
         if "FifoQueue" in given and (not self.fifo or given["FifoQueue"].lower() != "true"):
             if not self.fifo:
