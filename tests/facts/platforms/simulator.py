@@ -8,11 +8,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from tarry.tools.simulator.client import SimulatedClient, SqsPort
-from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.functions import Function
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.mapping_settings import InvalidParameterValue, MappingSettings
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import TemplateFunction, TemplateMapping

@@ -12,10 +12,9 @@ from random import Random
 import pytest
 
 from tarry.tools.simulator import actors
-from tarry.tools.simulator.actors import Killed, Process
-from tarry.tools.simulator.errors import Blocked, ForeignThread, WaitsForEver
+from tarry.tools.simulator.actors import Blocked, Killed, Process
 from tarry.tools.simulator.scheduler import START
-from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.simulation import ForeignThread, Simulation, WaitsForEver
 
 
 def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.simulator.errors import InvalidParameterValue
-from tarry.tools.simulator.mapping_settings import Filters
+from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue
 
 
 def matches(pattern: Any, body: Any) -> bool:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tarry.tools.simulator.errors import WaitsForEver
-from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.simulation import Simulation, WaitsForEver
 
 T = TypeVar("T")
 

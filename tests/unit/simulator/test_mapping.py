@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.mapping_settings import InvalidParameterValue, MappingSettings
 from tarry.tools.simulator.scheduler import START, AsyncioScheduler, Scheduler
 from tarry.tools.template import TemplateMapping
 from tests.wire import arn

@@ -12,10 +12,9 @@ from time import time as real_time
 import pytest
 
 from tarry.tools.simulator import actors
-from tarry.tools.simulator.actors import Process
-from tarry.tools.simulator.errors import Blocked, RealSleep
+from tarry.tools.simulator.actors import Blocked, Process
 from tarry.tools.simulator.passing_time import passing_time
-from tarry.tools.simulator.simulation import Simulation
+from tarry.tools.simulator.simulation import RealSleep, Simulation
 
 
 def charge() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from tarry import Batch, Exponential, Fixed, LogOptions, Message, Queue, State, batch_consumer, consumer
 from tarry.testing import Realism, Sandbox
-from tarry.tools.simulator.errors import RealSleep, SimulationError
+from tarry.tools.simulator.actors import SimulationError
+from tarry.tools.simulator.simulation import RealSleep
 from tarry.world import Interrupted, current
 
 HOUR = 3600

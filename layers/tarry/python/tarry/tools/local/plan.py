@@ -12,9 +12,8 @@ from tarry.tools.local.functions.variables import Overrides
 from tarry.tools.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.tools.local.samples import Sample, read_samples
 from tarry.tools.local.seeding import SeedCall, stored_values
-from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.http.admission import LOCAL_ONLY, Admission
-from tarry.tools.simulator.mapping_settings import Filters, MappingSettings
+from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue, MappingSettings
 from tarry.tools.template import Template, TemplateFunction, TemplateMapping
 from tarry.tools.template.code import is_elsewhere, is_node, missing_code
 from tarry.tools.template.finding import refuse_template

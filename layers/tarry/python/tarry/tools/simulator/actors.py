@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tarry.tools.simulator.errors import Blocked
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -30,6 +28,15 @@ if TYPE_CHECKING:
     from tarry.tools.simulator.simulation import Actors
 
     Work = Callable[[], None]
+
+
+class SimulationError(Exception):
+    """The simulation cannot continue. `Scheduler.run` raises it, even if the handler catches every exception."""
+
+
+class Blocked(SimulationError):
+    """An actor blocked in a real wait or an endless loop for seconds of real time."""
+
 
 _TARRY = str(Path(__file__).parents[2])
 _DEBUGGERS = frozenset({"bdb", "pdb", "pydevd"})

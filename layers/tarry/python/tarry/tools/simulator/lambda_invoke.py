@@ -124,10 +124,8 @@ class Invoker:
         function = call.target.arn.rpartition(":function:")[2].partition(":")[0]
         due = self.scheduler.now + seconds
         self._pending[call.request_id] = PendingCall(function, due, due + sum(RETRY_SECONDS[number - 1 : call.retries]))
-        self.scheduler.after(seconds, partial(self._try, call, number, throttled))
-
-    def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
-        call.target.host.invoke(call.event, partial(self._ended, call, number, throttled), call.target.qualifier)
+        ended = partial(self._ended, call, number, throttled)
+        self.scheduler.after(seconds, partial(call.target.host.invoke, call.event, ended, call.target.qualifier))
 
     def _ended(self, call: _Asynchronous, number: int, throttled: int, result: InvocationResult) -> None:
         if result.kind == "throttled":

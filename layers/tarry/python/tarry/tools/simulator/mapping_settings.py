@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.patterns import (
     Branch,
     CompiledPattern,
@@ -24,6 +23,10 @@ RECORD_KEYS = frozenset(
     "messageId receiptHandle body attributes messageAttributes md5OfBody md5OfMessageAttributes eventSource "
     "eventSourceARN awsRegion".split()
 )
+
+
+class InvalidParameterValue(ValueError):
+    """Lambda refuses an event source mapping with ``InvalidParameterValueException``."""
 
 
 class Filters:

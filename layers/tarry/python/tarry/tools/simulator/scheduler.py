@@ -8,8 +8,8 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
@@ -94,16 +94,22 @@ class Scheduler:
         """
         condition, stop_at = (until, math.inf) if callable(until) else (None, math.inf if until is None else until)
         self._until, self._limit = condition, min(limit, stop_at)
-        with self._exclusively():
-            while True:
-                if condition is not None and condition():
-                    return "until"
-                when = self.next_at()
-                if when > self._limit:
-                    break
-                if when == math.inf:
-                    return "idle"
-                self._step()
+        if self.running:
+            raise RuntimeError("the scheduler is running already: an action cannot call run")
+        self.running, self.thread = True, threading.get_ident()
+        try:
+            with self.around():
+                while True:
+                    if condition is not None and condition():
+                        return "until"
+                    when = self.next_at()
+                    if when > self._limit:
+                        break
+                    if when == math.inf:
+                        return "idle"
+                    self._step()
+        finally:
+            self.running, self.thread = False, None
         if stop_at <= limit:
             self.now = max(self.now, stop_at)
             return "until"
@@ -134,17 +140,6 @@ class Scheduler:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        if self.running:
-            raise RuntimeError("the scheduler is running already: an action cannot call run")
-        self.running, self.thread = True, threading.get_ident()
-        try:
-            with self.around():
-                yield
-        finally:
-            self.running, self.thread = False, None
 
     def _count_cancelled(self) -> None:
         self._cancelled += 1

@@ -19,11 +19,11 @@ from tarry.tools.simulator.actors import (
     ActorThread,
     Killed,
     Process,
+    SimulationError,
     VirtualEvent,
     caller_of,
     stack_of,
 )
-from tarry.tools.simulator.errors import ForeignThread, RealSleep, SimulationError, WaitsForEver
 from tarry.tools.simulator.invocations import exit_status
 from tarry.tools.simulator.scheduler import START, Scheduler
 from tarry.world import INTERRUPT_AGAIN_SECONDS
@@ -33,6 +33,19 @@ if TYPE_CHECKING:
 
     from tarry.tools.simulator.actors import Work
     from tarry.world import Event, Fire
+
+
+class RealSleep(SimulationError):
+    """A handler called `time.sleep`, which takes real time, although time is virtual."""
+
+
+class ForeignThread(SimulationError):
+    """A thread that the simulator did not start called a function of virtual time."""
+
+
+class WaitsForEver(SimulationError):
+    """The code waits for an event, but nothing is scheduled that could set it."""
+
 
 RESOLUTION_SECONDS = 1e-6
 """The loop runs callbacks that are due within this time. Epoch seconds as floats are exact to a quarter of it."""
@@ -68,19 +81,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run a function as an actor."""
         future = self.create_future()
 
-        def complete(set_outcome: Callable[[Any], None], outcome: Any) -> None:
-            if not future.done():
-                set_outcome(outcome)
-
         def work() -> None:
             try:
-                end = partial(complete, future.set_result, func(*args))
+                end = partial(future.set_result, func(*args))
             except Killed:
                 raise
             except BaseException as error:  # noqa: BLE001 raised where the result is awaited
-                end = partial(complete, future.set_exception, error)
+                end = partial(future.set_exception, error)
             with suppress(RuntimeError):  # the loop is closed: the result is not awaited any more
-                self.call_soon_threadsafe(end)
+                self.call_soon_threadsafe(lambda: future.done() or end())
 
         self._actors.start(work)
         return future

@@ -16,11 +16,10 @@ from tarry.consumer import Consumer
 from tarry.support.values import queue_arn
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.code import Code
-from tarry.tools.simulator.errors import InvalidParameterValue
 from tarry.tools.simulator.functions import Call, Function, Handler, current_call
 from tarry.tools.simulator.invocations import FunctionHost
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import Filters, MappingSettings
+from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue, MappingSettings
 from tarry.tools.simulator.recursion import Lineage
 from tarry.tools.simulator.simulation import Simulation
 from tarry.tools.simulator.sqs import Sqs

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from tarry.tools.simulator.errors import SimulationError
+from tarry.tools.simulator.actors import SimulationError
 
 
 class Misuse(SimulationError):

@@ -19,10 +19,11 @@ from tarry.tools.local.project import Note, with_placeholders
 from tarry.tools.local.runs.printing import OutputLine, Transcript, logging_to
 from tarry.tools.local.runs.report import RunReport, Waits, dead_letters_of, keep, messages_of
 from tarry.tools.local.seeding import make_calls
+from tarry.tools.simulator.actors import SimulationError
 from tarry.tools.simulator.client import simulated_clients
 from tarry.tools.simulator.code import CodeError
-from tarry.tools.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.tools.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, invoke_error
+from tarry.tools.simulator.mapping_settings import InvalidParameterValue
 from tarry.tools.simulator.passing_time import passing_time
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.template import Template, TemplateError, TemplateMapping

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
 from tarry.tools.simulator.sqs.message import check_contents, digest_of_body
-from tarry.tools.simulator.sqs.message_store import MessageGroups
 from tarry.tools.simulator.sqs.queue import SimulatedQueue
 
 if TYPE_CHECKING:
@@ -29,43 +28,6 @@ class Delivered(NamedTuple):
     message: StoredMessage
     receive_count: int
     visible_at: float
-
-    def is_unchanged(self, stored: Mapping[int, StoredMessage]) -> bool:
-        """Return whether the message was not deleted, received again, or changed in its visibility since."""
-        now = stored.get(self.message.position)
-        return now is self.message and (now.receive_count, now.visible_at) == (self.receive_count, self.visible_at)
-
-
-class ReceiveAttempts:
-    """The receives of the last five minutes that had an attempt id and returned messages."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[float, list[Delivered]]] = {}
-
-    def remember(self, attempt_id: str, received: Sequence[tuple[str, StoredMessage]], now: float) -> None:
-        """Remember what a receive returned; a repetition does not extend the five minutes."""
-        made_at, _ = self._made.get(attempt_id, (now, []))
-        delivered = [Delivered(handle, each, each.receive_count, each.visible_at) for handle, each in received]
-        self._made[attempt_id] = made_at, delivered
-
-    def to_repeat(
-        self, attempt_id: str, stored: Mapping[int, StoredMessage], now: float
-    ) -> list[tuple[str, StoredMessage]] | None:
-        """Return what the receive with this id returned; None if it is to receive anew.
-
-        Raises `SqsError` if a message was deleted, received again, or changed in its visibility since.
-        """
-        self._made = {each: made for each, made in self._made.items() if now < made[0] + ATTEMPT_SECONDS}
-        if attempt_id not in self._made:
-            return None
-        delivered = self._made[attempt_id][1]
-        if not all(each.is_unchanged(stored) for each in delivered):
-            reason = "The receiveRequestAttemptId is not valid anymore since the receive call is not retryable."
-            raise invalid(attempt_id, "ReceiveRequestAttemptId", reason)
-        if any(each.visible_at <= now for each in delivered):
-            del self._made[attempt_id]
-            return None
-        return [(each.handle, each.message) for each in delivered]
 
 
 DEDUPLICATION_SECONDS = 300
@@ -98,17 +60,17 @@ SEQUENCE_STEP = 256
 class FifoQueue(SimulatedQueue):
     """A FIFO queue. A receipt handle expires with the visibility timeout of its message."""
 
-    makes_duplicates = False
-
     def __init__(self, name: str, number: int, settings: QueueSettings, account: Sqs) -> None:
         super().__init__(name, number, settings, account)
         self._deduplication = Deduplication()
         # AWS was recorded to keep the scope of the creation, although the attribute can be changed
         self._deduplicates_by_group = settings.deduplicates_by_group
-        self._attempts = ReceiveAttempts()
+        self._attempts: dict[str, tuple[float, Sequence[Delivered]]] = {}
+        """The receives of the last five minutes that had an attempt id and returned messages: when, and what."""
 
-    def _order(self) -> MessageGroups:
-        return MessageGroups(self._account.now)
+    def _place(self, message: StoredMessage) -> None:
+        message.sequence_number = f"{SEQUENCE_START + SEQUENCE_STEP * message.position:020d}"
+        super()._place(message)
 
     def send(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         if not entry.get("MessageGroupId"):
@@ -122,9 +84,7 @@ class FifoQueue(SimulatedQueue):
         key = (entry["MessageGroupId"] if self._deduplicates_by_group else None, deduplication_id)
         message = self._deduplication.first_of(key, now)
         if message is None:
-            position = self._store.next_position
-            more = {"deduplication_id": deduplication_id, "sequence_number": _sequence_number(position)}
-            message = self._accept(entry, self.settings.delay, **more)
+            message = self._accept(entry, self.settings.delay, deduplication_id=deduplication_id)
             self._deduplication.remember(key, message, now)
         else:
             self._record("deduplicated", message, deduplication_id=deduplication_id, body=entry["MessageBody"])
@@ -157,15 +117,25 @@ class FifoQueue(SimulatedQueue):
         """
         self.catch_up()
         now = self._account.now()
-        received = self._attempts.to_repeat(attempt_id, self._store.messages, now)
-        if received is None:
-            received = self.receive(max_messages, visibility_seconds, waits=waits)
-        else:
+        self._attempts = {each: made for each, made in self._attempts.items() if now < made[0] + ATTEMPT_SECONDS}
+        made_at, delivered = self._attempts.pop(attempt_id, (now, ()))
+        for each in delivered:
+            stored = self._store.messages.get(each.message.position)
+            state = each.message.receive_count, each.message.visible_at
+            if stored is not each.message or state != (each.receive_count, each.visible_at):
+                self._attempts[attempt_id] = made_at, delivered
+                reason = "The receiveRequestAttemptId is not valid anymore since the receive call is not retryable."
+                raise invalid(attempt_id, "ReceiveRequestAttemptId", reason)
+        if delivered and all(each.visible_at > now for each in delivered):
+            received = [(each.handle, each.message) for each in delivered]
             seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
             for handle, message in received:
                 self._extend(message, handle, seconds)
-        if received:
-            self._attempts.remember(attempt_id, received, now)
+        else:
+            made_at, received = now, self.receive(max_messages, visibility_seconds, waits=waits)
+        if received:  # a repetition does not extend the five minutes
+            now_delivered = [Delivered(handle, each, each.receive_count, each.visible_at) for handle, each in received]
+            self._attempts[attempt_id] = made_at, now_delivered
         return received
 
     def first_visible(self, at: float) -> StoredMessage | None:
@@ -179,12 +149,6 @@ class FifoQueue(SimulatedQueue):
                 return message
         return None
 
-    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
-        return max_messages
-
-    def _refuse_beyond_in_flight_limit(self) -> None:
-        """Return without an error: on a FIFO queue such a receive returns no messages."""
-
     def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         if receipt.receive_count != message.receive_count or message.visible_at <= self._account.now():
             raise invalid(handle, "ReceiptHandle", "The receipt handle has expired.")
@@ -195,15 +159,7 @@ class FifoQueue(SimulatedQueue):
 
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         # Unlike on a standard queue, the retention period starts again.
-        moved = replace(message, sent_at=self._account.now(), deduplication_id=message.delivery_id)
-        return self._with_sequence_number(moved)
-
-    def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
-        return replace(message, sequence_number=_sequence_number(message.position))
-
-
-def _sequence_number(position: int) -> str:
-    return f"{SEQUENCE_START + SEQUENCE_STEP * position:020d}"
+        return replace(message, sent_at=self._account.now(), deduplication_id=message.delivery_id)
 
 
 def _content_based_id(body: str) -> str:

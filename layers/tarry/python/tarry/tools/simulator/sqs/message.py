@@ -89,24 +89,19 @@ class StoredMessage:
 
     def system_attributes(self) -> dict[str, str]:
         """Return all system attributes that apply."""
+        received_at = self.first_received_at
         attributes = {
             "SenderId": SENDER_ID,
             "SentTimestamp": _milliseconds(self.sent_at),
             "ApproximateReceiveCount": str(self.receive_count),
+            "ApproximateFirstReceiveTimestamp": None if received_at is None else _milliseconds(received_at),
+            "SequenceNumber": self.sequence_number,
+            "MessageDeduplicationId": self.deduplication_id,
+            "MessageGroupId": self.group,
+            "AWSTraceHeader": self.trace_header,
+            "DeadLetterQueueSourceArn": self.dead_letter_source,
         }
-        if self.first_received_at is not None:
-            attributes["ApproximateFirstReceiveTimestamp"] = _milliseconds(self.first_received_at)
-        if self.sequence_number is not None:
-            attributes["SequenceNumber"] = self.sequence_number
-        if self.group is not None:
-            attributes["MessageGroupId"] = self.group
-        if self.deduplication_id is not None:
-            attributes["MessageDeduplicationId"] = self.deduplication_id
-        if self.trace_header is not None:
-            attributes["AWSTraceHeader"] = self.trace_header
-        if self.dead_letter_source is not None:
-            attributes["DeadLetterQueueSourceArn"] = self.dead_letter_source
-        return attributes
+        return {name: text for name, text in attributes.items() if text is not None}
 
     def as_received(self, receipt_handle: str, asked: "RequestedAttributes") -> dict[str, Any]:
         """Return the message as in the answer to a ReceiveMessage, with the requested attributes."""
@@ -128,16 +123,11 @@ def _milliseconds(seconds: float) -> str:
     return str(int(seconds * 1000 + 0.001))  # the float may be slightly below the millisecond
 
 
-SYSTEM_ATTRIBUTES = (
-    "SenderId",
-    "SentTimestamp",
-    "ApproximateReceiveCount",
-    "ApproximateFirstReceiveTimestamp",
-    "SequenceNumber",
-    "MessageDeduplicationId",
-    "MessageGroupId",
-    "AWSTraceHeader",
-    "DeadLetterQueueSourceArn",
+SYSTEM_ATTRIBUTES = tuple(
+    """
+    SenderId SentTimestamp ApproximateReceiveCount ApproximateFirstReceiveTimestamp SequenceNumber
+    MessageDeduplicationId MessageGroupId AWSTraceHeader DeadLetterQueueSourceArn
+    """.split()
 )
 
 
@@ -262,19 +252,15 @@ def _check_attributes(attributes: Attributes) -> None:
         text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{MAX_ATTRIBUTES}]."
         raise SqsError("InvalidParameterValue", text)
     for name, attribute in attributes.items():
-        _check_name(name)
+        try:
+            check_attribute_name(name)
+        except ValueError:
+            text = (
+                f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, a-z, 0-9, underscore "
+                "(_), hyphen (-), and period (.) characters."
+            )
+            raise SqsError("InvalidParameterValue", text) from None
         _check_value(name, attribute)
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_attribute_name(name)
-    except ValueError:
-        text = (
-            f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, a-z, 0-9, underscore "
-            "(_), hyphen (-), and period (.) characters."
-        )
-        raise SqsError("InvalidParameterValue", text) from None
 
 
 def _check_value(name: str, attribute: Mapping[str, Any]) -> None:

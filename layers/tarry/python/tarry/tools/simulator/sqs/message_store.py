@@ -2,11 +2,11 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from random import Random
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tarry.tools.simulator.sqs.message import StoredMessage
 
@@ -207,21 +207,17 @@ class Depth(NamedTuple):
     """The number of messages that were ever put into the queue; None if it is not known."""
 
 
-class StoreChange(NamedTuple):
-    """A change of a message with time, which the queue records in the history."""
-
-    kind: Literal["expired", "reappeared"]
-    message: StoredMessage
-    at: float
-
-
 class MessageStore:
-    """The messages of a queue, by position. Each operation takes amortized logarithmic time."""
+    """The messages of a queue, by position. Each operation takes amortized logarithmic time.
 
-    def __init__(self, order: MessageOrder, now: Callable[[], float]) -> None:
+    ``record`` is called with ``"expired"`` or ``"reappeared"``, the message, and fields for the history.
+    """
+
+    def __init__(self, order: MessageOrder, now: Callable[[], float], record: Callable[..., None]) -> None:
         self.messages: dict[int, StoredMessage] = {}
         self.next_position = 1
-        self._order = order
+        self.order = order
+        self._record = record
         self._now = now
         self._delayed = MessageHeap()  # by the time at which they become visible
         self._in_flight = MessageHeap()  # by the time at which they become visible
@@ -250,30 +246,26 @@ class MessageStore:
         first = self._next_heap()
         return None if first is None else first[0]
 
-    def receivable(self) -> Iterator[StoredMessage]:
-        """Iterate over the messages that can be received: see `StandardOrder.receivable`."""
-        return self._order.receivable()
-
     # changes
 
     def add(self, message: StoredMessage) -> None:
         self.messages[message.position] = message
         self.next_position = message.position + 1
         self._retained.put(message, message.sent_at)
-        self._order.add(message)
+        self.order.add(message)
         if message.visible_at > self._now():
             self._put_invisible(message, self._delayed, message.visible_at)
         else:
-            self._order.on_visible(message)
+            self.order.on_visible(message)
 
     def set_visible_at(self, message: StoredMessage, at: float) -> bool:
         """Set when a message becomes visible; return whether that is now, or before all others in flight."""
         message.visible_at = at
         if at <= self._now():
             self._in_flight.discard(message)
-            self._order.on_visible(message)
+            self.order.on_visible(message)
             return True
-        self._order.on_invisible(message)
+        self.order.on_invisible(message)
         self._put_invisible(message, self._in_flight, at)
         first = self._in_flight.first()
         return first is None or first[1] is message
@@ -297,28 +289,25 @@ class MessageStore:
         self._delayed.discard(message)
         self._in_flight.discard(message)
         self._retained.discard(message)
-        return self._order.remove(message)
+        return self.order.remove(message)
 
-    def catch_up(self, retention_seconds: int) -> Iterable[StoreChange]:
-        """Apply in order what has become due; return the messages that have expired or reappeared."""
+    def catch_up(self, retention_seconds: int) -> None:
+        """Apply in order what has become due: messages become visible, expire, or reappear."""
         now, oldest = self._now(), self._retained.first()
         if now < self._quiet_until and (oldest is None or now < oldest[0] + retention_seconds):
-            return ()
-        return self._apply_until(now, retention_seconds)
-
-    def _apply_until(self, now: float, retention_seconds: int) -> Iterator[StoreChange]:
+            return
         while True:
             oldest = self._retained.first()
             visible_at = self.next_visible_at() if now >= self._quiet_until else None
             expires_at = None if oldest is None else oldest[0] + retention_seconds
             if oldest is not None and expires_at is not None and expires_at <= min(now, visible_at or now):
                 self.remove(oldest[1])
-                yield StoreChange("expired", oldest[1], expires_at)
+                self._record("expired", oldest[1], expired_at=expires_at)
             elif visible_at is not None and visible_at <= now:
                 message = self._make_next_visible()
                 if message is not None and message.sent_at + retention_seconds > visible_at:
                     self._restore(message, visible_at)
-                    yield StoreChange("reappeared", message, visible_at)
+                    self._record("reappeared", message)
             else:
                 if now >= self._quiet_until:
                     self._quiet_until = math.inf if visible_at is None else visible_at
@@ -344,17 +333,17 @@ class MessageStore:
         if message is None or found is None:
             return None
         if found[1] is not self._duplicates:
-            self._order.on_visible(message)
+            self.order.on_visible(message)
         elif message.position not in self.messages:
             return message
         elif self._in_flight.discard(message):
             message.next_is_duplicate = True
-            self._order.on_visible(message)
+            self.order.on_visible(message)
         return None
 
     def _restore(self, message: StoredMessage, at: float) -> None:
         message.visible_at, message.next_is_duplicate, message.has_reappeared = at, True, True
         self.messages[message.position] = message
         self._retained.put(message, message.sent_at)
-        self._order.add(message)
-        self._order.on_visible(message)
+        self.order.add(message)
+        self.order.on_visible(message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, wrong_for_queue_type
 from tarry.tools.simulator.sqs.message import StoredMessage, check_contents, handle_of, read_handle, trace_header
-from tarry.tools.simulator.sqs.message_store import MessageOrder, MessageStore, StandardOrder
+from tarry.tools.simulator.sqs.message_store import MessageGroups, MessageStore, StandardOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tarry.tools.simulator.sqs.settings import QueueSettings
 
 IN_FLIGHT_LIMIT = 120_000
-
-
 PURGE_INTERVAL_SECONDS = 60
 
 
@@ -30,8 +28,6 @@ class SimulatedQueue:
 
     Its state changes with time in `catch_up`, which receives, changes, deletes and inspections call.
     """
-
-    makes_duplicates = True
 
     def __init__(self, name: str, number: int, settings: QueueSettings, account: Sqs) -> None:
         self.name = name
@@ -42,14 +38,13 @@ class SimulatedQueue:
         self.tags: dict[str, str] = {}
         self.created_at = self.modified_at = account.now()
         self._account = account
-        self._store = MessageStore(self._order(), account.now)
+        fifo, realism = settings.fifo, account.realism
+        order = MessageGroups(account.now) if fifo else StandardOrder(realism, account.random)
+        self._store = MessageStore(order, account.now, self._record)
+        self._makes_duplicates = not fifo
         self._purged_at: float | None = None
 
     # the differences between standard and FIFO queues
-
-    def _order(self) -> MessageOrder:
-        """Make the order in which the messages are received."""
-        return StandardOrder(self._account.realism, self._account.random)
 
     def send(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Accept a message; return the answer, without digests of attributes. Raises `SqsError`."""
@@ -59,14 +54,6 @@ class SimulatedQueue:
         delay = entry.get("DelaySeconds")
         message = self._accept(entry, self.settings.delay if delay is None else delay)
         return {"MessageId": message.delivery_id, "MD5OfMessageBody": message.md5_of_body}
-
-    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
-        """Return how many messages a receive returns at most if it asks for ``max_messages``."""
-        return self._account.realism.receive_limit(max_messages, self._account.random, waits=waits)
-
-    def _refuse_beyond_in_flight_limit(self) -> None:
-        """Raise `SqsError`; if this returns, the receive returns no messages."""
-        raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
 
     def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         """Return whether a handle is the message's latest. Raises `SqsError` if the handle has expired."""
@@ -82,19 +69,11 @@ class SimulatedQueue:
         """Adapt a message that SQS moves to this queue as the dead-letter queue."""
         return message  # the retention period still counts from the original send
 
-    def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
-        """Give a message that a move task moves to this queue its sequence number, on FIFO."""
-        return message
-
     # inspection
 
     def catch_up(self) -> None:
         """Apply what has become due since the last call: messages become visible, expire, or are duplicated."""
-        for change in self._store.catch_up(self.settings.retention):
-            if change.kind == "expired":
-                self._record("expired", change.message, expired_at=change.at)
-            else:
-                self._record("reappeared", change.message)
+        self._store.catch_up(self.settings.retention)
 
     def next_visible_at(self) -> float | None:
         """Return when the next message becomes visible if no request changes that; None if all are visible."""
@@ -171,7 +150,7 @@ class SimulatedQueue:
         )
         self._record("moved", message, to=target.name, new_delivery_id=fresh.delivery_id, origin="redrive")
         target._record_sent(fresh, "redrive")
-        target._place(target._with_sequence_number(fresh))
+        target._place(fresh)
 
     # receiving
 
@@ -186,10 +165,12 @@ class SimulatedQueue:
         self.catch_up()
         room = self._account.in_flight_limit - self._store.in_flight
         if room <= 0:
-            if not waits:
-                self._refuse_beyond_in_flight_limit()
-            return []
-        taken = self._pick(min(room, self._receive_limit(max_messages, waits=waits)))
+            if waits or self.settings.fifo:
+                return []
+            raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
+        if not self.settings.fifo:
+            max_messages = self._account.realism.receive_limit(max_messages, self._account.random, waits=waits)
+        taken = self._pick(min(room, max_messages))
         seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
         return [(self._deliver(message, seconds), message) for message in taken]
 
@@ -199,7 +180,7 @@ class SimulatedQueue:
         dead: list[StoredMessage] = []
         redrive, target = self.settings.redrive, self._dead_letter_queue()
         limit = redrive.max_receive_count if redrive is not None and target is not None else math.inf
-        for message in self._store.receivable() if max_messages > 0 else ():
+        for message in self._store.order.receivable() if max_messages > 0 else ():
             (taken if message.receive_count < limit else dead).append(message)
             if len(taken) == max_messages:
                 break
@@ -228,7 +209,7 @@ class SimulatedQueue:
         if is_duplicate:
             fields["duplicate"] = True
         self._account.history.add("received", fields)
-        if self.makes_duplicates:
+        if self._makes_duplicates:
             again_after = self._account.realism.duplicate_after(visibility_seconds, self._account.random)
             if again_after is not None:
                 self._schedule_duplicate(message, again_after)
@@ -237,7 +218,7 @@ class SimulatedQueue:
     def deliver_duplicate(self, handle: str, seconds: float) -> None:
         """Deliver a message of a standard queue once more after ``seconds``, even if it is deleted by then."""
         message = self._store.messages.get(read_handle(handle, self.number).position)
-        if message is not None and self.makes_duplicates:
+        if message is not None and self._makes_duplicates:
             self._schedule_duplicate(message, seconds)
 
     def _schedule_duplicate(self, message: StoredMessage, seconds: float) -> None:

@@ -151,7 +151,7 @@ class SqsRequests:
             reason = "Dead letter target does not exist."
         elif target.settings.fifo != settings.fifo:
             reason = "Dead-letter queue must be same type of queue as the source."
-        elif not target.settings.redrive_allow.allows(source):
+        elif target.settings.allowed_sources is not None and source not in target.settings.allowed_sources:
             reason = "The dead-letter queue's RedriveAllowPolicy does not permit this source queue."
         else:
             return

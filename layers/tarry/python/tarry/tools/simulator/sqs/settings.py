@@ -40,33 +40,25 @@ class RedrivePolicy:
         return cls(text, target, count)
 
 
-@dataclass(frozen=True)
-class RedriveAllowPolicy:
-    """The redrive allow policy: the queues that may have this one as their dead-letter queue."""
+def allowed_sources(text: str | None) -> tuple[str, ...] | None:
+    """Return the ARNs that a redrive allow policy names; None for all queues, also if the attribute is not set.
 
-    sources: tuple[str, ...] | None
-    """The ARNs of these queues; None for all queues."""
-
-    @classmethod
-    def read(cls, text: str | None) -> "RedriveAllowPolicy":
-        """Parse the attribute; all queues are allowed if it is not set. Raises `SqsError` if it is invalid."""
-        if not text:
-            return cls(None)
-        policy = _object(text, "RedriveAllowPolicy")
-        permission, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-        if permission not in ("allowAll", "denyAll", "byQueue"):
-            raise invalid(text, "RedriveAllowPolicy", "Invalid value for redrivePermission.")
-        if permission != "byQueue":
-            if sources is not None:
-                reason = "sourceQueueArns may be given only if redrivePermission is byQueue."
-                raise invalid(text, "RedriveAllowPolicy", reason)
-            return cls(None if permission == "allowAll" else ())
-        if not isinstance(sources, list) or not 1 <= len(sources) <= MAX_SOURCES:
-            raise invalid(text, "RedriveAllowPolicy", f"sourceQueueArns must name 1 to {MAX_SOURCES} queues.")
-        return cls(tuple(map(str, sources)))
-
-    def allows(self, source: str) -> bool:
-        return self.sources is None or source in self.sources
+    Raises `SqsError` if it is invalid.
+    """
+    if not text:
+        return None
+    policy = _object(text, "RedriveAllowPolicy")
+    permission, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns")
+    if permission not in ("allowAll", "denyAll", "byQueue"):
+        raise invalid(text, "RedriveAllowPolicy", "Invalid value for redrivePermission.")
+    if permission != "byQueue":
+        if sources is not None:
+            reason = "sourceQueueArns may be given only if redrivePermission is byQueue."
+            raise invalid(text, "RedriveAllowPolicy", reason)
+        return None if permission == "allowAll" else ()
+    if not isinstance(sources, list) or not 1 <= len(sources) <= MAX_SOURCES:
+        raise invalid(text, "RedriveAllowPolicy", f"sourceQueueArns must name 1 to {MAX_SOURCES} queues.")
+    return tuple(map(str, sources))
 
 
 def _object(text: str, parameter: str) -> dict[str, object]:
@@ -195,7 +187,7 @@ class QueueSettings:
         self.content_based_deduplication = texts.get("ContentBasedDeduplication") == "true"
         self.deduplicates_by_group = texts.get("DeduplicationScope") == "messageGroup"
         self.redrive = RedrivePolicy.read(texts.get("RedrivePolicy"))
-        self.redrive_allow = RedriveAllowPolicy.read(texts.get("RedriveAllowPolicy"))
+        self.allowed_sources = allowed_sources(texts.get("RedriveAllowPolicy"))
 
 
 def unknown_attribute(name: str) -> SqsError:
