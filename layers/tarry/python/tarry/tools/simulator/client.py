@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from botocore import xform_name
 from botocore.errorfactory import ClientExceptionsFactory
 from botocore.exceptions import ClientError
+from botocore.hooks import HierarchicalEmitter
 from botocore.retries.quota import RetryQuota
 from botocore.retries.standard import (
     ExponentialBackoff,
@@ -123,25 +123,6 @@ class LatencyTransport:
             self._clock.sleep(self._seconds)
 
 
-class Hooks:
-    """A stand-in for `client.meta.events` with the events before and after each try of a request."""
-
-    EVENTS = ("before-send", "response-received")
-
-    def __init__(self) -> None:
-        self._handlers: list[tuple[str, Callable[..., Any]]] = []
-
-    def register(self, event_name: str, handler: Callable[..., Any], *_: Any, **__: Any) -> None:
-        if event_name.startswith(self.EVENTS) and (event_name, handler) not in self._handlers:
-            self._handlers.append((event_name, handler))
-
-    def emit(self, event: str, operation: str, **fields: Any) -> None:
-        emitted = f"{event}.sqs.{operation}"
-        for event_name, handler in self._handlers:
-            if emitted == event_name or emitted.startswith(event_name + "."):
-                handler(event_name=emitted, **fields)
-
-
 class SimulatedClient:
     """A client of the SQS model that behaves like the client of `tarry.sqs.client`: two tries with botocore's backoff.
 
@@ -153,10 +134,13 @@ class SimulatedClient:
         self._sqs = sqs
         self._clock = clock
         self._transport = transport or LatencyTransport(clock)
-        self._retries = ClientRetries(sqs.random)
+        conditions = StandardRetryConditions(max_attempts=TRIES)
+        self._retries = RetryPolicy(conditions, ExponentialBackoff(random=sqs.random.random))
+        self._quota = RetryQuotaChecker(RetryQuota())
         self._requests = 0
+        self._events = HierarchicalEmitter()
         self.meta = SimpleNamespace(
-            endpoint_url=sqs.endpoint_url, region_name=sqs.region, service_model=service_model(), events=Hooks()
+            endpoint_url=sqs.endpoint_url, region_name=sqs.region, service_model=service_model(), events=self._events
         )
         self.exceptions: Any = _exceptions()
 
@@ -176,7 +160,7 @@ class SimulatedClient:
         check_request(operation, parameters)
         request: dict[str, Any] = {}
         tried = self._try(operation, parameters, number := 1, request)
-        while (delay := self._retries.delay(tried, request)) is not None:
+        while (delay := self._delay(tried, request)) is not None:
             self._clock.sleep(delay)
             tried = self._try(operation, parameters, number := number + 1, request)
         details = {"RetryAttempts": number - 1, "HTTPHeaders": {}}
@@ -188,31 +172,49 @@ class SimulatedClient:
         return {**tried.answer, "ResponseMetadata": metadata}
 
     def _try(self, operation: str, parameters: Parameters, number: int, request: dict[str, Any]) -> "Try":
-        tried = self._send(operation, parameters, number)
-        fields = {"context": request, "parsed_response": tried.parsed, "exception": tried.exception}
-        self.meta.events.emit("response-received", operation, **fields)
-        return tried
-
-    def _send(self, operation: str, parameters: Parameters, number: int) -> "Try":
         self._requests += 1
+        tried = Try(operation, number)
         try:
-            self.meta.events.emit("before-send", operation, request=None)
+            self._events.emit(f"before-send.sqs.{operation}", request=None)
             queue = queue_name(str(parameters.get("QueueUrl", "")))
             call = current_call()
             source = {} if call is None else {"request_id": call.request_id}
             self._sqs.history.record("request", operation=operation, queue=queue, number=number, **source)
-            answer = self._transport(operation, parameters, lambda: self._apply(operation, parameters))
+            tried.answer = self._transport(operation, parameters, lambda: self._apply(operation, parameters))
         except SqsError as error:
-            return Try(operation, number, refusal=error)
+            tried.refusal, tried.status = error, error.status
         except Exception as error:  # noqa: BLE001 raised by `_call` if there is no next try, as botocore does
-            return Try(operation, number, exception=error)
-        return Try(operation, number, answer=answer)
+            tried.exception = error
+        tried.metadata["HTTPStatusCode"] = tried.status
+        fields = {"context": request, "parsed_response": tried.parsed, "exception": tried.exception}
+        self._events.emit(f"response-received.sqs.{operation}", **fields)
+        return tried
+
+    def _delay(self, tried: "Try", request: Any) -> float | None:
+        """Return the seconds to wait before the next try; None if there is none.
+
+        ``request`` is the same dict for all tries of a request. botocore keeps its retry quota in it: a client whose
+        requests keep failing gets no more retries.
+        """
+        response = SimpleNamespace(status_code=tried.status, headers={}) if tried.exception is None else None
+        if tried.refusal is None and tried.exception is None:
+            self._quota.release_retry_quota(request, response)
+            return None
+        context = RetryContext(
+            attempt_number=tried.number,
+            operation_model=service_model().operation_model(tried.operation),
+            parsed_response=tried.parsed if tried.refusal is not None else None,
+            http_response=response,
+            caught_exception=tried.exception,
+            request_context=request,
+        )
+        if not self._retries.should_retry(context) or not self._quota.acquire_retry_quota(context):
+            return None
+        return float(self._retries.compute_retry_delay(context))
 
     def _apply(self, operation: str, parameters: Parameters) -> dict[str, Any]:
         answer = self._sqs.answer(operation, parameters)
-        if operation != "ReceiveMessage" or answer:
-            return answer
-        return self._long_poll(parameters)
+        return self._long_poll(parameters) if operation == "ReceiveMessage" and not answer else answer
 
     def _long_poll(self, parameters: Parameters) -> dict[str, Any]:
         """Receive until there is a message or the wait time of the request is over."""
@@ -254,7 +256,7 @@ def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> 
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Try:
     """One try of a request with its result: an answer, an error of SQS, or an exception of the transport."""
 
@@ -263,15 +265,9 @@ class Try:
     answer: dict[str, Any] = field(default_factory=dict)
     refusal: SqsError | None = None
     exception: Exception | None = None
+    status: int = 200
     metadata: dict[str, Any] = field(default_factory=dict)
     """The metadata of the answer; handlers of hooks may add to it."""
-
-    def __post_init__(self) -> None:
-        self.metadata["HTTPStatusCode"] = self.status
-
-    @property
-    def status(self) -> int:
-        return self.refusal.status if self.refusal is not None else 200
 
     @property
     def parsed(self) -> dict[str, Any] | None:
@@ -280,38 +276,6 @@ class Try:
             return None
         error = {} if self.refusal is None else {"Error": {"Code": self.refusal.code}}
         return {**self.answer, **error, "ResponseMetadata": self.metadata}
-
-
-class ClientRetries:
-    """The retry policy of one client: botocore's standard mode."""
-
-    def __init__(self, random: Random) -> None:
-        conditions = StandardRetryConditions(max_attempts=TRIES)
-        backoff = ExponentialBackoff(random=random.random)
-        self._policy = RetryPolicy(conditions, backoff)
-        self._quota = RetryQuotaChecker(RetryQuota())
-
-    def delay(self, tried: Try, request: Any) -> float | None:
-        """Return the seconds to wait before the next try; None if there is none.
-
-        ``request`` is the same dict for all tries of a request. botocore keeps its retry quota in it: a client whose
-        requests keep failing gets no more retries.
-        """
-        response = SimpleNamespace(status_code=tried.status, headers={}) if tried.exception is None else None
-        if tried.refusal is None and tried.exception is None:
-            self._quota.release_retry_quota(request, response)
-            return None
-        context = RetryContext(
-            attempt_number=tried.number,
-            operation_model=service_model().operation_model(tried.operation),
-            parsed_response=tried.parsed if tried.refusal is not None else None,
-            http_response=response,
-            caught_exception=tried.exception,
-            request_context=request,
-        )
-        if not self._policy.should_retry(context) or not self._quota.acquire_retry_quota(context):
-            return None
-        return float(self._policy.compute_retry_delay(context))
 
 
 @contextmanager

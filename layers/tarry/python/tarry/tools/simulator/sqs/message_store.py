@@ -91,20 +91,6 @@ class Realism:
     recursion_is_stopped: bool = True
     """Lambda stops a recursive loop after 16 invocations of a function in one chain of sends."""
 
-    def rank(self, message: StoredMessage, random: Random) -> float:
-        """Return a message's rank among the messages that can be received; the lowest comes first."""
-        return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
-
-    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
-        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
-        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
-
-    def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
-        """Return in how many seconds a message that was just received is delivered once more; None if it is not."""
-        if not self.duplicate or random.random() >= self.duplicate:
-            return None
-        return random.uniform(0, visibility_seconds)
-
 
 class StandardOrder:
     """The order of a standard queue: the order of the sends, unless `Realism` reorders them."""
@@ -119,7 +105,8 @@ class StandardOrder:
 
     def on_visible(self, message: StoredMessage) -> None:
         """Note that a message has become visible."""
-        self._ready.put(message, self._realism.rank(message, self._random))
+        overtaken = self._random.uniform(0, REORDER_WITHIN_MESSAGES) if self._realism.reorder else 0
+        self._ready.put(message, message.position + overtaken)
 
     def on_invisible(self, message: StoredMessage) -> None:
         """Note that a message has become invisible."""

@@ -168,8 +168,8 @@ class SimulatedQueue:
             if waits or self.settings.fifo:
                 return []
             raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
-        if not self.settings.fifo:
-            max_messages = self._account.realism.receive_limit(max_messages, self._account.random, waits=waits)
+        if self._account.realism.partial and not self.settings.fifo:  # a long poll queries all servers: at least 1
+            max_messages = self._account.random.randint(1 if waits else 0, max_messages)
         taken = self._pick(min(room, max_messages))
         seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
         return [(self._deliver(message, seconds), message) for message in taken]
@@ -209,10 +209,9 @@ class SimulatedQueue:
         if is_duplicate:
             fields["duplicate"] = True
         self._account.history.add("received", fields)
-        if self._makes_duplicates:
-            again_after = self._account.realism.duplicate_after(visibility_seconds, self._account.random)
-            if again_after is not None:
-                self._schedule_duplicate(message, again_after)
+        realism, random = self._account.realism, self._account.random
+        if realism.duplicate and self._makes_duplicates and random.random() < realism.duplicate:
+            self._schedule_duplicate(message, random.uniform(0, visibility_seconds))
         return handle
 
     def deliver_duplicate(self, handle: str, seconds: float) -> None:
