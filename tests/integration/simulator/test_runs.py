@@ -20,9 +20,17 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.sqs import Realism
 from tarry.world import Interrupted, current, use
 from tests.integration.simulator.system import TIMEOUT, VISIBILITY, system
+
+
+def crash() -> None:
+    """End the process of the invocation at once."""
+    call = current_call()
+    assert call is not None
+    call.crash()
 
 
 def test_hours_of_retries_take_a_moment() -> None:
@@ -80,7 +88,7 @@ def test_after_a_crash_the_batch_is_redelivered_when_its_visibility_timeout_ends
         nonlocal crashes
         if crashes:
             crashes -= 1
-            sut.simulation.actors.crash()
+            crash()
 
     with system(handler) as sut:
         sut.send({"id": 1})
@@ -96,7 +104,7 @@ def test_after_a_crash_the_batch_is_redelivered_when_its_visibility_timeout_ends
 def test_a_message_that_always_kills_its_process_is_dead_lettered_by_sqs() -> None:  # PLATFORM 7
     @consumer
     def handler(message: Message) -> None:
-        sut.simulation.actors.crash()
+        crash()
 
     with system(handler, max_receive_count=3) as sut:
         sut.send({"id": 1})
@@ -290,7 +298,7 @@ def random_run(seed: int) -> list[str]:
         if chance < 0.3:
             raise ValueError("no")
         if chance < 0.33:
-            sut.simulation.actors.crash()
+            crash()
 
     with system(handler, seed=seed, realism=Realism(reorder=True, partial=True, duplicate=0.05)) as sut:
         for number in range(100):

@@ -15,6 +15,7 @@ import traceback
 from _thread import allocate_lock, get_ident
 from contextlib import nullcontext
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -132,14 +133,12 @@ class Process:
             wait.actor.resume(wait)
 
 
+@dataclass(eq=False, slots=True)
 class PendingWait:
     """One wait of an actor. ``occurred``: the event was set during the wait."""
 
-    __slots__ = ("actor", "occurred")
-
-    def __init__(self, actor: Actor) -> None:
-        self.actor = actor
-        self.occurred = False
+    actor: Actor
+    occurred: bool = False
 
 
 class VirtualEvent:

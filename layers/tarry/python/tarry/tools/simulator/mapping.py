@@ -5,6 +5,7 @@ many invocations at once as the scaling allows.
 """
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,18 +141,15 @@ class EventSourceMapping:
             self._queue.receive(max_messages, partial(self._received, self._scheduler.now))
 
     def _has_room(self) -> bool:
-        now = self._scheduler.now
-        if self._is_limited():
+        now, taken = self._scheduler.now, len(self._running) + len(self._ready)
+        if self._limit is not None and taken >= self._limit:
             return False
-        if self._gathering or len(self._running) + len(self._ready) < self._scaling.limit(now):
+        if self._gathering or taken < self._scaling.limit(now):
             return True
         when = self._scaling.more_wanted(now)
         if when is not None and self._more_room is None:
             self._more_room = self._scheduler.at(when, self._on_more_room)
         return False
-
-    def _is_limited(self) -> bool:
-        return self._limit is not None and len(self._running) + len(self._ready) >= self._limit
 
     def _on_more_room(self) -> None:
         self._more_room = None
@@ -222,19 +220,16 @@ class EventSourceMapping:
     def _launch(self) -> None:
         """Invoke the function with batches that are ready, while there is room; on FIFO one batch per group at once."""
         now = self._scheduler.now
+        most = min(self._scaling.limit(now), math.inf if self._limit is None else self._limit)
         waiting, self._ready = self._ready, deque()
         for batch in waiting:
             if batch.until <= now:
                 self._record_dropped(batch)
-            elif len(self._running) < self._most(now) and not self._would_overtake(batch):
+            elif len(self._running) < most and not self._would_overtake(batch):
                 self._running.append(batch)
                 self._invoke(batch)
             else:
                 self._ready.append(batch)
-
-    def _most(self, now: float) -> int:
-        limit = self._scaling.limit(now)
-        return limit if self._limit is None else min(limit, self._limit)
 
     def _would_overtake(self, batch: GatheredBatch) -> bool:
         """Return whether an earlier batch with a message group of this one runs or waits."""

@@ -310,13 +310,6 @@ class Actors:
 
     # ends
 
-    def crash(self, why: str = "signal: killed") -> NoReturn:
-        """End the process of the current actor at once."""
-        actor = self.current()
-        if actor is None:
-            raise RuntimeError("only an actor can crash")
-        actor.process.die(why)
-
     def close(self) -> None:
         """End all actors."""
         for actor in list(self.alive):
