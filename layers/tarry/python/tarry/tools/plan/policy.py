@@ -121,17 +121,16 @@ def _step(step: FailureStep) -> PlannedStep:
 
 
 def _delays(backoff: Backoff, last: int) -> tuple[DelayBounds, ...]:
-    return tuple(_bounds(backoff, attempt) for attempt in range(1, last + 1))
-
-
-def _bounds(backoff: Backoff, attempt: int) -> DelayBounds:
-    """Return the bounds of a delay: as the backoff tells them, or as samples show them."""
-    known = bounds_of(backoff, attempt)
-    if known is not None:
-        return DelayBounds(*known)
-    rng = Random(attempt)
-    found = [delay_of(backoff, attempt, rng) for _ in range(SAMPLES)]
-    return DelayBounds(min(found), max(found))
+    """Return the bounds of the delays after attempts 1 to ``last``, as the backoff tells or samples show."""
+    found = []
+    for attempt in range(1, last + 1):
+        bounds = bounds_of(backoff, attempt)
+        if bounds is None:
+            rng = Random(attempt)
+            sampled = [delay_of(backoff, attempt, rng) for _ in range(SAMPLES)]
+            bounds = min(sampled), max(sampled)
+        found.append(DelayBounds(*bounds))
+    return tuple(found)
 
 
 def _shown(backoff: Backoff) -> str:
@@ -180,8 +179,7 @@ class NotLoaded:
 def load_policies(wanted: WantedPolicies) -> dict[str, PlannedPolicy]:
     """Return the policies of a consumer by queue; for another function of a template those of tarry's defaults.
 
-    Raises:
-        UsageError: The handler cannot be imported, or ``module.attribute`` is not a consumer of tarry.
+    Raises `UsageError` if the handler cannot be imported, or ``module.attribute`` is not a consumer of tarry.
     """
     root = str(Path(tarry.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

@@ -38,8 +38,7 @@ EXAMPLE = 'Exponential(30, 3, 900, jitter="equal")'
 def backoff_from(text: str) -> Backoff:
     """Return the backoff that an expression describes. No code runs but the constructor.
 
-    Raises:
-        UsageError: The text is not a call of a backoff of tarry, or its arguments are not accepted.
+    Raises `UsageError` if the text is not a call of a backoff of tarry, or its arguments are not accepted.
     """
     if len(text) > MOST_CHARACTERS:
         raise _refused(text, f"it is longer than {MOST_CHARACTERS:,} characters")
@@ -183,9 +182,8 @@ def subjects_of(  # noqa: PLR0913
 ) -> list[PlanSubject]:
     """Return a subject for each queue of the function, or one for the backoff.
 
-    Raises:
-        UsageError: The arguments contradict each other, or the function or its code cannot be used.
-        TemplateError: The template cannot be read.
+    Raises `UsageError` if the arguments contradict each other, or the function or its code cannot be used,
+    `TemplateError` if the template cannot be read.
     """
     if backoff is not None:
         if function is not None or queue is not None:
@@ -202,7 +200,12 @@ def subjects_of(  # noqa: PLR0913
     overrides = read_overrides(env)
     if function is not None and "." in function and template is None:
         return [_of_module(function, queue)]
-    found = read_project(template_path(template, note), parameters, None, config_env, _only_parameters(note))
+
+    def note_values(text: str) -> None:  # what `tarry local` leaves out does not matter for a plan
+        if not text.startswith(("Not emulated", "Left out")):
+            note(text)
+
+    found = read_project(template_path(template, note), parameters, None, config_env, note_values)
     return subjects_in(found, function, queue, overrides, note)
 
 
@@ -211,11 +214,8 @@ def subjects_in(
 ) -> list[PlanSubject]:
     """Return a subject for each queue of a function of a template, or for one queue of it.
 
-    Without a name, it is the only function with a queue.
-
-    Raises:
-        UsageError: The function or its code cannot be used.
-        TemplateError: A value of the template cannot be resolved.
+    Without a name, it is the only function with a queue. Raises `UsageError` if the function or its code cannot be
+    used, `TemplateError` if a value of the template cannot be resolved.
     """
     function, queues = _function_in(template, name), with_foreign_queues(template)
     own = [each for each in template.mappings if each.function == function.name]
@@ -284,11 +284,6 @@ def _policies_in(
         for text in made_up:
             note(text)
         raise
-
-
-def _only_parameters(note: Note) -> Note:
-    """Return a function that passes on what matters for a plan: made-up values, not what `tarry local` leaves out."""
-    return lambda text: None if text.startswith(("Not emulated", "Left out")) else note(text)
 
 
 def _of_backoff(text: str, max_attempts: int | None) -> PlanSubject:

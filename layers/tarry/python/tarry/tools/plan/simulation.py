@@ -7,7 +7,7 @@ no batch is throttled.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import ceil
@@ -115,12 +115,6 @@ class Spread(NamedTuple):
     highest: float
 
 
-def spread(values: Iterable[float]) -> Spread:
-    """Return the mean and the limits of some values."""
-    found = list(values)
-    return Spread(fmean(found), min(found), max(found))
-
-
 @dataclass(frozen=True)
 class LoadResult:
     """The runs of a load, one for each seed."""
@@ -131,13 +125,14 @@ class LoadResult:
 
     def of(self, value: Callable[[LoadRun], float]) -> Spread:
         """Return a number of all runs."""
-        return spread(value(run) for run in self.runs)
+        found = [value(run) for run in self.runs]
+        return Spread(fmean(found), min(found), max(found))
 
     @property
     def drained(self) -> Spread | None:
         """When the queue was drained; None if it was not in every run."""
-        times = [run.drained_at for run in self.runs if run.drained_at is not None]
-        return spread(times) if len(times) == len(self.runs) else None
+        is_drained = all(run.drained_at is not None for run in self.runs)
+        return self.of(lambda run: run.drained_at or 0.0) if is_drained else None
 
 
 def dollars_of(result: LoadResult) -> dict[str, float]:
@@ -182,7 +177,7 @@ def simulate(
     progress: Callable[[float], None] = lambda seconds: None,
 ) -> LoadRun:
     """Run a load through the model until the queue is drained; ``progress`` is called with the virtual seconds."""
-    return _Model(load, timeline, consuming, seed, progress).run()
+    return _Model(load, timeline, consuming, seed).run(progress)
 
 
 @dataclass(eq=False, slots=True)
@@ -193,21 +188,13 @@ class _LoadMessage:
 
 
 class _Model:
-    def __init__(
-        self,
-        load: Load,
-        timeline: PolicyTimeline,
-        consuming: Consuming,
-        seed: int,
-        progress: Callable[[float], None],
-    ) -> None:
+    def __init__(self, load: Load, timeline: PolicyTimeline, consuming: Consuming, seed: int) -> None:
         self._scale = scale_of(load, timeline, consuming)
         self._load = load
         self._rate = load.rate / self._scale
         self._window = consuming.window * self._scale
         self._attempts = timeline.attempts
         self._consuming = consuming
-        self._progress = progress
         self._random = Random(f"tarry plan {seed}")
         self._scaling = Scaling(consuming.maximum_concurrency)
         self._has_grown = False
@@ -231,7 +218,7 @@ class _Model:
         is_enough = load.rate < consuming.messages_per_second(load.handler_time)
         self._horizon = expected * (LONGEST if is_enough else 1)
 
-    def run(self) -> LoadRun:
+    def run(self, progress: Callable[[float], None]) -> LoadRun:
         load, run = self._load, self._run
         self._at(load.outage, self._outage_ends)
         self._at(self._random.expovariate(self._rate), self._arrives)
@@ -239,6 +226,7 @@ class _Model:
             self.now, _, action, arguments = heappop(self._events)
             if self.now >= self._next_sample:
                 self._sample()
+                progress(self.now)
             action(*arguments)
             if self.now >= load.outage and not self._open and not self._ready:
                 run.drained_at = self.now
@@ -400,7 +388,6 @@ class _Model:
         while self._next_sample <= self.now:
             samples = self._run.samples
             samples.append(self._sample_at(self._next_sample))
-            self._progress(self.now)
             if len(samples) > MOST_SAMPLES:
                 del samples[1::2]
                 self._sample_every *= 2

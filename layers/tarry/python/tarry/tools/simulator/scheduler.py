@@ -81,16 +81,9 @@ class Scheduler:
     def run(self, until: float | Callable[[], bool] | None = None, limit: float = math.inf) -> StopReason:
         """Run the scheduled actions one after the other; return why the run stopped.
 
-        Args:
-            until: The time at which to stop, or a condition to stop at, which is checked before each action. None: run
-                until no action is left.
-            limit: The time after which no action runs.
-
-        Returns:
-            ``"idle"`` if no action was left, ``"until"`` or ``"limit"`` if that was reached.
-
-        Raises:
-            BaseException: An action raised it, or called `fail` with it.
+        ``until`` is the time at which to stop, or a condition that is checked before each action; after ``limit`` no
+        action runs. The reason is ``"until"`` or ``"limit"`` if that was reached, ``"idle"`` if no action was left.
+        Raises what an action raises, or calls `fail` with.
         """
         condition, stop_at = (until, math.inf) if callable(until) else (None, math.inf if until is None else until)
         self._until, self._limit = condition, min(limit, stop_at)

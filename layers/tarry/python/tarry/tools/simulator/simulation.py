@@ -203,24 +203,15 @@ class Actors:
     def start(self, work: Work, process: Process | None = None) -> Actor:
         """Start an actor that runs ``work`` in a copy of the current context, after the actions that are due already.
 
-        Args:
-            work: The code to run.
-            process: The process that the actor belongs to; by default that of the current actor, or a new one outside
-                of actors.
-
-        Raises:
-            Killed: The process of the current actor was killed.
+        By default it belongs to the process of the current actor, or to a new one outside of actors. Raises `Killed` if
+        the process of the current actor was killed.
         """
         actor = self._made(work, self._current_process() if process is None else process)
         self.scheduler.after(0, actor.begin)
         return actor
 
     def start_unless(self, event: Event, seconds: float, work: Work) -> None:
-        """Start an actor in ``seconds``, unless the event is set by then; until then, it takes no thread.
-
-        Raises:
-            Killed: The process of the current actor was killed.
-        """
+        """Start an actor in ``seconds``, unless the event is set by then; until then, it takes no thread."""
         assert isinstance(event, VirtualEvent)
         process, context = self._current_process(), copy_context()
 
@@ -258,8 +249,7 @@ class Actors:
     def current(self) -> Actor | None:
         """Return the actor whose code calls this; None outside of actors.
 
-        Raises:
-            ForeignThread: The simulator did not start the calling thread. `Scheduler.run` raises the error too.
+        Raises `ForeignThread`, as `Scheduler.run` then does too, in a thread that the simulator did not start.
         """
         here = get_ident()
         if self.running is not None:
@@ -331,8 +321,7 @@ class Actors:
     def run_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
         """Run the scheduler to a time or until a condition is true. Called outside of actors.
 
-        Raises:
-            WaitsForEver: No action is left before that, and there is no limit.
+        Raises `WaitsForEver` if no action is left before that, and there is no limit.
         """
         if self.scheduler.running:
             raise RuntimeError("an action of the scheduler cannot wait; only an actor, or the caller of run, can")

@@ -13,7 +13,7 @@ from tarry.tools.simulator.sqs.errors import PREFIX, SqsError, check_range, inva
 from tarry.tools.simulator.sqs.fifo import FifoQueue
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
 from tarry.tools.simulator.sqs.queue import SimulatedQueue
-from tarry.tools.simulator.sqs.settings import QueueSettings, unknown_attribute
+from tarry.tools.simulator.sqs.settings import READABLE, QueueSettings, unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -172,7 +172,7 @@ class SqsRequests:
         queue = self._queue(request)
         asked = request.get("AttributeNames") or []
         for name in asked:
-            if name != "All" and name not in ATTRIBUTES:
+            if name != "All" and name not in READABLE:
                 raise unknown_attribute(name)
         if not asked:
             return {}
@@ -373,16 +373,6 @@ def _statements(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _one_or_all(values: list[str]) -> str | list[str]:
     return values[0] if len(values) == 1 else values
-
-
-ATTRIBUTES = frozenset(
-    """
-    ApproximateNumberOfMessages ApproximateNumberOfMessagesDelayed ApproximateNumberOfMessagesNotVisible
-    ContentBasedDeduplication CreatedTimestamp DeduplicationScope DelaySeconds FifoQueue FifoThroughputLimit
-    KmsDataKeyReusePeriodSeconds KmsMasterKeyId LastModifiedTimestamp MaximumMessageSize MessageRetentionPeriod Policy
-    QueueArn ReceiveMessageWaitTimeSeconds RedriveAllowPolicy RedrivePolicy SqsManagedSseEnabled VisibilityTimeout
-    """.split()
-)
 
 
 MAX_QUEUES_PER_PAGE = 1000

@@ -84,40 +84,31 @@ def _whole_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-_RANGES = {
-    "DelaySeconds": (0, 900),
-    "MaximumMessageSize": (1_024, 1_048_576),
-    "MessageRetentionPeriod": (60, 1_209_600),
-    "ReceiveMessageWaitTimeSeconds": (0, 20),
-    "VisibilityTimeout": (0, 43_200),
-    "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+_BOOLEANS = ("true", "false")
+_ATTRIBUTES: dict[str, tuple[str | None, range | tuple[str, ...] | None]] = {
+    "DelaySeconds": ("0", range(901)),
+    "MaximumMessageSize": ("1048576", range(1_024, 1_048_577)),
+    "MessageRetentionPeriod": ("345600", range(60, 1_209_601)),
+    "ReceiveMessageWaitTimeSeconds": ("0", range(21)),
+    "SqsManagedSseEnabled": ("true", _BOOLEANS),
+    "VisibilityTimeout": ("30", range(43_201)),
+    "KmsDataKeyReusePeriodSeconds": (None, range(60, 86_401)),
+    **dict.fromkeys(("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"), (None, None)),
+    "FifoQueue": ("true", _BOOLEANS),
+    "ContentBasedDeduplication": ("false", _BOOLEANS),
+    "DeduplicationScope": ("queue", ("queue", "messageGroup")),
+    "FifoThroughputLimit": ("perQueue", ("perQueue", "perMessageGroupId")),
 }
-_CHOICES = {
-    "SqsManagedSseEnabled": ("true", "false"),
-    "FifoQueue": ("true", "false"),
-    "ContentBasedDeduplication": ("true", "false"),
-    "DeduplicationScope": ("queue", "messageGroup"),
-    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
-}
+"""The default and the values of each attribute that can be set; None for no default, and for any text."""
 _ANY_CASE = ("FifoQueue", "ContentBasedDeduplication")
-_TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
 _FIFO_THROUGHPUT = ("DeduplicationScope", "FifoThroughputLimit")
-_FIFO_ONLY = ("FifoQueue", "ContentBasedDeduplication", *_FIFO_THROUGHPUT)
-
-_DEFAULTS = {
-    "DelaySeconds": "0",
-    "MaximumMessageSize": "1048576",
-    "MessageRetentionPeriod": "345600",
-    "ReceiveMessageWaitTimeSeconds": "0",
-    "SqsManagedSseEnabled": "true",
-    "VisibilityTimeout": "30",
-}
-_FIFO_DEFAULTS = {
-    "FifoQueue": "true",
-    "ContentBasedDeduplication": "false",
-    "DeduplicationScope": "queue",
-    "FifoThroughputLimit": "perQueue",
-}
+_FIFO_ONLY = (*_ANY_CASE, *_FIFO_THROUGHPUT)
+READABLE = frozenset(
+    """
+    ApproximateNumberOfMessages ApproximateNumberOfMessagesDelayed ApproximateNumberOfMessagesNotVisible
+    CreatedTimestamp LastModifiedTimestamp QueueArn
+    """.split()
+) | set(_ATTRIBUTES)
 _NOT_SHOWN = {"KmsDataKeyReusePeriodSeconds": "300"}
 """The default value of an attribute that GetQueueAttributes shows only with another value."""
 
@@ -127,7 +118,9 @@ class QueueSettings:
 
     def __init__(self, given: Mapping[str, str], *, fifo: bool) -> None:
         self.fifo = fifo
-        self.texts = {**_DEFAULTS, **(_FIFO_DEFAULTS if fifo else {})}
+        self.texts = {
+            name: text for name, (text, _) in _ATTRIBUTES.items() if text and (fifo or name not in _FIFO_ONLY)
+        }
         self._apply(given)
 
     def changed(self, given: Mapping[str, str]) -> "QueueSettings":
@@ -151,7 +144,7 @@ class QueueSettings:
         for name, text in given.items():
             value = text.lower() if name in _ANY_CASE else text
             _check(name, value, fifo=self.fifo)
-            if (name in _TEXTS and not value) or value == _NOT_SHOWN.get(name):
+            if (not value and _ATTRIBUTES[name][1] is None) or value == _NOT_SHOWN.get(name):
                 self.texts.pop(name, None)
             else:
                 self.texts[name] = value
@@ -200,15 +193,15 @@ def _check(name: str, value: str, *, fifo: bool) -> None:
             text = f"You can specify the {name} only when FifoQueue is set to true."
             raise SqsError("InvalidAttributeName", text)
         raise unknown_attribute(name)
-    if name in _RANGES:
-        minimum, maximum = _RANGES[name]
-        digits = value.lstrip("0")[:8]  # Python does not read numbers of thousands of digits
-        is_valid = value.isascii() and value.isdigit() and minimum <= int(digits or 0) <= maximum
-    elif name in _CHOICES:
-        is_valid = value in _CHOICES[name]
-    elif name in _TEXTS:
-        is_valid = name != "Policy" or not value or json_map(value) is not None
-    else:
+    if name not in _ATTRIBUTES:
         raise unknown_attribute(name)
+    allowed = _ATTRIBUTES[name][1]
+    if isinstance(allowed, range):
+        digits = value.lstrip("0")[:8]  # Python does not read numbers of thousands of digits
+        is_valid = value.isascii() and value.isdigit() and int(digits or 0) in allowed
+    elif allowed is not None:
+        is_valid = value in allowed
+    else:
+        is_valid = name != "Policy" or not value or json_map(value) is not None
     if not is_valid:
         raise SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
