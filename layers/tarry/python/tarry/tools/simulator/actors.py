@@ -15,7 +15,7 @@ import traceback
 from _thread import allocate_lock, get_ident
 from contextlib import nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -71,6 +71,7 @@ class Killed(BaseException):
     """The actor's process was killed. Raised wherever the actor would wait, to end the actor."""
 
 
+@dataclass(eq=False)
 class Process:
     """A simulated process, whose threads are actors.
 
@@ -78,19 +79,13 @@ class Process:
     that is entered while one of the actors runs, for example to set environment variables.
     """
 
-    def __init__(
-        self,
-        actors: Actors,
-        on_death: Callable[[str], None] = lambda why: None,
-        around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        self.killed = False
-        self.around = around
-        self._actors = actors
-        self._on_death = on_death
-        self.threads: dict[Actor, None] = {}
-        self.frozen = False
-        self._when_thawed: list[Work] = []
+    actors: Actors
+    on_death: Callable[[str], None] = lambda why: None
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    killed: bool = False
+    frozen: bool = False
+    threads: dict[Actor, None] = field(default_factory=dict)
+    _when_thawed: list[Work] = field(default_factory=list)
 
     def freeze(self) -> None:
         """Suspend all actors until `thaw`, even if their waits end."""
@@ -101,7 +96,7 @@ class Process:
         self.frozen = False
         works, self._when_thawed = self._when_thawed, []
         for work in works:
-            self._actors.scheduler.after(0, work)
+            self.actors.scheduler.after(0, work)
 
     def when_thawed(self, work: Work) -> None:
         """Let the scheduler call ``work`` once the process is thawed; never if it is not."""
@@ -113,16 +108,16 @@ class Process:
             return
         self.killed = True
         for actor in list(self.threads):
-            if self._actors.running is None:
+            if self.actors.running is None:
                 actor.unwind()
             else:
-                self._actors.scheduler.after(0, actor.unwind)
+                self.actors.scheduler.after(0, actor.unwind)
 
     def die(self, why: str) -> NoReturn:
         """End the process at once. Called by one of its actors."""
         if not self.killed:
             self.kill()
-            self._actors.scheduler.after(0, partial(self._on_death, why))
+            self.actors.scheduler.after(0, partial(self.on_death, why))
         raise Killed
 
     def resume(self, wait: PendingWait) -> None:

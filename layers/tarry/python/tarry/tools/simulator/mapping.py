@@ -187,12 +187,10 @@ class EventSourceMapping:
         return event_record(message, self.mapping.queue_arn, self._region)
 
     def _gather(self, messages: list[Message], asked_at: float) -> None:
-        for message in messages:
-            record = self._record_of(message)
-            if self._gathering is None:
-                self._gathering = GatheredBatch(self._visible_at(asked_at))
-            if not self._gathering.add(record):
+        for record in map(self._record_of, messages):
+            if self._gathering is not None and not self._gathering.add(record):
                 self._complete_batch()
+            if self._gathering is None:
                 self._gathering = GatheredBatch(self._visible_at(asked_at))
                 self._gathering.add(record)
         if self._gathering is None:

@@ -1,6 +1,6 @@
 """The errors of SQS, with its own codes and texts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -113,53 +113,30 @@ def fitting(shape: Shape | None) -> Check:
         case StructureShape():
             return _structure(shape)
         case ListShape():
-            return _list(shape)
+            fits, least = fitting(shape.member), shape.metadata.get("min", 0)
+            return lambda value: type(value) is list and len(value) >= least and all(map(fits, value))
         case MapShape():
-            return _map(shape)
-    return _scalar(shape)
-
-
-def _scalar(shape: Shape) -> Check:
+            key_fits, value_fits = fitting(shape.key), fitting(shape.value)
+            return lambda value: (
+                type(value) is dict and all(map(key_fits, value)) and all(map(value_fits, value.values()))
+            )
     kind, least = KINDS.get(shape.type_name), shape.metadata.get("min")
     if least is None:
         return lambda value: type(value) is kind
-    if kind is int:
-        return lambda value: type(value) is int and value >= least
-    return lambda value: type(value) is kind and len(value) >= least
-
-
-def _list(shape: ListShape) -> Check:
-    fit, least = _check_all(shape.member), shape.metadata.get("min", 0)
-    return lambda value: type(value) is list and len(value) >= least and fit(value)
+    return lambda value: type(value) is kind and (value if kind is int else len(value)) >= least
 
 
 def _structure(shape: StructureShape) -> Check:
     fields = {name: fitting(field) for name, field in shape.members.items()}
-    kinds = {name: KINDS.get(field.type_name) for name, field in shape.members.items() if "min" not in field.metadata}
     required = frozenset(shape.required_members)
 
     def fits(value: Any) -> bool:
         if type(value) is not dict or not required <= value.keys():
             return False
         for name, item in value.items():
-            if kinds.get(name) is not type(item):  # else it is a scalar that fits
-                check = fields.get(name)
-                if check is None or not check(item):
-                    return False
+            check = fields.get(name)
+            if check is None or not check(item):
+                return False
         return True
 
     return fits
-
-
-def _map(shape: MapShape) -> Check:
-    keys_fit, values_fit = _check_all(shape.key), _check_all(shape.value)
-    return lambda value: type(value) is dict and keys_fit(value) and values_fit(value.values())
-
-
-def _check_all(shape: Shape) -> Callable[[Iterable[Any]], bool]:
-    """Make a check of whether all values fit a shape."""
-    if shape.type_name in KINDS and "min" not in shape.metadata:
-        kind = {KINDS[shape.type_name]}
-        return lambda values: kind.issuperset(map(type, values))
-    check = fitting(shape)
-    return lambda values: all(map(check, values))

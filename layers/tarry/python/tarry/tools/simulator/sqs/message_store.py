@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple
 
@@ -306,12 +307,8 @@ class MessageStore:
 
     def _next_heap(self) -> tuple[float, MessageHeap] | None:
         """Return the time at which the next message becomes visible, and the heap it is in."""
-        found: tuple[float, MessageHeap] | None = None
-        for heap in self._by_visibility:
-            first = heap.first()
-            if first is not None and (found is None or first[0] < found[0]):
-                found = first[0], heap
-        return found
+        firsts = [(first[0], heap) for heap in self._by_visibility if (first := heap.first()) is not None]
+        return min(firsts, key=itemgetter(0), default=None)
 
     def _make_next_visible(self) -> StoredMessage | None:
         """Make the next message visible; if it was deleted, return it instead."""

@@ -61,7 +61,7 @@ class Sqs:
         self.arn_prefix = f"arn:aws:sqs:{region}:{account}:"
         self.trace_header: str | None = None
         """The X-Ray header of the current request."""
-        self._account = account
+        self.account = account
         self._move_tasks = MoveTasks(self)
         self._requests = SqsRequests(self)
         self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -130,7 +130,7 @@ class Sqs:
         return name in self.by_name
 
     def url(self, queue: str) -> str:
-        return f"{self.endpoint_url}/{self._account}/{queue}"
+        return f"{self.endpoint_url}/{self.account}/{queue}"
 
     def arn(self, queue: str) -> str:
         return self.named(queue).arn
@@ -142,16 +142,10 @@ class Sqs:
             raise no_such_queue()
         return queue
 
-    def owned_by(self, owner: str | None, name: str) -> SimulatedQueue:
-        """Return the queue with a name, of this account if no owner is given. Raises `SqsError` if there is none."""
-        if owner not in (None, self._account):
-            raise no_such_queue("The specified queue does not exist or you do not have access to it.")
-        return self.named(name)
-
     def at(self, url: str) -> SimulatedQueue:
         """Return the queue with a URL; the host does not matter. Raises `SqsError` if there is none."""
         path, _, name = url.rpartition("/")
-        if path and not path.endswith("/" + self._account):
+        if path and not path.endswith("/" + self.account):
             raise no_such_queue()
         return self.named(name)
 

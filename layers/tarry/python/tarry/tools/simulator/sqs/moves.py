@@ -12,16 +12,11 @@ from uuid import NAMESPACE_URL, uuid5
 from tarry.tools.simulator.sqs.errors import NO_SUCH_QUEUE, SqsError, check_range
 
 if TYPE_CHECKING:
-    from tarry.tools.simulator.sqs.message import StoredMessage
     from tarry.tools.simulator.sqs.model import Sqs
     from tarry.tools.simulator.sqs.queue import SimulatedQueue
 
 MAX_LISTED_TASKS = 10
 MAX_PER_SECOND = 500
-
-
-class TaskFailed(Exception):
-    """A task cannot go on; the text is its failure reason."""
 
 
 @dataclass
@@ -84,33 +79,22 @@ class MoveTasks:
         return min(moves, default=None)
 
     def _advance(self, task: MoveTask) -> None:
-        try:
-            while task.next_at() <= self._sqs.now():
-                source = self._existing_or_fail(task.source)
-                message = source.first_visible(task.next_at())
-                if message is None:
-                    self._end(task, "COMPLETED")
-                    return
-                source.redrive_to(self._target(task, message), message, task.next_at())
+        while task.status == "RUNNING" and task.next_at() <= self._sqs.now():
+            source = self._sqs.with_arn(task.source)
+            if source is None:
+                self._end(task, "FAILED", NO_SUCH_QUEUE)
+            elif (message := source.first_visible(task.next_at())) is None:
+                self._end(task, "COMPLETED")
+            elif (destination := task.destination or message.dead_letter_source) is None:
+                self._end(task, "FAILED", "CouldNotDetermineMessageSource")
+            elif (target := self._sqs.with_arn(destination)) is None:
+                self._end(task, "FAILED", NO_SUCH_QUEUE)
+            else:
+                source.redrive_to(target, message, task.next_at())
                 task.moved += 1
-        except TaskFailed as failure:
-            task.failure = str(failure)
-            self._end(task, "FAILED")
 
-    def _target(self, task: MoveTask, message: StoredMessage) -> SimulatedQueue:
-        destination = task.destination or message.dead_letter_source
-        if destination is None:
-            raise TaskFailed("CouldNotDetermineMessageSource")
-        return self._existing_or_fail(destination)
-
-    def _existing_or_fail(self, arn: str) -> SimulatedQueue:
-        queue = self._sqs.with_arn(arn)
-        if queue is None:
-            raise TaskFailed(NO_SUCH_QUEUE)
-        return queue
-
-    def _end(self, task: MoveTask, status: str) -> None:
-        task.status = status
+    def _end(self, task: MoveTask, status: str, failure: str | None = None) -> None:
+        task.status, task.failure = status, failure
         del self._running[task.source]
 
     # requests, by boto3's names

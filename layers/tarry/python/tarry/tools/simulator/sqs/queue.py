@@ -114,18 +114,18 @@ class SimulatedQueue:
         return message
 
     def _record_sent(self, message: StoredMessage, origin: str) -> None:
-        fields = {
-            "queue": self.name,
-            "delivery_id": message.delivery_id,
-            "origin": origin,
-            "body": message.body,
-            "attributes": message.attributes,
-            "group": message.group,
-            "trace_header": message.trace_header,
-            "deduplication_id": message.deduplication_id,
-            "visible_at": message.visible_at,
-        }
-        self._account.history.add("sent", fields)
+        self._account.history.record(
+            "sent",
+            queue=self.name,
+            delivery_id=message.delivery_id,
+            origin=origin,
+            body=message.body,
+            attributes=message.attributes,
+            group=message.group,
+            trace_header=message.trace_header,
+            deduplication_id=message.deduplication_id,
+            visible_at=message.visible_at,
+        )
 
     def _place(self, message: StoredMessage) -> None:
         self._store.add(message)
@@ -198,17 +198,16 @@ class SimulatedQueue:
             message.first_received_at = now
         handle = handle_of(self.number, message.position, message.receive_count, message.delivery_id)
         self._set_visible_at(message, now + visibility_seconds)
-        fields = {
-            "queue": self.name,
-            "delivery_id": message.delivery_id,
-            "receive_count": message.receive_count,
-            "receipt_handle": handle,
-            "visible_until": message.visible_at,
-            "group": message.group,
-        }
-        if is_duplicate:
-            fields["duplicate"] = True
-        self._account.history.add("received", fields)
+        self._account.history.record(
+            "received",
+            queue=self.name,
+            delivery_id=message.delivery_id,
+            receive_count=message.receive_count,
+            receipt_handle=handle,
+            visible_until=message.visible_at,
+            group=message.group,
+            **({"duplicate": True} if is_duplicate else {}),
+        )
         realism, random = self._account.realism, self._account.random
         if realism.duplicate and self._makes_duplicates and random.random() < realism.duplicate:
             self._schedule_duplicate(message, random.uniform(0, visibility_seconds))
@@ -288,13 +287,7 @@ class SimulatedQueue:
             return
         if self._store.delete(message):
             self._account.changed(self)
-        fields = {
-            "queue": self.name,
-            "delivery_id": message.delivery_id,
-            "receipt_handle": handle,
-            "receive_count": receipt.receive_count,
-        }
-        self._account.history.add("deleted", fields)
+        self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
 
     def purge(self) -> None:
         """Delete all messages. Raises `SqsError` if the last purge was less than a minute ago."""

@@ -9,7 +9,15 @@ from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
-from tarry.tools.simulator.sqs.errors import PREFIX, SqsError, check_range, invalid, missing, service_model
+from tarry.tools.simulator.sqs.errors import (
+    PREFIX,
+    SqsError,
+    check_range,
+    invalid,
+    missing,
+    no_such_queue,
+    service_model,
+)
 from tarry.tools.simulator.sqs.fifo import FifoQueue
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
 from tarry.tools.simulator.sqs.queue import SimulatedQueue
@@ -165,8 +173,9 @@ class SqsRequests:
         return {}
 
     def get_queue_url(self, request: Request) -> Answer:
-        queue = self._sqs.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
-        return {"QueueUrl": self._sqs.url(queue.name)}
+        if request.get("QueueOwnerAWSAccountId") not in (None, self._sqs.account):
+            raise no_such_queue("The specified queue does not exist or you do not have access to it.")
+        return {"QueueUrl": self._sqs.url(self._sqs.named(request["QueueName"]).name)}
 
     def get_queue_attributes(self, request: Request) -> Answer:
         queue = self._queue(request)
