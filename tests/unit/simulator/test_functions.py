@@ -372,13 +372,6 @@ def test_an_invocation_can_be_crashed_from_within(make_rig: MakeRig) -> None:
     assert (result.kind, result.text, survivors) == ("crash", "Runtime exited with error: signal: aborted", [])
 
 
-def test_code_with_only_the_simulation_can_crash_its_process(make_rig: MakeRig, simulation: Simulation) -> None:
-    """The transport of a request, which injects faults, does so."""
-    orders = make_rig(lambda event, context: simulation.actors.crash())
-    orders.invoke()
-    assert [result.kind for result in orders.run()] == ["crash"]
-
-
 # concurrency
 
 

@@ -52,12 +52,12 @@ class History:
         for name in what:
             self._listeners_to.setdefault(name, []).append(callback)
 
-    def record(self, what: str, **fields: Any) -> None:
-        """Add an event at the current time."""
-        self.add(what, fields)
+    def add(self, what: str, fields: Mapping[str, Any]) -> None:
+        """Add an event as `record` does, with its fields as a dict."""
+        self.record(what, **fields)
 
-    def add(self, what: str, fields: dict[str, Any]) -> None:
-        """Add an event as `record` does, with a dict for its fields: for the events that each message has."""
+    def record(self, what: str, /, **fields: Any) -> None:
+        """Add an event at the current time."""
         if self.by is not None:
             fields["by"] = self.by
         if self.invocation is not None:

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -30,12 +31,13 @@ Answer = dict[str, Any]
 
 
 class LongPolls:
-    """Answers ReceiveMessage requests, including long polls."""
+    """Answers ReceiveMessage requests, including long polls: of those that wait at one queue, the first comes first."""
 
     def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler) -> None:
         self._sqs = sqs
         self._scheduler = scheduler
-        self._waiters: dict[str, PollWaiters] = {}
+        self._waiting: dict[str, dict[asyncio.Event, None]] = {}
+        self._watches: dict[str, QueueWatch] = {}
         self._closed = False
 
     async def receive(self, parameters: Parameters, is_gone: Callable[[], bool]) -> Answer:
@@ -47,12 +49,8 @@ class LongPolls:
         seconds = self._sqs.wait_seconds(parameters)
         if answer or not seconds or self._closed:
             return answer
-        ends_at = asyncio.get_running_loop().time() + seconds
-        queue = queue_name(parameters["QueueUrl"])
-        if queue not in self._waiters:
-            self._waiters[queue] = PollWaiters(self._sqs, self._scheduler, queue)
-        with self._waiters[queue].waiter() as waiter:
-            is_over = False
+        ends_at, is_over = asyncio.get_running_loop().time() + seconds, False
+        with self._waiter(queue_name(parameters["QueueUrl"])) as waiter:
             while not answer and not is_over:
                 try:
                     async with asyncio.timeout_at(ends_at):
@@ -68,36 +66,28 @@ class LongPolls:
     def close(self) -> None:
         """End all waits."""
         self._closed = True
-        for waiters in self._waiters.values():
-            waiters.wake_all()
-
-
-class PollWaiters:
-    """The long polls that wait at one queue, in the order of their arrival."""
-
-    def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler, queue: str) -> None:
-        self._waiting: dict[asyncio.Event, None] = {}
-        self._watch = QueueWatch(sqs, scheduler, queue, self.wake)
+        for waiting in self._waiting.values():
+            for waiter in waiting:
+                waiter.set()
 
     @contextmanager
-    def waiter(self) -> Iterator[asyncio.Event]:
+    def _waiter(self, queue: str) -> Iterator[asyncio.Event]:
         """Add a waiter at the end. When it leaves, wake the next, since there may be messages left."""
-        waiter = asyncio.Event()
-        self._waiting[waiter] = None
-        self._watch.update()
+        waiter, waiting = asyncio.Event(), self._waiting.setdefault(queue, {})
+        waiting[waiter] = None
+        if queue in self._watches:
+            self._watches[queue].update()
+        else:
+            self._watches[queue] = QueueWatch(self._sqs, self._scheduler, queue, partial(self._wake, queue))
         try:
             yield waiter
         finally:
-            del self._waiting[waiter]
-            self.wake()
+            del waiting[waiter]
+            self._wake(queue)
 
-    def wake(self) -> None:
+    def _wake(self, queue: str) -> None:
         """Wake the first waiter that is not awake yet, since there may be a message."""
-        if (waiter := next((each for each in self._waiting if not each.is_set()), None)) is not None:
-            waiter.set()
-
-    def wake_all(self) -> None:
-        for waiter in self._waiting:
+        if (waiter := next((each for each in self._waiting[queue] if not each.is_set()), None)) is not None:
             waiter.set()
 
 

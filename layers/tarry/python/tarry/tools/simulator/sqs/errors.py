@@ -128,15 +128,17 @@ def fitting(shape: Shape | None) -> Check:
 
 def _structure(shape: StructureShape) -> Check:
     fields = {name: fitting(field) for name, field in shape.members.items()}
+    kinds = {name: KINDS.get(field.type_name) for name, field in shape.members.items() if "min" not in field.metadata}
     required = frozenset(shape.required_members)
 
     def fits(value: Any) -> bool:
         if type(value) is not dict or not required <= value.keys():
             return False
         for name, item in value.items():
-            check = fields.get(name)
-            if check is None or not check(item):
-                return False
+            if kinds.get(name) is not type(item):  # else it is a scalar that fits
+                check = fields.get(name)
+                if check is None or not check(item):
+                    return False
         return True
 
     return fits
