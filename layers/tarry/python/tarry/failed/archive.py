@@ -40,38 +40,30 @@ class Archive(Protocol):
         """Note that these dead letters, which were written, could not be deleted."""
 
 
-class _LineArchive:
-    """An archive that is written line by line: `_write` makes lines durable."""
+class _LineArchive(Archive):
+    """An archive that is written line by line: `_write` makes lines durable, or raises and has none of them."""
 
     count = 0
     """The number of dead letters written."""
 
     def add(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Write dead letters durably. If it raises, the archive has none of them."""
-        if dead_letters:
-            self._write([_record_line(each.id, {**each.record, "receiptHandle": ""}) for each in dead_letters])
-            self.count += len(dead_letters)
+        records = [(each.id, {**each.record, "receiptHandle": ""}) for each in dead_letters]
+        self._append([{"id": own_id, "sum": checksum(record), "record": record} for own_id, record in records])
+        self.count += len(dead_letters)
 
     def deleted(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters are deleted."""
-        if dead_letters:
-            self._write([_line(deleted=[each.delivery_id for each in dead_letters])])
+        self._append([{"deleted": [each.delivery_id for each in dead_letters]}] if dead_letters else [])
 
     def keep(self, dead_letters: Sequence[DeadLetterMessage]) -> None:
-        """Note that these dead letters could not be deleted."""
-        if dead_letters:
-            self._write([_line(kept=each.delivery_id) for each in dead_letters])
+        self._append([{"kept": each.delivery_id} for each in dead_letters])
+
+    def _append(self, lines: list[dict[str, Any]]) -> None:
+        head = {"v": VERSION, "at": timestamp(world.current().clock.time())}
+        if lines:
+            self._write([head | line for line in lines])
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         raise NotImplementedError
-
-
-def _record_line(stable_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    return _line(id=stable_id, sum=checksum(record), record=record)
-
-
-def _line(**fields: Any) -> dict[str, Any]:
-    return {"v": VERSION, "at": timestamp(world.current().clock.time()), **fields}
 
 
 class ArchiveFile(_LineArchive):
@@ -104,12 +96,10 @@ class ArchiveFile(_LineArchive):
 def _check_is_archive(path: Path) -> None:
     """Check that an existing file begins as an archive. Raises `CannotWrite`."""
     try:
-        first = b""
         if path.is_file():  # opening a named pipe would block
             with path.open("rb") as file:
-                first = file.readline()
-        if first:
-            read_line(first)
+                if first := file.readline():
+                    read_line(first)
     except DamagedLine as error:
         raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {REMEDY}") from error
     except OSError:  # it does not exist, or cannot be opened: opening it for writing gives the error

@@ -11,9 +11,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tarry.failed.dead_letters import plain
+from tarry.failed.dead_letters import decoded, plain
 from tarry.failed.queue_names import queue_name
 from tarry.failed.requests import BadFilter
+from tarry.failed.text import seconds_of
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
@@ -39,11 +40,6 @@ class Condition(Value):
     _path: Any
     _pattern: re.Pattern[str] | None
 
-    def __init__(
-        self, text: str, field: str, operator: str, value: Any, path: Any, pattern: re.Pattern[str] | None
-    ) -> None:
-        self._freeze(text=text, field=field, operator=operator, value=value, _path=path, _pattern=pattern)
-
     @property
     def needs_body(self) -> bool:
         """Whether it may compare the body, an attribute or ``extra``: a JMESPath function can ask for all fields."""
@@ -64,7 +60,8 @@ class Condition(Value):
         if self._pattern is not None:
             return self._pattern.search(found if isinstance(found, str) else json.dumps(found)) is not None
         if self.operator in ("=", "!="):
-            return _equal(found, self.value) == (self.operator == "=")
+            is_equal = found == self.value and isinstance(found, bool) == isinstance(self.value, bool)  # True == 1
+            return is_equal == (self.operator == "=")
         return _ordered(self.operator, found, self.value)
 
 
@@ -97,7 +94,7 @@ def condition(text: str) -> Condition:
     if (signs := rest[: len(rest) - len(rest.lstrip("!=<>~"))]) != operator:
         raise BadFilter(text, start + 1, f"unknown operator {signs}; the operators are = != < <= > >= ~")
     if operator != "~":
-        read = _value(value)
+        read = decoded(value)
         if field == "attempts" and operator[0] in "<>" and not _is_number(read):
             raise BadFilter(text, len(text) - len(value) + 1, f"attempts is a number, {value!r} is not")
         return Condition(text, field, operator.replace("==", "="), read, path, None)
@@ -121,7 +118,7 @@ def document(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """Return the fields that conditions can select by. The body is decoded if it is JSON."""
     return {
         **_failure_fields(dead_letter),
-        "body": _decoded(dead_letter.body),
+        "body": decoded(dead_letter.body),
         "attributes": plain(dead_letter.attributes),
     }
 
@@ -130,13 +127,6 @@ def _failure_fields(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     failure = dead_letter.failure
     fields = {name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)}
     return {**fields, "origin": dead_letter.origin}
-
-
-def _decoded(body: str) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body
 
 
 def _operator(text: str) -> tuple[int, str]:
@@ -162,29 +152,14 @@ def _operator(text: str) -> tuple[int, str]:
     )
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _equal(found: Any, value: Any) -> bool:
-    if isinstance(found, bool) != isinstance(value, bool):
-        return False  # in Python True == 1
-    return bool(found == value)
-
-
 def _ordered(operator: str, found: Any, value: Any) -> bool:
     """Compare two numbers, two texts, or two times; values of other or different types match nothing."""
     if isinstance(found, str) and isinstance(value, str):
         times = _time(found), _time(value)
-        left, right = times if None not in times else (found, value)
-    elif _is_number(found) and _is_number(value):
-        left, right = found, value
-    else:
+        found, value = times if None not in times else (found, value)
+    elif not (_is_number(found) and _is_number(value)):
         return False
-    less, equal = left < right, left == right
+    less, equal = bool(found < value), bool(found == value)
     return {"<": less, "<=": less or equal, ">": not (less or equal), ">=": not less}[operator]
 
 
@@ -192,14 +167,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _time(text: str) -> Any:
-    """Parse a date or time, in UTC if it has no time zone; return None for any other text."""
-    from datetime import UTC, datetime
-
-    if not re.match(r"\d{4}-\d\d-\d\d", text):
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+def _time(text: str) -> float | None:
+    """Return a date or time in epoch seconds; None for any other text, also such as ``20261121``."""
+    return seconds_of(text) if re.match(r"\d{4}-\d\d-\d\d", text) else None

@@ -81,10 +81,6 @@ class DeadLetterMessage(Value):
         is_changed = self.body != self.record["body"]
         return self.failure is not None and self.failure.reason == "undecodable" and not is_changed
 
-    def with_body(self, body: str, edited: str) -> DeadLetterMessage:
-        """Return the same dead letter with another body, and the time of that edit."""
-        return self._changed(body=body, edited=edited)
-
     def __repr__(self) -> str:
         why = "no failure record" if self.failure is None else self.failure.reason
         return f"<DeadLetterMessage {self.id!r} in {self.queue}: {why}>"
@@ -147,14 +143,20 @@ def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMes
     except ValueError as error:
         raise CannotEdit(f"dead letter {dead_letter.id}: SQS would refuse the new body: {error}") from error
     try:
-        json.loads(dead_letter.body)
-    except (ValueError, RecursionError):
-        return dead_letter.with_body(body, timestamp(now))
-    try:
         json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise CannotEdit(f"dead letter {dead_letter.id}: the body was JSON, the edited body is not: {error}") from error
-    return dead_letter.with_body(body, timestamp(now))
+        if decoded(dead_letter.body) is not dead_letter.body:
+            text = f"dead letter {dead_letter.id}: the body was JSON, the edited body is not: {error}"
+            raise CannotEdit(text) from error
+    return dead_letter._changed(body=body, edited=timestamp(now))
+
+
+def decoded(text: str) -> Any:
+    """Return the value of a text that is JSON; any other text as it is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def fresh_envelope(dead_letter: DeadLetterMessage) -> dict[str, Any]:
@@ -181,15 +183,9 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, envelope:
     ``envelope`` is the text of its `Tarry` attribute. The receipt handle is empty, so the record cannot be used to
     change or delete the dead letter.
     """
-    milliseconds = str(int(now * 1000))
-    system = {
-        name: value
-        for name, value in dead_letter.record["attributes"].items()
-        if name not in ("DeadLetterQueueSourceArn", "AWSTraceHeader")
-    }
-    system |= {"ApproximateReceiveCount": "1", "ApproximateFirstReceiveTimestamp": milliseconds}
-    if header := without_lineage(dead_letter.record["attributes"].get("AWSTraceHeader")):
-        system["AWSTraceHeader"] = header
+    system = system_attributes(dead_letter)
+    system.pop("DeadLetterQueueSourceArn", None)
+    system |= {"ApproximateReceiveCount": "1", "ApproximateFirstReceiveTimestamp": str(int(now * 1000))}
     attributes = user_attributes(dead_letter)
     if envelope is not None:
         text = {"stringListValues": [], "binaryListValues": [], "dataType": "String", "stringValue": envelope}
@@ -206,6 +202,13 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, envelope:
         "eventSourceARN": source.text,
         "awsRegion": region_of(source.text),
     }
+
+
+def system_attributes(dead_letter: DeadLetterMessage) -> dict[str, Any]:
+    """Return the attributes that SQS has set, the trace header without its lineage."""
+    system = dict(dead_letter.record["attributes"])
+    header = without_lineage(system.pop("AWSTraceHeader", None))
+    return system | ({"AWSTraceHeader": header} if header else {})
 
 
 def user_attributes(dead_letter: DeadLetterMessage) -> dict[str, Any]:

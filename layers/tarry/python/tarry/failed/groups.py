@@ -15,7 +15,7 @@ from tarry.sqs.limits import MAX_ENTRIES
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
@@ -66,7 +66,7 @@ class GroupCounts:
         self._lock = threading.Lock()
 
     def add(self, dead_letter: DeadLetterMessage) -> None:
-        value, at = _VALUES[self.by](dead_letter), when(dead_letter)
+        value, at = _value(dead_letter, self.by), when(dead_letter)
         with self._lock:
             group = self._counted.get(value)
             if group is None:
@@ -79,7 +79,7 @@ class GroupCounts:
             self._counted[value] = Group(self.by, value, group.count + 1, first, last, *example)
 
     def largest_first(self) -> list[Group]:
-        found = [each._changed(failure=_short(each.failure)) for each in self._counted.values()]
+        found = [each._changed(failure=each.failure and _short(each.failure)) for each in self._counted.values()]
         return sorted(found, key=lambda group: (-group.count, group.value or ""))
 
 
@@ -131,33 +131,18 @@ def counting(
         yield
 
 
-def _short(failure: FailureRecord | None) -> FailureRecord | None:
-    if failure is None:
-        return None
-    names = ("reason", "type", "message", "fingerprint")
-    return FailureRecord({name: getattr(failure, name) for name in names})
+def _short(failure: FailureRecord) -> FailureRecord:
+    return FailureRecord({name: getattr(failure, name) for name in ("reason", "type", "message", "fingerprint")})
 
 
-def _error(dead_letter: DeadLetterMessage) -> str | None:
+def _value(dead_letter: DeadLetterMessage, by: GroupBy) -> str | None:
     failure = dead_letter.failure
-    return None if failure is None else ": ".join(filter(None, [failure.type, failure.message])) or None
-
-
-def _of_record(name: str) -> Callable[[DeadLetterMessage], str | None]:
-    def value(dead_letter: DeadLetterMessage) -> str | None:
-        found: str | None = getattr(dead_letter.failure, name, None)
-        return found
-
-    return value
-
-
-_VALUES: dict[GroupBy, Callable[[DeadLetterMessage], str | None]] = {
-    "fingerprint": _of_record("fingerprint"),
-    "error": _error,
-    "type": _of_record("type"),
-    "queue": lambda dead_letter: queue_name(dead_letter.origin) if dead_letter.origin else None,
-    "reason": _of_record("reason"),
-}
+    if by == "queue":
+        return queue_name(dead_letter.origin) if dead_letter.origin else None
+    if by == "error":
+        return None if failure is None else ": ".join(filter(None, [failure.type, failure.message])) or None
+    found: str | None = getattr(failure, by, None)
+    return found
 
 
 def as_value(text: Any) -> str:
@@ -187,9 +172,6 @@ class Cause(Value):
     groups: tuple[tuple[str, Group], ...]
     """Each group with the name of its queue, the largest first."""
 
-    def __init__(self, groups: Iterable[tuple[str, Group]]) -> None:
-        self._freeze(groups=tuple(sorted(groups, key=lambda each: -each[1].count)))
-
     @property
     def count(self) -> int:
         return sum(group.count for _, group in self.groups)
@@ -218,7 +200,8 @@ def causes(found: Iterable[tuple[str, Iterable[Group]]]) -> list[Cause]:
     for queue, groups in found:
         for group in groups:
             by_error.setdefault(by_value.setdefault(group.value, _shown_error(group)), []).append((queue, group))
-    return sorted(map(Cause, by_error.values()), key=lambda cause: -cause.count)
+    found_causes = [Cause(tuple(sorted(each, key=lambda of: -of[1].count))) for each in by_error.values()]
+    return sorted(found_causes, key=lambda cause: -cause.count)
 
 
 def _shown_error(group: Group) -> object:

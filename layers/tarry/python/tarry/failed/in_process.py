@@ -22,9 +22,9 @@ from tarry.failed.removing import (
 )
 from tarry.failed.requests import LOG, NowhereToGo
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.failed.sending import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently
+from tarry.failed.sending import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently, why_not_deleted
 from tarry.message.failure import Failure
-from tarry.message.invocation import message_of
+from tarry.message.invocation import Invocation, message_of
 from tarry.message.outcomes import Outcome
 from tarry.message.queue_facts import QueueFacts
 from tarry.settle.copies import Copy, CopyWriter
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
     from tarry.message.failure import NextStep
-    from tarry.message.message import Message
     from tarry.observe.logs import Log
     from tarry.support.values import QueueArn
 
@@ -105,7 +104,7 @@ def run_dead_letter(
     inspection.handled.claim(dead_letter)
     run = _run(dead_letter, origin, handler)
     if run.failure is not None:
-        return _record_failure(inspection, dead_letter, run)
+        return _record_failure(inspection, dead_letter, run, run.failure)
     if run.is_deferred:
         return skipped(dead_letter, "its handler deferred it; the dead letter is unchanged")
     return _deleted(inspection, dead_letter)
@@ -126,15 +125,12 @@ class InProcessRun:
     """One run of a handler: its failure, if any, and the settings of its consumer that write failure records."""
 
     releases = True  # as a failure step: what becomes of the dead letter is decided after the run
-
-    def __init__(self) -> None:
-        self.failure: Failure | None = None
-        self.is_deferred = False
-        """Whether the consumer reported the message as failed without a failure."""
-        self.is_tarry = False
-        self.was_interrupted = False
-        self.steps = FailureSteps()
-        self.log: Log = LOG
+    failure: Failure | None = None
+    is_deferred = False
+    """Whether the consumer reported the message as failed without a failure."""
+    is_tarry = False
+    steps = FailureSteps()
+    log: Log = LOG
 
     def watch(self, consumer: Any) -> Any:
         """Return the consumer to run instead, wherever it is called: it records a failure and does nothing else."""
@@ -152,9 +148,7 @@ class InProcessRun:
 
 def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> InProcessRun:
     here, run = world.current(), InProcessRun()
-    now = here.clock.time()
-    text = envelope_text(dead_letter, MAX_REQUEST_BYTES)
-    record = as_record(dead_letter, origin.text, now, text)
+    record = as_record(dead_letter, origin.text, here.clock.time(), envelope_text(dead_letter, MAX_REQUEST_BYTES))
     inside = World(here.clock, here.random, lambda: client_of(here), here.threads, run.watch)
     raised: BaseException | None = None
     answer: Any = None
@@ -165,33 +159,20 @@ def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> 
             raise
         except BaseException as error:  # noqa: BLE001 the dead letter stays, whatever the error
             raised = error
-    run.was_interrupted = run.failure is not None and isinstance(run.failure.error, KeyboardInterrupt)
     if run.failure is None:
-        reported = raised is not None or _reports_failure(answer)
-        if reported and (raised is not None or not run.is_tarry):
-            run.failure = Failure(_message(dead_letter, record, inside), raised, "exhausted")
-        run.is_deferred = reported
+        run.is_deferred = raised is not None or bool(isinstance(answer, dict) and answer.get("batchItemFailures"))
+        if raised is not None or (run.is_deferred and not run.is_tarry):
+            invocation = Invocation(inside, None, lambda _: None, LOG)
+            run.failure = Failure(message_of(record, dead_letter.delivery_id, invocation, LOG), raised, "exhausted")
     return run
 
 
-def _message(dead_letter: DeadLetterMessage, record: dict[str, Any], inside: World) -> Message[Any]:
-    from tarry.message.invocation import Invocation
-
-    return message_of(record, dead_letter.delivery_id, Invocation(inside, None, lambda _: None, LOG), LOG)
-
-
-def _reports_failure(answer: Any) -> bool:
-    """Whether the response of a handler lists the message as failed."""
-    listed = answer.get("batchItemFailures") if isinstance(answer, dict) else None
-    return bool(listed)
-
-
-def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run: InProcessRun) -> Result:
+def _record_failure(
+    inspection: Inspection, dead_letter: DeadLetterMessage, run: InProcessRun, failure: Failure
+) -> Result:
     """Send a new dead letter with the new failure, then delete the old one."""
-    failure = run.failure
-    assert failure is not None
     error = "its handler asked for a retry" if failure.diagnosis is None else failure.diagnosis.line()
-    if run.was_interrupted:
+    if isinstance(failure.error, KeyboardInterrupt):
         return failed(dead_letter, "interrupted; the dead letter is unchanged")
     delivery = inspection.delivery(dead_letter)
     if delivery is None:
@@ -207,9 +188,7 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
         return unconfirmed(dead_letter, f"{error}; a copy with this failure may be there as well ({sent.error})")
     if sent.error is not None:
         return failed(dead_letter, f"{error}; this failure could not be recorded: {sent.error}")
-    if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
-        why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
-    ):
+    if why := why_not_deleted(inspection, dead_letter, sent):
         return failed(dead_letter, f"{error}; recorded in a copy, but the old dead letter could not be deleted: {why}")
     inspection.forget([dead_letter])
     return failed(dead_letter, f"{error}; {twice_in(inspection.queue.name)}" if sent.may_be_twice else error)

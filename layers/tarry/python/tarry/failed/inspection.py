@@ -55,9 +55,7 @@ class HandledIds:
 
     @property
     def returned(self) -> int:
-        """The number of these that were sent later than the dead letter that was handled: it was retried, and
-        dead-lettered again.
-        """
+        """The number of these that were sent later than the one that was handled: they were dead-lettered again."""
         return len(self._returned)
 
     def claim(self, dead_letter: DeadLetterMessage) -> bool:
@@ -354,22 +352,15 @@ class Inspection:
         errors = self._delete(dead_letters)
         lost = [each for each in dead_letters if each.delivery_id in errors and errors[each.delivery_id] is None]
         if again := [each for each in lost if self.leases.handle(each.delivery_id)]:  # it was received again
-            for each in again:
-                del errors[each.delivery_id]
-            errors |= self._delete(again)
+            named = {each.delivery_id for each in again}
+            errors = {name: error for name, error in errors.items() if name not in named} | self._delete(again)
         self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in errors)
         return errors
 
     def _delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
-        errors: dict[str, Exception | None] = {}
-        messages = []
-        for dead_letter in dead_letters:
-            delivery = self.delivery(dead_letter)
-            if delivery is None:
-                errors[dead_letter.delivery_id] = None
-            else:
-                messages.append(delivery)
-        chunks = list(tens(messages))
+        deliveries = {each.delivery_id: self.delivery(each) for each in dead_letters}
+        errors: dict[str, Exception | None] = {name: None for name, each in deliveries.items() if each is None}
+        chunks = list(tens([each for each in deliveries.values() if each is not None]))
         answers = self.lookups.requests.all([partial(delete, chunk, self.lookups) for chunk in chunks])
         for chunk, answer in zip(chunks, answers, strict=True):
             if isinstance(answer, Exception):

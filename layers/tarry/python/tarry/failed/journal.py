@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +61,11 @@ class Journal:
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Write objects, one per line, to the disk. Raises `CannotWrite`."""
         data = "".join(f"{json.dumps(each, separators=(',', ':'))}\n" for each in objects).encode("ascii")
-        with self._named_errors():
+        with self._named_errors(), ExitStack() as unlocking:
             if not self._is_ours:
                 _lock(self._file, waits=True)
-            try:
-                self._write(data)
-            finally:
-                if not self._is_ours:
-                    _unlock(self._file)
+                unlocking.callback(_unlock, self._file)
+            self._write(data)
 
     def _write(self, data: bytes) -> None:
         end = os.fstat(self._file).st_size

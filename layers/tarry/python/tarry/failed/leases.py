@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,12 +64,7 @@ def lease_of(handle: str, since: float, seconds: int) -> Lease:
 class Leases:
     """The dead letters of one queue that are in flight, by delivery id.
 
-    Args:
-        queue: The queue.
-        lookups: The requests of the inspection.
-        keepalive: The interval in seconds; a visibility timeout lasts three, longer with thousands in flight.
-        longest: The longest visibility timeout in seconds, however many are in flight.
-        world: The world of the inspection.
+    ``keepalive`` and ``longest`` are those of `tarry.failed.opened`.
     """
 
     def __init__(self, queue: QueueArn, lookups: Lookups, keepalive: float, longest: float, world: World) -> None:
@@ -146,7 +140,9 @@ class Leases:
         """
         with self._lock:
             self._deleting.update(handles)
-            return {each for each in handles if self._lasts(each)}
+            leases = {each: self._held.get(self._ids.get(each, "")) for each in handles}
+            now = self._world.clock.time()
+            return {each for each, lease in leases.items() if lease and lease.handle == each and lease.until > now}
 
     def end_delete(self, handles: Iterable[str], lasted: Collection[str], refused: Collection[str]) -> None:
         """Record the answer of a delete.
@@ -164,10 +160,6 @@ class Leases:
                 self._deleting.discard(handle)
                 if delivery_id is not None and handle not in refused:
                     self._unsure.add(delivery_id)
-
-    def _lasts(self, handle: str) -> bool:
-        lease = self._held.get(self._ids.get(handle, ""))
-        return lease is not None and lease.handle == handle and lease.until > self._world.clock.time()
 
     def forget(self, delivery_ids: Iterable[str]) -> int:
         """Forget deleted dead letters, which need no release; return how many were held."""
@@ -189,8 +181,11 @@ class Leases:
         Yield the delivery id of each, and of those that have become visible themselves.
         """
         self.released = 0
-        with self._not_extending():  # an extension that is sent later would undo a release
-            self._releasing = {delivery_id for delivery_id in self._held if delivery_id not in keep}
+        was_open = self._thread is not None
+        self.close()  # an extension that is sent later would undo a release
+        self._releasing = {delivery_id for delivery_id in self._held if delivery_id not in keep}
+        if was_open:
+            self.open()
         held = list(self._releasing)
         for start in range(0, len(held), RELEASED_AT_ONCE):
             now = self._world.clock.time()
@@ -237,16 +232,6 @@ class Leases:
             self._thread.join()
         self._closing = self._thread = None
 
-    @contextmanager
-    def _not_extending(self) -> Iterator[None]:
-        was_open = self._thread is not None
-        self.close()
-        try:
-            yield
-        finally:
-            if was_open:
-                self.open()
-
     def _keep_alive(self, closing: Event) -> None:
         are_more_due = False
         while not closing.wait(0 if are_more_due else self.every / LOOKS):
@@ -273,28 +258,23 @@ class Leases:
 
     def _extend(self, due: dict[str, Lease], lookups: Lookups) -> int:
         """Extend leases, and forget those that have ended; return how many were extended."""
-        todo = list(due.items())
-        return sum(
-            self._extend_at_once(dict(todo[start : start + EXTENDED_AT_ONCE]), lookups)
-            for start in range(0, len(todo), EXTENDED_AT_ONCE)
-        )
-
-    def _extend_at_once(self, due: dict[str, Lease], lookups: Lookups) -> int:
-        seconds, asked_at, extended = self.seconds(), self._world.clock.time(), 0
-        changes = []
-        for delivery_id, lease in due.items():
-            if lease.until <= asked_at:
-                self._lose(delivery_id, lease)
-            elif self._held.get(delivery_id) is lease and lease.handle not in self._deleting:
-                changes.append(self._change(delivery_id, lease, seconds))
-        for changed in change_visibility(changes, lookups):
-            delivery_id = changed.change.delivery.delivery_id
-            lease = due[delivery_id]
-            if changed.error is None:
-                extended += 1
-                with self._lock:
-                    if self._held.get(delivery_id) is lease:
-                        self._held[delivery_id] = lease_of(lease.handle, asked_at, changed.change.seconds)
-            elif changed.is_lost:
-                self._lose(delivery_id, lease)
+        todo, extended = list(due), 0
+        for start in range(0, len(todo), EXTENDED_AT_ONCE):
+            seconds, asked_at, changes = self.seconds(), self._world.clock.time(), []
+            for delivery_id in todo[start : start + EXTENDED_AT_ONCE]:
+                lease = due[delivery_id]
+                if lease.until <= asked_at:
+                    self._lose(delivery_id, lease)
+                elif self._held.get(delivery_id) is lease and lease.handle not in self._deleting:
+                    changes.append(self._change(delivery_id, lease, seconds))
+            for changed in change_visibility(changes, lookups):
+                delivery_id = changed.change.delivery.delivery_id
+                lease = due[delivery_id]
+                if changed.error is None:
+                    extended += 1
+                    with self._lock:
+                        if self._held.get(delivery_id) is lease:
+                            self._held[delivery_id] = lease_of(lease.handle, asked_at, changed.change.seconds)
+                elif changed.is_lost:
+                    self._lose(delivery_id, lease)
         return extended

@@ -71,13 +71,7 @@ def find(name_or_url: str) -> DeadLetterQueue:
         botocore.exceptions.ClientError: SQS refuses a request.
     """
     sqs = lookups()
-    url = url_of(name_or_url, sqs)
-    try:
-        answer = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)
-    except Exception as error:
-        if is_no_queue(error_code(error)):
-            raise UnknownQueue(name_or_url, _names(sqs)) from error
-        raise
+    url, answer = _asked(name_or_url, ALL, sqs)
     attributes = part_of(answer, "Attributes", "GetQueueAttributes")
     sources = _sources(url, queue_arn(attributes["QueueArn"]), sqs)
     return DeadLetterQueue(attributes, sources, _answered_at(answer))
@@ -94,19 +88,19 @@ def _answered_at(answer: dict[str, Any]) -> float:
         return world.current().clock.time()
 
 
-def url_of(name_or_url: str, sqs: Lookups) -> str:
-    """Return the URL of a queue. Raises `UnknownQueue` if it does not exist."""
-    if "://" in name_or_url:
-        return name_or_url
-    arn = queue_arn(name_or_url)
+def _asked(name_or_url: str, names: list[str], sqs: Lookups) -> tuple[str, dict[str, Any]]:
+    """Return the URL of a queue, and the answer with its attributes. Raises `UnknownQueue` if it does not exist."""
+    url, arn = name_or_url, queue_arn(name_or_url)
     owner = {"QueueOwnerAWSAccountId": arn.account} if arn.account else {}
     try:
-        answer = sqs.requests.call("get_queue_url", QueueName=arn.name or name_or_url, **owner)
+        if "://" not in url:
+            answer = sqs.requests.call("get_queue_url", QueueName=arn.name or name_or_url, **owner)
+            url = str(part_of(answer, "QueueUrl", "GetQueueUrl"))
+        return url, sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=names)
     except Exception as error:
         if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return str(part_of(answer, "QueueUrl", "GetQueueUrl"))
 
 
 def part_of(answer: Mapping[str, Any], name: str, operation: str) -> Any:
@@ -118,24 +112,13 @@ def part_of(answer: Mapping[str, Any], name: str, operation: str) -> Any:
 
 def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
     """Return the ARN of an existing queue in the region of ``beside``. Raises `UnknownQueue`."""
-    sqs = lookups()
     try:
-        url = url_of(name_or_url, sqs)
-        answer = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])
-        attributes = part_of(answer, "Attributes", "GetQueueAttributes")
+        _, answer = _asked(name_or_url, ["QueueArn"], lookups())
     except Exception as error:
         if is_denied(error_code(error)):  # sending to the queue may still be allowed
             return named_queue(name_or_url, beside)
-        if is_no_queue(error_code(error)):
-            raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return queue_arn(attributes["QueueArn"])
-
-
-def is_dead_letter_queue_of(queue: QueueArn, source: QueueArn) -> bool:
-    """Whether the redrive policy of ``source`` names ``queue``; False if the policy cannot be read."""
-    facts = lookups().facts(source)
-    return facts.error is None and facts.dead_letter == queue
+    return queue_arn(part_of(answer, "Attributes", "GetQueueAttributes")["QueueArn"])
 
 
 def _sources(url: str, arn: QueueArn, sqs: Lookups) -> tuple[QueueArn, ...] | None:
@@ -213,7 +196,7 @@ class Routes(Value):
             return origin
         elif origin.name and origin.name in self.known:
             return queue.arn.sibling(origin.name)  # in this account and region, whatever ARN the envelope has
-        elif queue.sources is None and origin.name and is_dead_letter_queue_of(queue.arn, origin):
+        elif queue.sources is None and origin.name and lookups().facts(origin).dead_letter == queue.arn:
             return origin
         sources = ", ".join(source.name for source in queue.sources or ()) or "none listed by SQS"
         raise NowhereToGo(

@@ -30,26 +30,14 @@ class Result(Value):
     """``retried``: sent back to its queue, or handled in this process. ``deleted``: removed. ``restored``: sent to a
     queue from an archive. ``skipped``: left as it is on purpose. ``unconfirmed``: SQS may have carried out the request,
     or not: an answer was lost. ``failed``: not retried, deleted or restored."""
-    error: str | None
+    error: str | None = None
     """Why it failed, or was not confirmed."""
-    note: str | None
+    note: str | None = None
     """An explanation that is not an error."""
-    dead_letter: DeadLetterMessage | None
-    hindrance: Hindrance | None
+    dead_letter: DeadLetterMessage | None = None
+    hindrance: Hindrance | None = None
     """Why nothing was done, if the caller can change it: no queue is known to send it to, sending is not allowed, or
     the body cannot be decoded."""
-
-    def __init__(
-        self,
-        id: str,
-        outcome: Outcome,
-        error: str | None = None,
-        *,
-        note: str | None = None,
-        dead_letter: DeadLetterMessage | None = None,
-        hindrance: Hindrance | None = None,
-    ) -> None:
-        self._freeze(id=id, outcome=outcome, error=error, note=note, dead_letter=dead_letter, hindrance=hindrance)
 
 
 def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | None = None) -> Result:
@@ -79,23 +67,21 @@ NO_HANDLE = "tarry-asks-whether-it-may-delete"
 def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, str]:
     """Delete dead letters, retrying throttled requests; return the errors by delivery id."""
     kept: dict[str, str] = {}
-    todo = list(dead_letters)
-    for number in range(1, TRIES + 1):
+    todo, number = list(dead_letters), 0
+    while True:
         errors = inspection.delete(todo)
-        unsure = {each.delivery_id for each in todo if inspection.may_be_deleted(each)}
-        kept = {
-            each: (UNSURE if each in unsure else GONE) if error is None else str(error)
-            for each, error in errors.items()
-        } | {each: why for each, why in kept.items() if each not in {dead_letter.delivery_id for dead_letter in todo}}
-        todo = [
-            dead_letter
-            for dead_letter in todo
-            if (why := errors.get(dead_letter.delivery_id)) is not None and is_refused_for_now(why)
-        ]
+        throttled: list[DeadLetterMessage] = []
+        for each in todo:
+            kept.pop(each.delivery_id, None)
+            if each.delivery_id in errors:
+                error = errors[each.delivery_id]
+                lost = UNSURE if inspection.may_be_deleted(each) else GONE
+                kept[each.delivery_id] = lost if error is None else str(error)
+                throttled += [each] if error is not None and is_refused_for_now(error) else []
+        todo, number = throttled, number + 1
         if not todo or number == TRIES:
-            break
+            return kept
         wait(number)
-    return kept
 
 
 def check_may_delete(inspection: Inspection) -> None:

@@ -96,7 +96,8 @@ class PatientRequests(Requests):
             try:
                 return self._call(operation, parameters)
             except Exception as error:
-                if not is_refused_for_now(error) or (operation.startswith(("send", "start")) and may_be_applied(error)):
+                is_send = operation.startswith(("send", "start"))
+                if not (was_throttled(error) if is_send else is_refused_for_now(error)):
                     raise
             wait(number)
         return self._call(operation, parameters)
@@ -106,6 +107,11 @@ class PatientRequests(Requests):
             self.made += 1
         self._last.sent_at = self.invocation.world.clock.time()
         return super().call(operation, **parameters)
+
+
+def was_throttled(error: Exception) -> bool:
+    """Whether SQS refused a send temporarily, and no earlier try of it may have been applied."""
+    return is_refused_for_now(error) and not may_be_applied(error)
 
 
 def wait(number: int) -> None:

@@ -8,12 +8,12 @@ from tarry import world
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.requests import AmbiguousId
-from tarry.failed.text import is_between, moment, seconds_of, when
+from tarry.failed.text import moment, seconds_of, when
 from tarry.record.attribute import timestamp
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
@@ -26,36 +26,16 @@ class Selection(Value):
     ids: tuple[str, ...]
     conditions: tuple[Condition, ...]
     everything: bool
-    group: str | None
+    group: str | None = None
     """The fingerprint that they must have."""
-    since: float | None
+    since: float | None = None
     """When they were dead-lettered at the earliest, in epoch seconds."""
-    until: float | None
+    until: float | None = None
     """When they were dead-lettered at the latest, exclusive."""
-    before: float | None
+    before: float | None = None
     """When the user was shown the queue, in epoch seconds: those that came later are new, and left."""
-    most: int | None
+    most: int | None = None
     """The number of dead letters that the user was shown: a limit, since not all say when they came."""
-
-    def __init__(
-        self,
-        ids: tuple[str, ...],
-        conditions: tuple[Condition, ...],
-        everything: bool,
-        group: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> None:
-        self._freeze(
-            ids=ids,
-            conditions=conditions,
-            everything=everything,
-            group=group,
-            since=since,
-            until=until,
-            before=None,
-            most=None,
-        )
 
     @property
     def is_empty(self) -> bool:
@@ -72,7 +52,11 @@ class Selection(Value):
         failure = dead_letter.failure
         if self.group is not None and (failure is None or failure.fingerprint != self.group):
             return False
-        return is_between(dead_letter, self.since, self.until) and matches(dead_letter, self.conditions)
+        if self.since is not None or self.until is not None:
+            at = seconds_of(when(dead_letter))
+            if at is None or at < (self.since or 0) or (self.until is not None and at >= self.until):
+                return False
+        return matches(dead_letter, self.conditions)
 
     def as_previewed(self, queue: DeadLetterQueue, *, is_shown: bool) -> Selection:
         """Return a selection of what the queue had when SQS counted its messages; ``is_shown``: the user saw how many.
@@ -132,21 +116,16 @@ def select(
     """
     ids, now = tuple(dict.fromkeys(ids)), world.current().clock.time()
     conditions = tuple(condition(text) for text in where)
-    selection = Selection(
-        ids,
-        conditions,
-        everything,
-        group,
-        None if since is None else moment(since, "--since", now),
-        None if until is None else moment(until, "--until", now),
-    )
+    first = None if since is None else moment(since, "--since", now)
+    last = None if until is None else moment(until, "--until", now)
+    selection = Selection(ids, conditions, everything, group, first, last)
     if ids and (selection.is_filter or everything):
         raise ConfigurationError(
             "ids cannot be combined with --where, --group, --since, --until or --all: give one or the other"
         )
     if "" in ids:
         raise ConfigurationError("an id is empty: give the id of a dead letter, or the beginning of one")
-    if selection.since is not None and selection.until is not None and selection.since >= selection.until:
+    if first is not None and last is not None and first >= last:
         raise ConfigurationError(f"--since {since} is not before --until {until}: no time is between them")
     return selection
 
@@ -195,69 +174,42 @@ def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMe
 def found_by_ids(inspections: Iterable[Inspection], ids: Iterable[str]) -> dict[str, FoundDeadLetter]:
     """Find dead letters by id, or by the beginning of an id. They stay in flight; all others are released.
 
-    The search ends when all ids are found. The beginning of an id takes the whole search: only then it is certain that
-    no other dead letter has an id that begins like that. Raises `AmbiguousId`.
+    The search ends when each id is the whole id of a dead letter, so that no other one can change the result. The
+    beginning of an id takes the whole search: only then it is certain that no other dead letter has an id that begins
+    like that. Raises `AmbiguousId`.
     """
-    matches = _Matches(ids)
+    matches: dict[str, dict[str, FoundDeadLetter]] = {name: {} for name in ids}
+    whole: set[str] = set()
     searched: list[Inspection] = []
     for inspection in inspections:
         searched.append(inspection)
         for dead_letters in inspection.polls():
-            for dead_letter in dead_letters:
-                matches.add(FoundDeadLetter(dead_letter, inspection))
-            if matches.has_all:
+            for each in dead_letters:
+                _match(FoundDeadLetter(each, inspection), matches, whole)
+            if len(whole) == len(matches):
                 break
-        _release_others(searched, matches.candidates())
-        if matches.has_all:
+        kept = {found.dead_letter.delivery_id for by_id in matches.values() for found in by_id.values()}
+        for other in searched:
+            other.release(keep=kept)
+        if len(whole) == len(matches):
             break
-    found = matches.chosen()
-    _release_others(searched, found.values())
-    return found
+    for name, by_id in matches.items():
+        if len(by_id) > 1:
+            raise AmbiguousId(name, tuple(by_id))
+    return {name: found for name, by_id in matches.items() for found in by_id.values()}
 
 
-class _Matches:
-    """The dead letters whose ids are, or begin with, the ids that are searched for."""
-
-    def __init__(self, ids: Iterable[str]) -> None:
-        self._whole: dict[str, FoundDeadLetter] = {}
-        self._beginning: dict[str, dict[str, FoundDeadLetter]] = {name: {} for name in ids}
-
-    @property
-    def has_all(self) -> bool:
-        """Whether each id is the whole id of a dead letter, so that no other one can change the result."""
-        return len(self._whole) == len(self._beginning)
-
-    def add(self, found: FoundDeadLetter) -> None:
-        dead_letter = found.dead_letter
-        for own_id in (dead_letter.id, dead_letter.delivery_id):
-            if own_id in self._beginning:
-                self._whole.setdefault(own_id, found)
-            for name, by_id in self._beginning.items():
-                if own_id.startswith(name):
-                    by_id.setdefault(dead_letter.id, found)
-
-    def candidates(self) -> Iterator[FoundDeadLetter]:
-        yield from self._whole.values()
-        for by_id in self._beginning.values():
-            yield from by_id.values()
-
-    def chosen(self) -> dict[str, FoundDeadLetter]:
-        """Return the dead letter of each id, in the order of the ids. Raises `AmbiguousId`."""
-        found: dict[str, FoundDeadLetter] = {}
-        for name, by_id in self._beginning.items():
-            if name in self._whole:
-                found[name] = self._whole[name]
-            elif len(by_id) > 1:
-                raise AmbiguousId(name, tuple(by_id))
-            elif by_id:
-                found[name] = next(iter(by_id.values()))
-        return found
-
-
-def _release_others(inspections: Iterable[Inspection], keep: Iterable[FoundDeadLetter]) -> None:
-    kept = {found.dead_letter.delivery_id for found in keep}
-    for inspection in inspections:
-        inspection.release(keep=kept)
+def _match(found: FoundDeadLetter, matches: dict[str, dict[str, FoundDeadLetter]], whole: set[str]) -> None:
+    """Note a dead letter at each name that is its id, or begins one; the first with that id replaces all others."""
+    own_ids = found.dead_letter.id, found.dead_letter.delivery_id
+    for name, by_id in matches.items():
+        if name in whole:
+            continue
+        if name in own_ids:
+            whole.add(name)
+            by_id.clear()
+        if any(each.startswith(name) for each in own_ids):
+            by_id.setdefault(found.dead_letter.id, found)
 
 
 def not_found(inspection: Inspection) -> str:
@@ -277,10 +229,7 @@ class Shown(Value):
     """The dead letters to show, and the ids that were not found."""
 
     dead_letters: tuple[DeadLetterMessage, ...]
-    missing: tuple[str, ...]
-
-    def __init__(self, dead_letters: tuple[DeadLetterMessage, ...], missing: tuple[str, ...] = ()) -> None:
-        self._freeze(dead_letters=dead_letters, missing=missing)
+    missing: tuple[str, ...] = ()
 
 
 def show(inspection: Inspection, selection: Selection, most: int = MAX_SHOWN) -> Shown:
@@ -297,8 +246,4 @@ def show(inspection: Inspection, selection: Selection, most: int = MAX_SHOWN) ->
         chosen += [dead_letter for dead_letter in polled if selection.matches(dead_letter)]
         if len(chosen) >= most:
             break
-    return Shown(tuple(sorted(chosen[:most], key=_age)))
-
-
-def _age(dead_letter: DeadLetterMessage) -> tuple[str, str]:
-    return when(dead_letter) or "", dead_letter.delivery_id
+    return Shown(tuple(sorted(chosen[:most], key=lambda each: (when(each) or "", each.delivery_id))))

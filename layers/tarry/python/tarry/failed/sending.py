@@ -7,21 +7,22 @@ of each thread are in both queues.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
+from tarry.failed.dead_letters import fresh_envelope, system_attributes, user_attributes
 from tarry.failed.removing import GONE, Result, delete_patiently, failed, skipped, twice_in, unconfirmed
-from tarry.failed.requests import TRIES, NowhereToGo, wait
+from tarry.failed.requests import TRIES, NowhereToGo, wait, was_throttled
 from tarry.message.delivery import Delivery
 from tarry.message.failure_record import fit
 from tarry.record.attribute import ATTRIBUTE, body_sum, dump
 from tarry.settle.copies import Attributes, Copy, sendable_attributes
 from tarry.settle.requests import Sent, send_copies
-from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
-from tarry.sqs.refusals import Refused, error_code, is_denied, is_refused_for_now, may_be_applied
+from tarry.sqs.limits import MAX_ATTRIBUTES, message_size
+from tarry.sqs.refusals import Refused, error_code, is_denied, may_be_applied
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
@@ -52,12 +53,8 @@ def copy_of(dead_letter: DeadLetterMessage, received: Delivery, target: QueueArn
 
 def outgoing_delivery(dead_letter: DeadLetterMessage, received: Delivery) -> Delivery:
     """Return the received delivery with the body and attributes to send."""
-    record = received.record
-    system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
-    if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
-        system["AWSTraceHeader"] = header
-    attributes = user_attributes(dead_letter)
-    changed = {**record, "body": dead_letter.body, "attributes": system, "messageAttributes": attributes}
+    attributes = {"attributes": system_attributes(dead_letter), "messageAttributes": user_attributes(dead_letter)}
+    changed = {**received.record, "body": dead_letter.body, **attributes}
     return Delivery(changed, received.delivery_id, received.invocation)
 
 
@@ -66,11 +63,11 @@ def envelope_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
     attributes = user_attributes(dead_letter)
     if len(attributes) >= MAX_ATTRIBUTES or ATTRIBUTE in attributes:
         return None
-    envelope = fresh_envelope(dead_letter)
+    envelope, room = fresh_envelope(dead_letter), room - len(ATTRIBUTE) - len("String")
     if "failure" in envelope:
-        return fit(envelope, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
+        return fit(envelope, room)
     text = dump(envelope)
-    return text if len(text) <= room - utf8_length(ATTRIBUTE) - utf8_length("String") else None
+    return text if len(text) <= room else None
 
 
 def _transfer(dead_letter: DeadLetterMessage, target: QueueArn) -> str:
@@ -121,26 +118,18 @@ def retry_dead_letters(
             sendable.append((dead_letter, answer))
     if sendable:
         inspection.before_change()
-    for batch in _in_order(sendable):
+    # In batches with at most one message of each FIFO group, so that none overtakes a failed one.
+    batches: list[list[tuple[DeadLetterMessage, Copy]]] = []
+    before: Counter[tuple[str, str]] = Counter()
+    for dead_letter, copy in sendable:
+        group = _group(dead_letter, copy)
+        number = before[group] if copy.target.is_fifo else 0
+        before[group] += 1
+        batches += [[]] if number == len(batches) else []
+        batches[number].append((dead_letter, copy))
+    for batch in batches:
         results |= _send(inspection, batch)
     return [results[dead_letter.delivery_id] for dead_letter in dead_letters]
-
-
-def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
-    """Split into batches with at most one message of each FIFO group, so that none overtakes a failed one."""
-    rest = sendable
-    while rest:
-        taken: set[tuple[str, str]] = set()
-        batch, later = [], []
-        for dead_letter, copy in rest:
-            group = _group(dead_letter, copy)
-            if copy.target.is_fifo and group in taken:
-                later.append((dead_letter, copy))
-            else:
-                batch.append((dead_letter, copy))
-                taken.add(group)
-        yield batch
-        rest = later
 
 
 def _send(inspection: Inspection, batch: list[tuple[DeadLetterMessage, Copy]]) -> dict[str, Result]:
@@ -172,13 +161,12 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
     for number in range(1, SEND_TRIES + 1):
-        sent = list(send_copies(copies, inspection.lookups))
-        throttled = [each for each in sent if each.error is not None and _was_throttled(each.error)]
-        if number == SEND_TRIES or not throttled:
-            throttled = []
-        done += [each for each in sent if each not in throttled]
+        throttled: list[Sent] = []
+        for each in send_copies(copies, inspection.lookups):
+            is_again = number < SEND_TRIES and each.error is not None and was_throttled(each.error)
+            (throttled if is_again else done).append(each)
         if not throttled:
-            return done
+            break
         wait(number)
         copies = []
         for each in throttled:  # while it waited, its lease may have ended
@@ -189,8 +177,11 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     return done
 
 
-def _was_throttled(error: Exception) -> bool:
-    return is_refused_for_now(error) and not may_be_applied(error)
+def why_not_deleted(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> str | None:
+    """Delete an original that was not deleted with its send; return the error if that fails as well."""
+    if sent.not_deleted is None and not inspection.may_be_deleted(dead_letter):
+        return None
+    return delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
 
 
 def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
@@ -202,16 +193,13 @@ def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) 
         if is_denied(error_code(sent.error)):
             return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
         return failed(dead_letter, f"not sent to {target}: {sent.error}")
-    if (sent.not_deleted is not None or inspection.may_be_deleted(dead_letter)) and (
-        why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
-    ):
+    if why := why_not_deleted(inspection, dead_letter, sent):
         if inspection.may_be_deleted(dead_letter):
             error = f"sent to {target}, but it may still be in {queue} ({why}): if it is, remove it"
             return unconfirmed(dead_letter, error)
         return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
     inspection.forget([dead_letter])
     has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
-    note = None if has_envelope else "sent without its tarry envelope, which does not fit: it gets a new stable id"
-    if sent.may_be_twice:
-        note = f"{note}; {twice_in(target)}" if note else twice_in(target)
-    return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)
+    notes = [] if has_envelope else ["sent without its tarry envelope, which does not fit: it gets a new stable id"]
+    notes += [twice_in(target)] if sent.may_be_twice else []
+    return Result(dead_letter.id, "retried", note="; ".join(notes) or None, dead_letter=dead_letter)

@@ -134,14 +134,6 @@ def when(dead_letter: DeadLetterMessage) -> str | None:
     return failed_at or dead_letter.sent_at
 
 
-def is_between(dead_letter: DeadLetterMessage, since: float | None, until: float | None) -> bool:
-    """Whether the message was dead-lettered at ``since`` or later, and before ``until``."""
-    if since is None and until is None:
-        return True
-    at = seconds_of(when(dead_letter))
-    return at is not None and (since is None or at >= since) and (until is None or at < until)
-
-
 def seconds_between(first: str | None, last: str | None) -> float | None:
     """Return the seconds from one time to another; None if one is unknown."""
     start, end = seconds_of(first), seconds_of(last)
