@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tarry.tools.check.finding import Finding
-from tarry.tools.cli.findings import text_of
+from tarry.tools.cli.errors import text_of
 
 from .conftest import Project
 

@@ -8,8 +8,7 @@ import pytest
 from botocore.exceptions import ProfileNotFound
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.failed.places import at_place, requests_go_to
-from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.failed.targets import AwsAccess, at_place, requests_go_to
 from tarry.tools.cli.options import TargetOptions
 from tarry.tools.local.instances import announced
 

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import world
 from tarry.errors import ConfigurationError
-from tarry.failed.archive import ArchivedMessage, DamagedLine, read_line
+from tarry.failed.archive import ArchivedMessage, ArchiveMark, DamagedLine, read_line
 from tarry.failed.journal import CannotWrite, Journal
 from tarry.failed.removing import Result, twice_in
-from tarry.failed.requests import TRIES, lookups, wait
+from tarry.failed.requests import TRIES, lookups, wait, was_throttled
 from tarry.record.attribute import ATTRIBUTE, timestamp
 from tarry.settle.copies import as_sent
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
-from tarry.sqs.refusals import (
-    doubt,
-    failed_entries,
-    is_refused_for_now,
-    is_worth_splitting,
-    may_be_applied,
-    was_repeated,
-)
+from tarry.sqs.refusals import doubt, failed_entries, is_worth_splitting, may_be_applied, was_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -100,7 +93,7 @@ def send(messages: list[OutgoingMessage], queue: DeadLetterQueue, sending: Looku
     for number in range(1, TRIES + 1):
         throttled = []
         for message, error in _request(left, queue, sending):
-            if error is not None and is_refused_for_now(error) and not may_be_applied(error) and number < TRIES:
+            if error is not None and was_throttled(error) and number < TRIES:
                 throttled.append(message)
             errors[message.archived.delivery_id] = error
         if not throttled:
@@ -154,44 +147,46 @@ def result_of(message: OutgoingMessage, queue: DeadLetterQueue, error: Exception
 REMEDY = "no further message is sent; run the command again when the file can be written"
 
 
-class ArchiveIndex(NamedTuple):
-    """Where the dead letters of an archive are, so that only ten are in memory at a time."""
+class ArchivePlace(NamedTuple):
+    """Where a dead letter is in an archive, the name of its queue, and whether it may not have been deleted there."""
 
-    offsets: dict[str, int]
-    """The offset of each line, by delivery id, without those that were not deleted."""
-    damaged: dict[int, str]
-    """The faults of lines that cannot be read, by line number."""
-    queues: frozenset[str]
-    """The names of the queues that the dead letters were removed from."""
-    unmarked: dict[str, str]
-    """The names of the queues of those that may not have been deleted, by delivery id."""
+    offset: int
+    queue: str
+    may_be_left: bool
 
 
-def index_of(file: BinaryIO) -> ArchiveIndex:
-    """Read an archive once, to its end."""
-    offsets: dict[str, int] = {}
-    damaged: dict[int, str] = {}
-    queues: set[str] = set()
-    unmarked: dict[str, str] = {}
-    offset = 0
-    for number, line in enumerate(file, 1):
-        try:
-            found = read_line(line) if line.strip() else None
-        except DamagedLine as error:
-            damaged[number] = str(error)
-        else:
-            if isinstance(found, ArchivedMessage):
-                offsets[found.delivery_id] = offset
-                queues.add(found.queue.name)
-                if found.is_marked:
-                    unmarked[found.delivery_id] = found.queue.name
-            elif found is not None:
-                for each in found.delivery_ids:
-                    unmarked.pop(each, None)
-                    if not found.are_deleted:
-                        offsets.pop(each, None)
-        offset += len(line)
-    return ArchiveIndex(offsets, damaged, frozenset(queues), unmarked)
+class ArchiveIndex:
+    """An archive, read once to its end: where its dead letters are, so that only ten are in memory at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.places: dict[str, ArchivePlace] = {}
+        """By delivery id, without dead letters that were not deleted."""
+        self.damaged: dict[int, str] = {}
+        """The faults of lines that cannot be read, by line number."""
+        self.queues: set[str] = set()
+        """The names of the queues that dead letters were removed from."""
+        offset = 0
+        for number, line in enumerate(file, 1):
+            try:
+                self._add(read_line(line) if line.strip() else None, offset)
+            except DamagedLine as error:
+                self.damaged[number] = str(error)
+            offset += len(line)
+
+    def _add(self, found: ArchivedMessage | ArchiveMark | None, offset: int) -> None:
+        if isinstance(found, ArchivedMessage):
+            self.queues.add(found.queue.name)
+            self.places[found.delivery_id] = ArchivePlace(offset, found.queue.name, found.is_marked)
+        elif found is not None:
+            for each in found.delivery_ids:
+                if not found.are_deleted:
+                    self.places.pop(each, None)
+                elif each in self.places:
+                    self.places[each] = self.places[each]._replace(may_be_left=False)
+
+    def of(self, queue: str) -> dict[str, ArchivePlace]:
+        """Return the places of the dead letters to restore to a queue: all, unless they are of several queues."""
+        return {each: place for each, place in self.places.items() if len(self.queues) < 2 or place.queue == queue}
 
 
 def restore(
@@ -221,15 +216,18 @@ def restore(
         botocore.exceptions.ClientError: SQS refuses a request.
     """
     with path.open("rb") as file:
-        index = index_of(file)
+        index = ArchiveIndex(file)
         _check(index, path, queue)
+        places = index.of(queue.name)
         progress = Journal(path.with_name(f"{path.name}.restored"), "progress file", REMEDY, is_ours=True)
         try:
             done = RestoreProgress(progress, queue.name)
-            doubts = _doubts(index, done, queue)
+            doubts = {each: "its removal was not confirmed" for each, place in places.items() if place.may_be_left}
+            doubts |= {each: f"its send {when} was not confirmed" for each, when in done.unconfirmed.items()}
+            doubts = {each: why for each, why in doubts.items() if each in places and each not in done.sent}
             if doubts and twice(len(doubts)):
                 doubts = {}
-            yield from _restored(file, index, RestoreRun(queue, lookups(), done, doubts, {}, stop, before_change))
+            yield from _restored(file, places, RestoreRun(queue, lookups(), done, doubts, {}, stop, before_change))
         finally:
             progress.close()
     for number, why in index.damaged.items():
@@ -237,7 +235,7 @@ def restore(
 
 
 def _check(index: ArchiveIndex, path: Path, queue: DeadLetterQueue) -> None:
-    if not index.offsets:
+    if not index.places:
         why = "".join(f" ({text} in line {number})" for number, text in list(index.damaged.items())[:1])
         raise ConfigurationError(f"{path} has no dead letter to restore{why}; it must be an archive of tarry")
     if len(index.queues) > 1 and queue.name not in index.queues:
@@ -245,18 +243,6 @@ def _check(index: ArchiveIndex, path: Path, queue: DeadLetterQueue) -> None:
         raise ConfigurationError(
             f"{path} has dead letters of several queues ({names}), none of {queue.name}: restore to each of them"
         )
-
-
-def _doubts(index: ArchiveIndex, progress: RestoreProgress, queue: DeadLetterQueue) -> dict[str, str]:
-    """Return why dead letters of the archive may be in the queue already, by delivery id."""
-    is_of_one = len(index.queues) < 2
-    found = {
-        each: "its removal was not confirmed"
-        for each, name in index.unmarked.items()
-        if is_of_one or name == queue.name
-    }
-    found |= {each: f"its send {when} was not confirmed" for each, when in progress.unconfirmed.items()}
-    return {each: why for each, why in found.items() if each in index.offsets and each not in progress.sent}
 
 
 class RestoreProgress:
@@ -303,14 +289,12 @@ class RestoreRun(NamedTuple):
     before_change: Callable[[], None]
 
 
-def _restored(file: BinaryIO, index: ArchiveIndex, run: RestoreRun) -> Iterator[Result]:
+def _restored(file: BinaryIO, places: Mapping[str, ArchivePlace], run: RestoreRun) -> Iterator[Result]:
     todo: list[OutgoingMessage] = []
-    for delivery_id, offset in index.offsets.items():
-        file.seek(offset)
+    for delivery_id, place in places.items():
+        file.seek(place.offset)
         found = read_line(file.readline())
         assert isinstance(found, ArchivedMessage)
-        if len(index.queues) > 1 and found.queue.name != run.queue.name:
-            continue
         if delivery_id in run.progress.sent:
             yield Result(found.id, "skipped", note=f"already restored {run.progress.sent[delivery_id]}")
             continue
@@ -320,51 +304,36 @@ def _restored(file: BinaryIO, index: ArchiveIndex, run: RestoreRun) -> Iterator[
             todo = []
         if run.stop():
             return
-        if (result := _not_sent(message, run)) is not None:
+        why = run.doubts.get(delivery_id)
+        if message.problem or why:
             run.stopped.setdefault(message.group, found.id)
-            yield result
+            error = f"not sent, since it may be in {run.queue.name} already: {why}"
+            is_wrong = bool(message.problem)
+            yield Result(found.id, "failed" if is_wrong else "unconfirmed", message.problem or error)
         else:
             todo.append(message)
     if todo and not run.stop():
         yield from _sent(todo, run)
 
 
-def _not_sent(message: OutgoingMessage, run: RestoreRun) -> Result | None:
-    """Return the result of a message that is not sent; None if it is."""
-    if why := message.problem:
-        return Result(message.archived.id, "failed", why)
-    if why := run.doubts.get(message.archived.delivery_id, ""):
-        error = f"not sent, since it may be in {run.queue.name} already: {why}"
-        return Result(message.archived.id, "unconfirmed", error)
-    return None
-
-
 def _sent(messages: list[OutgoingMessage], run: RestoreRun) -> Iterator[Result]:
     """Send messages in one request, record those that SQS confirms, and yield the results."""
-    results: dict[str, Result] = {}
-    outgoing: list[OutgoingMessage] = []
-    for each in messages:
-        if each.is_fifo and each.group in run.stopped:
-            why = f"not sent: it is behind {run.stopped[each.group]} in its message group, which was not sent"
-            results[each.archived.delivery_id] = Result(each.archived.id, "failed", why)
-        else:
-            outgoing.append(each)
+    sendable = [each for each in messages if not (each.is_fifo and each.group in run.stopped)]
+    outgoing = {each.archived.delivery_id: each for each in sendable}
     run.before_change()
-    run.progress.add({each.archived.delivery_id: "unconfirmed" for each in outgoing})
-    errors = send(outgoing, run.queue, run.sending)
-    sent = {
-        each.archived.delivery_id: result_of(each, run.queue, errors[each.archived.delivery_id]) for each in outgoing
-    }
+    run.progress.add(dict.fromkeys(outgoing, "unconfirmed"))
+    errors = send([*outgoing.values()], run.queue, run.sending)
+    sent = {name: result_of(each, run.queue, errors[name]) for name, each in outgoing.items()}
     not_recorded: CannotWrite | None = None
     try:
         run.progress.add({each: result.outcome for each, result in sent.items()})
     except CannotWrite as error:  # the caller learns first what was sent
         not_recorded = error
-    for each in outgoing:
-        if sent[each.archived.delivery_id].outcome != "restored":
+    for name, each in outgoing.items():
+        if sent[name].outcome != "restored":
             run.stopped.setdefault(each.group, each.archived.id)
-    results |= sent
     for each in messages:
-        yield results[each.archived.delivery_id]
+        behind = f"not sent: it is behind {run.stopped.get(each.group)} in its message group, which was not sent"
+        yield sent.get(each.archived.delivery_id) or Result(each.archived.id, "failed", behind)
     if not_recorded is not None:
         raise not_recorded

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.failed.text import printable
-from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.findings import wrapped
+from tarry.tools.cli.errors import libraries, note, refusals, refuse, wrapped
 from tarry.tools.cli.options import ConfigEnv, EndpointUrl, Force, Parameters, Profile, Region, TargetOptions, pairs
 
 if TYPE_CHECKING:

@@ -12,8 +12,15 @@ import typer
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
-from tarry.tools.cli.failed.targets import AwsAccess, find_targets, in_project, project_template
+from tarry.tools.cli.failed.targets import (
+    AwsAccess,
+    at_place,
+    check_placed,
+    confirms_place,
+    find_targets,
+    in_project,
+    project_template,
+)
 from tarry.tools.cli.options import Audit, AwsOptions, TargetOptions, TemplateFile
 from tarry.tools.common.places import place_text
 

@@ -16,8 +16,7 @@ import typer
 from rich.console import Console
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.findings import warn
+from tarry.tools.cli.errors import libraries, note, refusals, refuse, warn
 from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
 from tarry.tools.cli.queues import say_endpoint
 

@@ -151,7 +151,7 @@ class TargetOptions:
     region: Region = None
     profile: Profile = None
     is_placed: bool = False
-    """Whether the user said where to act. Set by `tarry.tools.cli.failed.places.at_place`; no option."""
+    """Whether the user said where to act. Set by `tarry.tools.cli.failed.targets.at_place`; no option."""
 
     def __post_init__(self) -> None:
         _ = self.parameters  # raises for a wrong value

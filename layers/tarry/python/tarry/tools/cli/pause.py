@@ -1,7 +1,5 @@
 """`tarry pause` and `tarry resume`: disable and enable event source mappings, and wait until it holds."""
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -13,12 +11,11 @@ from tarry.failed.queue_names import listed, stack_queues, stack_resources
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn
-from tarry.tools.cli.audit import CommandAudit
-from tarry.tools.cli.errors import note, refusals
-from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
+from tarry.tools.cli.errors import StatusLine, note, refusals
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import write_json
-from tarry.tools.cli.failed.targets import AwsAccess
+from tarry.tools.cli.failed.session import CommandAudit
+from tarry.tools.cli.failed.targets import AwsAccess, at_place, check_placed, confirms_place
 from tarry.tools.cli.options import AsJson, Audit, AwsOptions, TargetOptions
 from tarry.world import current, use
 
@@ -61,29 +58,24 @@ class Change(NamedTuple):
     error: str | None = None
 
 
-Function = Annotated[
-    str | None,
-    typer.Argument(metavar="FUNCTION", help="The name or ARN of the function; with --stack, also its logical id."),
-]
-Queue = Annotated[
-    str | None,
-    typer.Option(
-        "--queue", "-q", metavar="NAME|URL", help="The functions of this queue; with --stack, also its logical id."
-    ),
-]
-StackOfMappings = Annotated[
-    str | None,
-    typer.Option("--stack", metavar="NAME", help="A deployed stack; alone, all its functions that consume queues."),
-]
-
-
 @dataclass(frozen=True)
 class PausedOptions:
     """The event source mappings to change, and how to tell of it."""
 
-    function: Function = None
-    queue: Queue = None
-    stack: StackOfMappings = None
+    function: Annotated[
+        str | None,
+        typer.Argument(metavar="FUNCTION", help="The name or ARN of the function; with --stack, also its logical id."),
+    ] = None
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", "-q", metavar="NAME|URL", help="The functions of this queue; with --stack, also its logical id."
+        ),
+    ] = None
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", metavar="NAME", help="A deployed stack; alone, all its functions that consume queues."),
+    ] = None
     as_json: AsJson = False
     audit: Audit = None
 
@@ -136,9 +128,9 @@ def _run(command: str, chosen: PausedOptions, place_options: AwsOptions) -> None
                 raise typer.Exit(stopping.exit_code) from None
             try:
                 written.begin()
-                progress = WaitProgress()
-                changes += change(account, mappings, enabled=command == "resume", progress=progress, stop=stopping)
-                progress.clear()
+                line = StatusLine(LINE_EVERY_SECONDS)
+                changes += change(account, mappings, enabled=command == "resume", progress=line.show, stop=stopping)
+                line.show("")
                 for each in changes:
                     written.add_change(_fields(each))
                     _write(each, as_json=chosen.as_json)
@@ -173,28 +165,6 @@ def _resume(function: str | None, where: TargetOptions) -> str:
     options = [f"{name} {value}" for name, value in named.items() if value]
     options += ["--aws"] if where.aws and not where.stack else []
     return " ".join(["tarry resume", *([function] if function else []), *options])
-
-
-class WaitProgress:
-    """The progress of a wait: one line at a terminal, otherwise a line every ten seconds."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._written_at = time.monotonic()
-
-    def __call__(self, mapping: Mapping, seconds: float) -> None:
-        text = f"{mapping}: waiting for Lambda ({seconds:.0f} s)"
-        if self._is_terminal:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        elif time.monotonic() - self._written_at >= LINE_EVERY_SECONDS:
-            self._written_at = time.monotonic()
-            note(text)
-
-    def clear(self) -> None:
-        if self._is_terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 # event source mappings
@@ -268,13 +238,13 @@ def change(
     mappings: Sequence[Mapping],
     *,
     enabled: bool,
-    progress: Callable[[Mapping, float], None],
+    progress: Callable[[str], None],
     stop: Callable[[], bool],
 ) -> list[Change]:
     """Enable or disable mappings, and wait until each has that state, up to five minutes in all.
 
-    A mapping that Lambda is changing already is changed after that. ``progress`` is called about once a second with
-    each mapping that is not there yet, and the seconds so far.
+    A mapping that Lambda is changing already is changed after that. ``progress`` is called about once a second with a
+    line about each mapping that is not there yet.
     """
     client, clock = account.client("lambda"), current().clock
     wanted = ENABLED if enabled else DISABLED
@@ -297,7 +267,7 @@ def change(
                 done[each.uuid] = Change(each, each.state, state, why)
             break
         for each in waiting:
-            progress(each, seconds)
+            progress(f"{each}: waiting for Lambda ({seconds:.0f} s)")
         clock.sleep(POLL_SECONDS)
     return [done[each.uuid] for each in mappings]
 

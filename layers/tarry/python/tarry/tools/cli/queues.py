@@ -16,7 +16,7 @@ from rich.text import Text
 from tarry.failed.queue_names import DEFAULT_TEMPLATE, existing_queues, names_resource, queue_name, stack_queues
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refuse
-from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place, requests_go_to
+from tarry.tools.cli.failed.targets import at_place, check_placed, confirms_place, requests_go_to
 from tarry.tools.cli.options import LOCAL_URL, AsJson, SqsOptions, TargetOptions
 from tarry.tools.common.places import is_aws, place_text
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -67,70 +68,39 @@ def send(  # noqa: PLR0913 the options of the command
     attributes = pairs(attribute or [], "--attribute")
     group_id = group_id or renamed("--group", "--group-id", group)
     where, stack = TargetOptions(queue, **vars(options)), options.stack
-    if body == STDIN:
-        if count > 1 or dedup is not None:
-            option = "--count" if count > 1 else "--dedup"
-            refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
-        _send_lines(queue, where, delay, group_id, attributes, as_json=as_json)
-        return
+    if body == STDIN and (count > 1 or dedup is not None):
+        option = "--count" if count > 1 else "--dedup"
+        refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
+    failed: Mapping[int, Exception] = {}
     with sqs_at("tarry send", where, sends=True) as sqs:
-        from tarry.tools.local.aws.queues import body_of
+        from tarry.tools.local.aws.queues import body_of, send_lines
         from tarry.tools.local.aws.queues import send as send_to
 
         queue = queue_at(sqs.client, queue, stack)
         sqs.confirm("Send", queue)
-        ids = send_to(
-            sqs.client,
-            queue,
-            body_of(body),
-            count=count,
-            delay=delay,
-            group_id=group_id,
-            attributes=attributes,
-            deduplication_id=dedup,
-        )
+        settings: dict[str, Any] = {"delay": delay, "group_id": group_id, "attributes": attributes}
+        if body == STDIN:
+            found = send_lines(sqs.client, queue, sys.stdin.buffer, show_progress, **settings)
+            sent = [{"message_id": each, "line": number} for number, each in found.ids.items()]
+            failed = found.failed
+        else:
+            ids = send_to(sqs.client, queue, body_of(body), count=count, deduplication_id=dedup, **settings)
+            sent = [{"message_id": each} for each in ids]
+    to = f"to {queue} at {place(sqs.client)}"
     if as_json:
-        for message_id in ids:
-            typer.echo(json.dumps({"queue": queue, "message_id": message_id}))
-    elif count == 1:
-        typer.echo(f"sent to {queue} at {place(sqs.client)}: {ids[0]}")
+        for each in sent:
+            typer.echo(json.dumps({"queue": queue, **each}))
+    elif count > 1 or body == STDIN:
+        typer.echo(f"sent {len(sent):,} message{'s'[: len(sent) != 1]} {to}")
     else:
-        typer.echo(_total(len(ids), queue, sqs.client))
-
-
-def _send_lines(
-    queue: str,
-    where: TargetOptions,
-    delay: float | None,
-    group_id: str | None,
-    attributes: dict[str, str],
-    *,
-    as_json: bool,
-) -> None:
-    with sqs_at("tarry send", where, sends=True) as sqs:
-        from tarry.tools.local.aws.queues import send_lines
-
-        queue = queue_at(sqs.client, queue, where.stack)
-        sqs.confirm("Send", queue)
-        found = send_lines(
-            sqs.client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group_id, attributes=attributes
-        )
-    if as_json:
-        for number, message_id in found.ids.items():
-            typer.echo(json.dumps({"queue": queue, "message_id": message_id, "line": number}))
-    else:
-        typer.echo(_total(len(found.ids), queue, sqs.client))
-    for number, reason in list(found.failed.items())[:MOST_FAILURES_SHOWN]:
+        typer.echo(f"sent {to}: {ids[0]}")
+    for number, reason in list(failed.items())[:MOST_FAILURES_SHOWN]:
         note(f"tarry: line {number} was not sent: {' '.join(str(reason).split())}")
-    if found.failed:
-        refuse(f"{len(found.failed):,} of {len(found.failed) + len(found.ids):,} lines were not sent", 1)
+    if failed:
+        refuse(f"{len(failed):,} of {len(failed) + len(sent):,} lines were not sent", 1)
 
 
 def show_progress(count: int) -> None:
     """Show how many messages were read so far, once in a while, if someone watches."""
     if count % PROGRESS == 0 and sys.stderr.isatty():
         note(f"{count:,} messages read")
-
-
-def _total(count: int, queue: str, client: Any) -> str:
-    return f"sent {count:,} message{'s'[: count != 1]} to {queue} at {place(client)}"

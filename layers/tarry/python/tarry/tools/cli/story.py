@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tarry.failed.usage import UsageError
-from tarry.tools.cli.errors import libraries, note, refusals, refuse, renamed
+from tarry.tools.cli.errors import StatusLine, libraries, note, refusals, refuse, renamed
 from tarry.tools.cli.failed.targets import AwsAccess
 from tarry.tools.cli.options import LOCAL_URL, Profile, Region, TargetOptions
 from tarry.tools.common.places import place_text
@@ -26,7 +24,7 @@ from tarry.tools.story.events import Story, moment
 from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
 EXAMPLE = """\
 tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35
@@ -187,30 +185,15 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
         if not count:
             refuse(f"stack {stack} has no function with a log group: no function of it was ever invoked", 1)
         note(f"Searching {count} log group{'s'[: count != 1]} since {moment(begin)}.")
-        with _progress() as progress:
-            found = search_logs(account.client("logs"), place, message_id, begin, progress, note)
+        line = StatusLine()
+        try:
+            found = search_logs(account.client("logs"), place, message_id, begin, line.show, note)
+        finally:
+            line.show("")
         note(found.cost)
     if found.story is None:
         refuse(found.not_found, 1)
     return found.story, found.is_complete
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the progress on one line, which is removed in the end; nothing without a terminal."""
-    shown = ""
-
-    def show(text: str) -> None:
-        nonlocal shown
-        if sys.stderr.isatty() and text != shown:
-            sys.stderr.write(f"\r{' ' * len(shown)}\r{text}")
-            sys.stderr.flush()
-            shown = text
-
-    try:
-        yield show
-    finally:
-        show("")
 
 
 # output

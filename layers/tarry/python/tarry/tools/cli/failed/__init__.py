@@ -2,8 +2,7 @@
 
 from tarry.tools.cli.failed.groups import summary
 from tarry.tools.cli.failed.remove import EXAMPLE as REMOVE_EXAMPLE
-from tarry.tools.cli.failed.remove import remove
-from tarry.tools.cli.failed.restoring import RESTORE_EXAMPLE, restore
+from tarry.tools.cli.failed.remove import RESTORE_EXAMPLE, remove, restore
 from tarry.tools.cli.failed.retry import EXAMPLE as RETRY_EXAMPLE
 from tarry.tools.cli.failed.retry import retry
 from tarry.tools.cli.failed.show import EXAMPLE as SHOW_EXAMPLE

@@ -104,20 +104,11 @@ def line(dead_letter: DeadLetterMessage) -> str:
     return f"{printable(dead_letter.id)}  {brief(dead_letter)}"
 
 
-def details(dead_letter: DeadLetterMessage) -> RenderableType:
-    return Group(
-        *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
-    )
-
-
-def summary(dead_letter: DeadLetterMessage) -> RenderableType:
-    """Return the details of a dead letter, with traceback and body shortened."""
-    return Group(
-        *_about(dead_letter),
-        *_history(dead_letter),
-        *_traceback(dead_letter, LINES_SHOWN),
-        *_body(dead_letter, BODY_SHOWN),
-    )
+def details(dead_letter: DeadLetterMessage, *, is_short: bool = False) -> RenderableType:
+    """Return all about a dead letter; ``is_short``: with traceback and body shortened."""
+    traceback = _traceback(dead_letter, LINES_SHOWN if is_short else None)
+    body = _body(dead_letter, BODY_SHOWN if is_short else None)
+    return Group(*_about(dead_letter), *_history(dead_letter), *traceback, *body)
 
 
 def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from tarry.failed import DeadLetterQueue, Inspection, Result
-    from tarry.tools.cli.audit import CommandAudit
+    from tarry.tools.common.audit import Audit
 
 LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
@@ -134,7 +134,7 @@ class ResultReport:
     """
 
     def __init__(self, console: Console, outcomes: tuple[str, ...], *, as_json: bool, shows_all: bool) -> None:
-        self.audit: CommandAudit | None = None
+        self.audit: Audit | None = None
         self.counts: Counter[str] = Counter()
         self.hindered = 0
         """The number of dead letters that failed for a reason that the user can change."""

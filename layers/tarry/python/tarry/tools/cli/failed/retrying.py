@@ -19,12 +19,12 @@ from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.prompts import KEYS, NoEditor, ask, confirms, in_editor
-from tarry.tools.cli.failed.rendering import line, summary
+from tarry.tools.cli.failed.rendering import details, line
 from tarry.tools.cli.options import PaceOptions, Via
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tarry.failed import ArchiveFile, DeadLetterMessage, Inspection, Routes, Selection
     from tarry.tools.cli.failed.handlers import Handlers
@@ -88,25 +88,21 @@ class RetryMethod:
         most = min(self.at_once, max(inspection.queue.about, 1))
         sending = "message that it is sending" if most == 1 else f"messages that it is sending (up to {most})"
         note(f"If this command is killed, the {sending} may be delivered twice, under the same stable id.")
-        canary, limits = self.settings.watched(self._watching()), self.settings.limits
+        canary, limits = self.settings.watched(self._watch), self.settings.limits
+        self._is_watching = False
         return failed.retry(inspection, selection, routes, concurrency=self._concurrency, limits=limits, canary=canary)
 
-    def _watching(self) -> Callable[[float, float], None]:
-        said: list[float] = []
-
-        def watching(left: float, total: float) -> None:
-            report = self._run.results
-            if report is None:
-                return
-            if not said:
-                said.append(total)
-                report.bar.clear()
-                note(f"Watching for {duration(total)} whether they come back; then the others are retried.")
-            report.bar.show_wait("canaries", left, total)
-            if not left:
-                report.bar.clear()
-
-        return watching
+    def _watch(self, left: float, total: float) -> None:
+        """Show how long the canaries of a queue are still watched."""
+        assert self._run.results is not None
+        bar = self._run.results.bar
+        if not self._is_watching:
+            self._is_watching = True
+            bar.clear()
+            note(f"Watching for {duration(total)} whether they come back; then the others are retried.")
+        bar.show_wait("canaries", left, total)
+        if not left:
+            bar.clear()
 
     @property
     def at_once(self) -> int:
@@ -149,36 +145,28 @@ def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMetho
     """Show each dead letter of a queue once, and carry out the user's choice."""
     failed.check_may_delete(inspection)
     about = inspection.queue.about
-    announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
+    note(f"{f'about {count_of(about)}' if about else 'no dead letters'} in {inspection.queue}")
     prompt = DeadLetterPrompt(run, inspection, method, has_alike=True)
-    # On FIFO ten at a time: SQS delivers no further message of a group that has one in flight.
-    for dead_letters in inspection.polls(MAX_ENTRIES if inspection.queue.arn.is_fifo else 1):
-        for dead_letter in dead_letters:
-            if inspection.is_stopped:
-                return
-            if dead_letter.id in inspection.handled:
-                inspection.handled.count_repeated(dead_letter)
-            elif prompt.is_decided(dead_letter) or inspection.delivery(dead_letter) is None:
-                continue  # decided, or released with all others, and received again later
-            elif prompt.is_skipped(dead_letter):
-                yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
-            elif (results := prompt.decide(dead_letter)) is None:
-                return
-            else:
-                yield from results
-
-
-def announce(count: str, inspections: Sequence[Inspection]) -> None:
-    if inspections:
-        queues = ", ".join(each.queue.name for each in inspections)
-        note(f"{count} in {queues}")
+    for dead_letter in inspection.dead_letters():
+        if dead_letter.id in inspection.handled:
+            inspection.handled.count_repeated(dead_letter)
+        elif dead_letter.delivery_id in prompt.decided or inspection.delivery(dead_letter) is None:
+            continue  # decided, or released with all others, and received again later
+        elif fingerprint(dead_letter) in prompt.skipped:
+            yield Result(dead_letter.id, "skipped", dead_letter=dead_letter)
+        elif (results := prompt.decide(dead_letter)) is None:
+            return
+        else:
+            yield from results
 
 
 def ask_for_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
 ) -> Iterator[Result]:
     """Show each of these dead letters, and carry out the user's choice. ``edit``: open the editor first."""
-    announce(count_of(len(found)), _checked_inspections(found))
+    _check_may_delete(found)
+    if found:
+        note(f"{count_of(len(found))} in {', '.join(dict.fromkeys(each.inspection.queue.name for each in found))}")
     for dead_letter, inspection in found:
         if run.stopping():
             return
@@ -192,7 +180,7 @@ def retry_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
 ) -> Iterator[Result]:
     """Write each of these dead letters to stderr, then retry them. ``edit``: open each body in the editor first."""
-    _checked_inspections(found)
+    _check_may_delete(found)
     for each in found:
         method.check(each)
     for each in found:
@@ -210,19 +198,16 @@ def remove_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int, archive: ArchiveFile | None
 ) -> Iterator[Result]:
     """Delete these dead letters, after they were written to the archive."""
-    _checked_inspections(found)
+    _check_may_delete(found)
     for group in _groups(found, MAX_ENTRIES * concurrency):
         if run.should_stop():
             return
         yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group], archive)
 
 
-def _checked_inspections(found: Sequence[FoundDeadLetter]) -> list[Inspection]:
-    """Return the inspections of dead letters, after a check of the permission to delete. Raises `NotAllowed`."""
-    inspections = list(dict.fromkeys(each.inspection for each in found))
-    for inspection in inspections:
+def _check_may_delete(found: Sequence[FoundDeadLetter]) -> None:
+    for inspection in dict.fromkeys(each.inspection for each in found):
         failed.check_may_delete(inspection)
-    return inspections
 
 
 def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:
@@ -261,16 +246,10 @@ class DeadLetterPrompt:
         self._inspection = inspection
         self._method = method
         self._has_alike = has_alike
-        self._decided: set[str] = set()
-        self._skipped: set[str | None] = set()
-
-    def is_decided(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether the user was asked about this dead letter."""
-        return dead_letter.delivery_id in self._decided
-
-    def is_skipped(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether the user skips all that failed like it."""
-        return fingerprint(dead_letter) in self._skipped
+        self.decided: set[str] = set()
+        """The delivery ids of the dead letters that the user was asked about."""
+        self.skipped: set[str | None] = set()
+        """The fingerprints of which the user skips all."""
 
     def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Iterable[Result] | None:
         """Show a dead letter and ask what to do; return the results, or None to quit.
@@ -283,7 +262,7 @@ class DeadLetterPrompt:
         while True:
             if shown != dead_letter:
                 self._console.print()
-                self._console.print(summary(dead_letter))
+                self._console.print(details(dead_letter, is_short=True))
                 self._console.print()
                 shown = dead_letter
             keys = ("" if dead_letter.is_undecodable else "r") + ("edsa" if self._has_alike else "eds") + "q"
@@ -300,7 +279,7 @@ class DeadLetterPrompt:
             elif (of_all := self._ask_alike(dead_letter)) is not None:
                 results = self._do_alike(of_all, dead_letter)
                 break
-        self._decided.add(given.delivery_id)
+        self.decided.add(given.delivery_id)
         return results
 
     def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
@@ -348,7 +327,7 @@ class DeadLetterPrompt:
         """Do the same with this dead letter and all that failed like it."""
         yield from self._do(key, [dead_letter])
         if key == "s":
-            self._skipped.add(fingerprint(dead_letter))
+            self.skipped.add(fingerprint(dead_letter))
             return
         for dead_letters in self._inspection.polls(MAX_ENTRIES if key == "d" else self._method.at_once):
             if chosen := [each for each in dead_letters if self._is_like(each, dead_letter)]:
@@ -356,8 +335,9 @@ class DeadLetterPrompt:
         self._inspection.begin_again()
 
     def _is_like(self, dead_letter: DeadLetterMessage, other: DeadLetterMessage) -> bool:
-        is_same = fingerprint(dead_letter) == fingerprint(other)
-        return is_same and not self.is_decided(dead_letter) and dead_letter.id not in self._inspection.handled
+        if dead_letter.delivery_id in self.decided or dead_letter.id in self._inspection.handled:
+            return False
+        return fingerprint(dead_letter) == fingerprint(other)
 
 
 def fingerprint(dead_letter: DeadLetterMessage) -> str | None:

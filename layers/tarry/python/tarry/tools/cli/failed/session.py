@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -13,18 +14,26 @@ from rich.console import Console
 from tarry import failed
 from tarry.failed.archive import ArchiveFile, new_archive
 from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.journal import CannotWrite
 from tarry.failed.queue_names import region_of
 from tarry.failed.selection import found_by_ids
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
-from tarry.tools.cli.audit import CommandAudit
-from tarry.tools.cli.errors import note, of_tarry_local, refusals
+from tarry.tools.cli.errors import note, of_tarry_local, refusals, refuse
 from tarry.tools.cli.failed.grouping import suggest_restoring
-from tarry.tools.cli.failed.places import at_place, check_placed, confirms_place
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import ResultReport, report_inspection, warn_about
-from tarry.tools.cli.failed.targets import AwsAccess, Targets, find_targets, in_project
+from tarry.tools.cli.failed.targets import (
+    AwsAccess,
+    Targets,
+    at_place,
+    check_placed,
+    confirms_place,
+    find_targets,
+    in_project,
+)
 from tarry.tools.cli.options import TargetOptions
+from tarry.tools.common.audit import Audit
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -33,6 +42,39 @@ if TYPE_CHECKING:
 
     from tarry.failed import DeadLetterQueue, Inspection
     from tarry.failed.selection import FoundDeadLetter
+
+
+class CommandAudit(Audit):
+    """The audit of one run of a command. If it cannot be written, the command ends with exit code 1.
+
+    ``asked`` are the fields that say what the user asked for: queues, ids, conditions.
+    """
+
+    def __init__(self, path: Path | None, command: str, account: AwsAccess, asked: dict[str, Any]) -> None:
+        self._is_refused = False
+        try:
+            super().__init__(path, command, account, asked)
+        except CannotWrite as error:
+            refuse(str(error), 1)
+        if why := self.line.get("who_error"):
+            note(f"The audit does not say who you are at AWS: sts:GetCallerIdentity failed ({why}).")
+
+    def begin(self) -> None:
+        """Write what was asked for; if that fails, nothing is changed."""
+        try:
+            super().begin()
+        except CannotWrite as error:
+            if self._is_refused:  # in another thread, which has said it
+                raise typer.Exit(1) from error
+            self._is_refused = True
+            refuse(str(error), 1)
+
+    def end(self, **more: Any) -> None:
+        """Write what was done; if that fails, it is printed."""
+        try:
+            super().end(**more)
+        except CannotWrite as error:
+            refuse(f"{str(error).partition(';')[0]}; the line is: {json.dumps(self.line)}", 1)
 
 
 @dataclass
