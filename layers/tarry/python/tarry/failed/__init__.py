@@ -16,11 +16,18 @@ from tarry.failed.archive import Archive, ArchiveBucket, ArchiveFile
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.groups import Group, groups
-from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
-from tarry.failed.moving import MessageMoveTask, cancel_move, last_move, moved_since, start_move
 from tarry.failed.pacing import Canary, CanaryReturned, Limits, Pace, TooManyReturned
-from tarry.failed.queues import DeadLetterQueue, Routes, find
+from tarry.failed.queues import (
+    DeadLetterQueue,
+    MessageMoveTask,
+    Routes,
+    cancel_move,
+    find,
+    last_move,
+    moved_since,
+    start_move,
+)
 from tarry.failed.removing import Result, check_may_delete, remove, remove_dead_letters
 from tarry.failed.requests import (
     AmbiguousId,
@@ -32,7 +39,7 @@ from tarry.failed.requests import (
     UnknownQueue,
 )
 from tarry.failed.restoring import restore
-from tarry.failed.retrying import preview, retry
+from tarry.failed.retrying import preview, retry, run, run_dead_letter
 from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
 from tarry.failed.sending import retry_dead_letters
 

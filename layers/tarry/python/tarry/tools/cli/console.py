@@ -163,15 +163,10 @@ async def _serve(found: "Console", port: int, *, opens: bool) -> None:
         note(f"Console for {count} queue{'s'[: count != 1]} at {served.url}. {access}")
         note("Press Enter for a new one-time address, Ctrl-C to stop.")
         on_enter(lambda: _print_address(served), asyncio.get_running_loop())
-        await _opened(found, served, opens=opens)
+        # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop until it is closed.
+        if not (opens and await found.compute(_open, served.address())):
+            _print_address(served)
         await asyncio.get_running_loop().create_future()
-
-
-async def _opened(found: "Console", served: "Served", *, opens: bool) -> None:
-    """Open a one-time address in the browser; print it if there is none, or if none is to be opened."""
-    # In a thread: a browser in the terminal, such as w3m, waits for the answers of this loop until it is closed.
-    if not (opens and await found.compute(_open, served.address())):
-        _print_address(served)
 
 
 def _open(address: str) -> bool:

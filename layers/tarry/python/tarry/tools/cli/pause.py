@@ -48,14 +48,11 @@ class Mapping(NamedTuple):
     def __str__(self) -> str:
         return f"{self.queue} -> {self.function}"
 
-
-class Change(NamedTuple):
-    """The result of enabling or disabling a mapping. ``error`` says why it does not have the wanted state."""
-
-    mapping: Mapping
-    before: str
-    after: str
-    error: str | None = None
+    def result(self, after: str, error: str | None = None) -> dict[str, str]:
+        """Return the result of a change as the audit has it; ``error``: why it does not have the wanted state."""
+        found = {"queue": self.queue, "function": self.function, "uuid": self.uuid}
+        found |= {"before": self.state, "after": after}
+        return found if error is None else found | {"error": error}
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def resume(chosen: PausedOptions, place: AwsOptions) -> None:
 
 def _run(command: str, chosen: PausedOptions, place_options: AwsOptions) -> None:
     function, where = chosen.function, TargetOptions(chosen.queue, None, chosen.stack, **vars(place_options))
-    stopping, changes = Stopping(), list[Change]()
+    stopping, changes = Stopping(), list[dict[str, str]]()
     with refusals(lambda: bool(changes), aws=True):
         if bool(function) + bool(where.queue) + (bool(where.stack) and not function and not where.queue) != 1:
             raise UsageError(f"name what to {command}: a function, a queue (--queue NAME), or a stack (--stack NAME)")
@@ -132,30 +129,23 @@ def _run(command: str, chosen: PausedOptions, place_options: AwsOptions) -> None
                 changes += change(account, mappings, enabled=command == "resume", progress=line.show, stop=stopping)
                 line.show("")
                 for each in changes:
-                    written.add_change(_fields(each))
+                    written.add_change(each)
                     _write(each, as_json=chosen.as_json)
             finally:
                 written.end(signal=stopping.name or None)
-        if command == "pause" and any(each.error is None for each in changes):
+        if command == "pause" and not all("error" in each for each in changes):
             note(f"Messages wait in their queue until its retention period ends. To resume: {_resume(function, where)}")
-        failures = any(each.error is not None for each in changes)
+        failures = any("error" in each for each in changes)
         raise typer.Exit(stopping.exit_code if stopping() else int(failures))
 
 
-def _fields(change: Change) -> dict[str, str]:
-    mapping = change.mapping
-    fields = {"queue": mapping.queue, "function": mapping.function, "uuid": mapping.uuid}
-    fields |= {"before": change.before, "after": change.after}
-    return fields if change.error is None else {**fields, "error": change.error}
-
-
-def _write(change: Change, *, as_json: bool) -> None:
+def _write(change: dict[str, str], *, as_json: bool) -> None:
     if as_json:
-        write_json(_fields(change))
+        write_json(change)
         return
-    states = change.after if change.before == change.after else f"{change.before} -> {change.after}"
-    unchanged = " (unchanged)" if change.before == change.after and change.error is None else ""
-    typer.echo(f"{change.mapping}: {states}{unchanged}" + (f"; failed: {change.error}" if change.error else ""))
+    before, after, error = change["before"], change["after"], change.get("error")
+    states = f"{before} -> {after}" if before != after else after if error else f"{after} (unchanged)"
+    typer.echo(f"{change['queue']} -> {change['function']}: {states}" + (f"; failed: {error}" if error else ""))
 
 
 def _resume(function: str | None, where: TargetOptions) -> str:
@@ -240,39 +230,35 @@ def change(
     enabled: bool,
     progress: Callable[[str], None],
     stop: Callable[[], bool],
-) -> list[Change]:
-    """Enable or disable mappings, and wait until each has that state, up to five minutes in all.
+) -> list[dict[str, str]]:
+    """Enable or disable mappings, and wait until each has that state, up to five minutes in all; return the results.
 
     A mapping that Lambda is changing already is changed after that. ``progress`` is called about once a second with a
     line about each mapping that is not there yet.
     """
     client, clock = account.client("lambda"), current().clock
     wanted = ENABLED if enabled else DISABLED
-    done: dict[str, Change] = {}
+    done: dict[str, dict[str, str]] = {}
     asked: set[str] = set()
-    before = {each.uuid: each for each in mappings}
     began = clock.monotonic()
     while True:
-        for uuid, first in before.items():
-            if uuid not in done and (result := _step(client, first, wanted, asked)) is not None:
-                done[uuid] = result
-        waiting = [each for uuid, each in before.items() if uuid not in done]
+        for each in mappings:
+            if each.uuid not in done and (result := _step(client, each, wanted, asked)) is not None:
+                done[each.uuid] = result
+        waiting = [each for each in mappings if each.uuid not in done]
         seconds = clock.monotonic() - began
-        if not waiting:
-            break
-        if stop() or seconds >= WAIT_SECONDS:
-            why = "stopped" if stop() else f"not {wanted} after {WAIT_SECONDS} s; Lambda may still change it"
-            for each in waiting:
-                state = str(client.get_event_source_mapping(UUID=each.uuid)["State"])
-                done[each.uuid] = Change(each, each.state, state, why)
+        if not waiting or stop() or seconds >= WAIT_SECONDS:
             break
         for each in waiting:
             progress(f"{each}: waiting for Lambda ({seconds:.0f} s)")
         clock.sleep(POLL_SECONDS)
+    why = "stopped" if stop() else f"not {wanted} after {WAIT_SECONDS} s; Lambda may still change it"
+    for each in waiting:
+        done[each.uuid] = each.result(str(client.get_event_source_mapping(UUID=each.uuid)["State"]), why)
     return [done[each.uuid] for each in mappings]
 
 
-def _step(client: Any, first: Mapping, wanted: str, asked: set[str]) -> Change | None:
+def _step(client: Any, first: Mapping, wanted: str, asked: set[str]) -> dict[str, str] | None:
     """Ask for the state unless that was done, then look; return the result, or None to look again later."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -283,11 +269,9 @@ def _step(client: Any, first: Mapping, wanted: str, asked: set[str]) -> Change |
         asked.add(first.uuid)
         state = str(client.get_event_source_mapping(UUID=first.uuid)["State"])
     except ClientError as error:
-        if error_code(error) == IN_USE:
-            return None
-        return Change(first, first.state, state, str(error))
+        return None if error_code(error) == IN_USE else first.result(state, str(error))
     except BotoCoreError as error:
-        return Change(first, first.state, state, str(error))
+        return first.result(state, str(error))
     if state == "Deleting":
-        return Change(first, first.state, state, "it is being deleted")
-    return Change(first, first.state, state) if state == wanted else None
+        return first.result(state, "it is being deleted")
+    return first.result(state) if state == wanted else None

@@ -80,8 +80,7 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
         )
     except ClientError as error:
         if is_no_queue(error_code(error)):
-            existing = _queues(client, where.queue or "")
-            refuse(f"queue {where.queue!r} does not exist at {place(client)}{existing}")
+            refuse(f"queue {where.queue!r} does not exist at {place(client)}{_queues(client, where.queue or '')}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:
         refuse(str(error), 1)
@@ -140,8 +139,7 @@ def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
 
 
 def place(client: Any) -> str:
-    url: str = client.meta.endpoint_url
-    return url
+    return str(client.meta.endpoint_url)
 
 
 def _queues(client: Any, wanted: str) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarry import failed
-from tarry.failed.moving import destination
 from tarry.failed.pacing import STEP_SECONDS
+from tarry.failed.queues import destination
 from tarry.record.attribute import timestamp
 from tarry.sqs.refusals import error_code
 from tarry.tools.cli.errors import note

@@ -18,6 +18,7 @@ from tarry.failed.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
     from rich.console import Console
@@ -63,17 +64,13 @@ class Stopping:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    @contextmanager
-    def at_prompt(self) -> Iterator[None]:
+    def at_prompt(self) -> AbstractContextManager[None]:
         """Stop at once at a signal, within the context: the user is being asked."""
-        with self._raising_at(1):
-            yield
+        return self._raising_at(1)
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> AbstractContextManager[None]:
         """Stop at a second signal, within the context: a handler runs, and may not end."""
-        with self._raising_at(2):
-            yield
+        return self._raising_at(2)
 
     @contextmanager
     def _raising_at(self, count: int) -> Iterator[None]:
@@ -193,7 +190,8 @@ def in_editor(body: str) -> str:
         path = Path(folder) / f"body{suffix}"
         path.write_bytes(body.encode("utf-8", "surrogatepass"))
         try:
-            done = subprocess.run([*shlex.split(editor), str(path)], check=False, stdout=_screen())
+            screen = None if sys.stdout.isatty() else STDERR  # so that results in a pipe stay clean
+            done = subprocess.run([*shlex.split(editor), str(path)], check=False, stdout=screen)
         except (OSError, ValueError) as error:
             raise NoEditor(f"the editor {editor!r} cannot be started: {error}") from error
         if done.returncode != 0:
@@ -206,8 +204,3 @@ def in_editor(body: str) -> str:
         if edited.endswith(newline) and not body.endswith(newline):
             return edited.removesuffix(newline)
     return edited
-
-
-def _screen() -> int | None:
-    """Return the output for the editor: stderr if stdout is piped, so that the results stay clean."""
-    return None if sys.stdout.isatty() else STDERR

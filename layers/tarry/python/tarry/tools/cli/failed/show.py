@@ -180,7 +180,7 @@ def _show_found(run: CommandSession, ids: tuple[str, ...], form: str) -> int:
     missing = [] if run.stopping() else [each for each in ids if each not in found]
     for each in missing:
         note(f"tarry: dead letter {each!r} was not found in {run.queue_names}")
-    return 1 if missing else 0
+    return bool(missing)
 
 
 def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bool) -> None:

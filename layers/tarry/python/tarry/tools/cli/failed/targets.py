@@ -53,9 +53,9 @@ def requests_go_to(where: TargetOptions) -> str:
     try:
         return _chosen_endpoint(where, ignored=ignores_configured(where))
     except ProfileNotFound:
-        if (url := _endpoint_of_environment()) is None:
-            raise
-        return url  # no profile is needed there
+        if url := os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL"):
+            return url  # no profile is needed there
+        raise
 
 
 def at_place(where: TargetOptions, queues: Sequence[str] = ()) -> TargetOptions:
@@ -119,10 +119,6 @@ def ignores_configured(where: TargetOptions) -> bool:
     return where.aws and not is_aws(_chosen_endpoint(where, ignored=False))
 
 
-def _endpoint_of_environment() -> str | None:
-    return os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL") or None
-
-
 def _chosen_endpoint(where: TargetOptions, *, ignored: bool) -> str:
     """Return the endpoint URL that boto3 chooses, without reading credentials; ``ignored``: not that of the settings.
 
@@ -150,7 +146,7 @@ def _is_configured(where: TargetOptions) -> bool:
     try:
         return _chosen_endpoint(where, ignored=False) != _chosen_endpoint(where, ignored=True)
     except ProfileNotFound:
-        return _endpoint_of_environment() is not None
+        return bool(os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL"))
 
 
 def _of_tarry_local(where: TargetOptions) -> str | None:
