@@ -14,7 +14,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ TOPIC = os.environ.get("REPORT_TOPIC", "")
 RESERVE_MS = 30_000  # to finish the requests in progress, release all messages, and report
 AT_ONCE = 10
 MAX_IDS, MAX_ERRORS = 100, 10
+FIELDS = ("queue", "action", "where", "limit", "rate", "to")
 ACTIONS = ("retry", "remove")
 MOST = 100_000
 RATES = (0.1, 1_000)
@@ -47,14 +48,10 @@ class RedriveRequest:
 
     queue: str
     action: str
-    where: tuple[str, ...] = ()
-    limit: int = 1_000
-    rate: float = 10.0
-    to: str | None = None
-
-    @property
-    def selection(self) -> failed.Selection:
-        return failed.select(where=self.where, everything=not self.where)
+    selection: failed.Selection
+    limit: int
+    limits: failed.Limits
+    to: str | None
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
@@ -82,7 +79,7 @@ def redrive(request: RedriveRequest, context: Any, done: "Report") -> None:
         failed.check_may_delete(inspection)
         routes = failed.Routes(queue, request.to) if request.action == "retry" else None
         archive = failed.ArchiveBucket(s3, BUCKET, f"removed/{today:%Y/%m/%d}/{queue.name}/{context.aws_request_id}")
-        pace = failed.Pace(request.rate, is_late)
+        pace = failed.Pace(request.limits.rate, is_late)
         for chosen in batches(inspection, request):
             if not pace.wait(len(chosen), (context.get_remaining_time_in_millis() - RESERVE_MS) / 1000):
                 done.is_cut_short = True
@@ -142,7 +139,7 @@ class Report:
         return {
             "queue": request.queue,
             "action": request.action,
-            "where": [*request.where],
+            "where": [each.text for each in request.selection.conditions],
             "function": self._context.invoked_function_arn,
             "request_id": self._context.aws_request_id,
             "outcomes": dict(self._counts),
@@ -174,9 +171,8 @@ def read(event: Any) -> RedriveRequest:
     """Return the request in an event. Raises `BadRequest`."""
     if not isinstance(event, dict):
         raise BadRequest(f"the event must be a JSON object, got {event!r:.100}")
-    known = [field.name for field in fields(RedriveRequest)]
-    if unknown := [name for name in event if name not in known]:
-        raise BadRequest(f"the event has an unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
+    if unknown := [name for name in event if name not in FIELDS]:
+        raise BadRequest(f"the event has an unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}")
     queue, action, to = event.get("queue"), event.get("action"), event.get("to")
     if not isinstance(queue, str) or not queue:
         raise BadRequest(f"queue must be the name or URL of a dead-letter queue, got {queue!r}")
@@ -184,32 +180,30 @@ def read(event: Any) -> RedriveRequest:
         raise BadRequest(f"action must be retry or remove, got {action!r}")
     if to is not None and (action != "retry" or not isinstance(to, str) or not to):
         raise BadRequest(f"to must be the name or URL of a queue, and goes with the action retry, got {to!r}")
-    request = RedriveRequest(queue, action, _where(event, action), _limit(event), _rate(event), to)
-    try:
-        request.selection  # noqa: B018 parses the conditions
-    except failed.BadFilter as error:
-        raise BadRequest(f"where: {error}") from error
-    return request
+    return RedriveRequest(queue, action, _selection(event, action), _limit(event), failed.Limits(_rate(event)), to)
 
 
-def _where(event: dict[str, Any], action: str) -> tuple[str, ...]:
+def _selection(event: dict[str, Any], action: str) -> failed.Selection:
     where = event.get("where", [])
     if not isinstance(where, list) or not all(isinstance(each, str) for each in where):
         raise BadRequest(f"where must be a list of conditions such as 'attempts < 20', got {where!r:.200}")
     if action == "remove" and not where:
         raise BadRequest("where must have a condition if the action is remove: this function empties no queue")
-    return tuple(where)
+    try:
+        return failed.select(where=where, everything=not where)
+    except failed.BadFilter as error:
+        raise BadRequest(f"where: {error}") from error
 
 
 def _limit(event: dict[str, Any]) -> int:
-    limit = event.get("limit", RedriveRequest.limit)
+    limit = event.get("limit", 1_000)
     if type(limit) is not int or not 1 <= limit <= MOST:
         raise BadRequest(f"limit must be a whole number from 1 to {MOST}, got {limit!r}")
     return limit
 
 
 def _rate(event: dict[str, Any]) -> float:
-    rate, (least, most) = event.get("rate", RedriveRequest.rate), RATES
+    rate, (least, most) = event.get("rate", 10.0), RATES
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not least <= rate <= most:
         raise BadRequest(f"rate must be a number of dead letters a second from {least} to {most}, got {rate!r}")
     return rate

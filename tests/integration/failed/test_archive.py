@@ -322,3 +322,19 @@ def test_a_dead_letter_that_may_still_be_there_is_restored_only_by_force_without
     assert left.stdout.endswith("restored 0, failed 0, skipped 0, unconfirmed 3\n")
     restored = run(sqs, "restore", str(archive), "--force")
     assert (restored.exit_code, len(messages(sqs))) == (0, 3)
+
+
+def test_of_an_archive_of_two_queues_only_those_of_the_queue_are_asked_about(
+    sqs: Served, tmp_path: Path
+) -> None:  # SPEC M6
+    archive, progress = tmp_path / "removed.jsonl", tmp_path / "removed.jsonl.restored"
+    for queue in DLQS:
+        put(sqs, queue)
+        run(sqs, "remove", "--all", "--force", "--archive", str(archive), queue=queue)
+    records = [json.loads(line).get("record", {}) for line in archive.read_text().splitlines()]
+    of_fifo = next(each["messageId"] for each in records if each.get("eventSourceARN", "").endswith(".fifo"))
+    progress.write_text(json.dumps({"unconfirmed": of_fifo, "queue": DLQS[1], "at": "2026-11-26T12:00:00Z"}) + "\n")
+    restored = run(sqs, "restore", str(archive))
+    assert (restored.exit_code, len(messages(sqs))) == (0, 3), restored.output
+    assert "may be in" not in restored.stderr
+    assert "1 dead letter of the archive may be in" in run(sqs, "restore", str(archive), queue=DLQS[1]).stderr

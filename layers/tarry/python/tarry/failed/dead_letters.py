@@ -66,7 +66,6 @@ class DeadLetterMessage(Value):
     edited: str | None
     """When the body or an attribute was last changed, by hand or by a failure step, in UTC; None if never."""
 
-    _source: QueueArn
     record: Mapping[str, Any]
     """The SQS record, as in the event of an event source mapping."""
     _envelope: Mapping[str, Any]
@@ -111,7 +110,6 @@ def dead_letter_of(record: Mapping[str, Any], source: QueueArn, now: float) -> D
         group_id=system.get("MessageGroupId"),
         receive_count=int(system.get("ApproximateReceiveCount", 1)),
         edited=envelope.edited if envelope else None,
-        _source=source,
         record=record,
         _envelope=envelope_keys,
     )
@@ -266,7 +264,7 @@ def as_event(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, Any]:
 def _event_record(dead_letter: DeadLetterMessage, now: float) -> dict[str, Any]:
     has_room = len(user_attributes(dead_letter)) < MAX_ATTRIBUTES
     envelope = dump(fresh_envelope(dead_letter)) if has_room else None
-    return as_record(dead_letter, dead_letter.origin or dead_letter._source.text, now, envelope)
+    return as_record(dead_letter, dead_letter.origin or dead_letter.record["eventSourceARN"], now, envelope)
 
 
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def help_of(command: Any, ctx: Any) -> str:
     parameters = [each for each in command.get_params(ctx) if not getattr(each, "hidden", False)]
     arguments = [(_argument_name(each), each.help or "") for each in parameters if _is_argument(each)]
     options = [(_option_names(each), _option_help(each)) for each in parameters if not _is_argument(each)]
-    commands = [(name, _first_sentence(command.get_command(ctx, name))) for name in _command_names(command, ctx)]
+    names = command.list_commands(ctx) if isinstance(command, TyperGroup) else []
+    commands = [(name, _first_sentence(command.get_command(ctx, name))) for name in names]
     width = max(len(name) for name, _ in [*arguments, *options])
     console.print(Text.assemble(("Usage: ", HEADING_STYLE), " ".join(_usage(command, ctx, parameters))))
     for paragraph in cleandoc(command.help or "").split("\n\n"):
@@ -167,10 +168,6 @@ def _limits(parameter: Any) -> tuple[Any, Any]:
     """Return the smallest and the largest value; None for no limit."""
     holder = parameter if hasattr(parameter, "max") else getattr(parameter, "type", None)
     return getattr(holder, "min", None), getattr(holder, "max", None)
-
-
-def _command_names(command: Any, ctx: Any) -> list[str]:
-    return list(command.list_commands(ctx)) if isinstance(command, TyperGroup) else []
 
 
 def _first_sentence(command: Any) -> str:

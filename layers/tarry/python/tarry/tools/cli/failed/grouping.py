@@ -18,7 +18,7 @@ from tarry.tools.cli.failed.prompts import confirms
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from tarry.failed import ArchiveFile, Group, Inspection, Result, Selection
+    from tarry.failed import ArchiveFile, Group, Selection
     from tarry.failed.groups import Cause
     from tarry.tools.cli.failed.reporting import ResultReport
     from tarry.tools.cli.failed.session import CommandSession
@@ -124,14 +124,6 @@ def confirms_selection(run: CommandSession, selection: Selection, action: str, m
     else:
         question = f"{action} all dead letters in {names} ({about}){more}?"
     return confirms(run.guidance, run.stopping, question)
-
-
-def report_results(report: ResultReport, results: Iterable[Result], inspection: Inspection | None = None) -> None:
-    """Report each result, and the progress of an inspection."""
-    for result in results:
-        report.add(result)
-        if inspection is not None:
-            report.tick(inspection)
 
 
 def report_missing(run: CommandSession, report: ResultReport, ids: Iterable[str], found: Collection[str]) -> None:

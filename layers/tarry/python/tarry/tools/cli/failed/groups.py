@@ -59,19 +59,16 @@ def summary(
 
 def _summarize(run: CommandSession, sample: int, *, as_json: bool) -> None:
     counted: list[tuple[DeadLetterQueue, list[Group]]] = []
-    empty: list[str] = []
     for queue in run.queues:
         groups, scanned = _counted(run, queue, "fingerprint", None, sample) if queue.about else ([], 0)
         if as_json:
             write_json(_summary_json(queue, scanned, groups))
         elif queue.about:
             _print_summary(queue, scanned, groups)
-        else:
-            empty.append(queue.name)
         counted.append((queue, groups))
         if run.stopping():
             break
-    if empty:
+    if not as_json and (empty := [queue.name for queue, _ in counted if not queue.about]):
         result_console().print(Text(f"no dead letters: {', '.join(empty)}", "dim"))
     _conclude(run, counted, as_json=as_json)
 
@@ -132,13 +129,10 @@ def _print_summary(queue: DeadLetterQueue, scanned: int, groups: list[Group]) ->
 
 def _together(groups: list[Group], about: int, scanned: int) -> Group:
     """Return all groups as one; of a sample, with the number that the queue has."""
-    firsts = [group.first for group in groups if group.first]
-    lasts = [group.last for group in groups if group.last]
-    count = sum(group.count for group in groups)
-    count = about if scanned < about else count
-    return Group(
-        groups[0].by, None, count, min(firsts, default=None), max(lasts, default=None), groups[0].example, None
-    )
+    count = about if scanned < about else sum(group.count for group in groups)
+    first = min(filter(None, (group.first for group in groups)), default=None)
+    last = max(filter(None, (group.last for group in groups)), default=None)
+    return Group(groups[0].by, None, count, first, last, groups[0].example, None)
 
 
 def _summary_json(queue: DeadLetterQueue, scanned: int, groups: list[Group]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tarry.failed.selection import selection_fields
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
-from tarry.tools.cli.failed.grouping import confirms_selection, report_missing, report_no_match, report_results
+from tarry.tools.cli.failed.grouping import confirms_selection, report_missing, report_no_match
 from tarry.tools.cli.failed.prompts import ask_for_text, confirms, has_terminal
 from tarry.tools.cli.failed.rendering import line
 from tarry.tools.cli.failed.retrying import distinct, remove_found
@@ -125,7 +125,7 @@ def remove(
                 question = f"Permanently delete {count_of(len(found))}?"
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
-                report_results(report, remove_found(run, found, change.concurrency, kept))
+                report.add_all(remove_found(run, found, change.concurrency, kept))
             run.end(report)
         if asks and not confirms_selection(run, selection, "Permanently delete"):
             run.exit(0)
@@ -133,7 +133,7 @@ def remove(
             with run.opened(each) as inspection, report.progress():
                 previewed = selection.as_previewed(each, is_shown=is_shown)
                 results = failed.remove(inspection, previewed, concurrency=change.concurrency, archive=kept)
-                report_results(report, results, inspection)
+                report.add_all(results, inspection)
             if run.stopping():
                 break
         run.end(report, report_no_match(run, selection, report.handled))
@@ -183,8 +183,7 @@ def restore(  # noqa: PLR0917 the options of the command
             before_change=run.begin_change,
             twice=lambda count: force or _restores_twice(run, count),
         )
-        for result in results:
-            report.add(result)
+        report.add_all(results)
         if run.stopping():
             note(f"{run.stopping.name}: stopped; run the command again to restore the others")
         run.end(report)

@@ -16,7 +16,7 @@ from tarry.failed.wording import lost_leases, newer
 from tarry.tools.cli.errors import note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
     from rich.progress import Progress
@@ -196,10 +196,12 @@ class ResultReport:
             self.bar.clear()
             sys.stdout.flush()
 
-    def tick(self, inspection: Inspection) -> None:
-        """Show the progress, at a limited rate, unless each result is shown."""
-        if not self._shows_all:
-            self.bar.show(inspection.queue.name, inspection.scanned, inspection.queue.about, str(self))
+    def add_all(self, results: Iterable[Result], inspection: Inspection | None = None) -> None:
+        """Add results; show the progress of an inspection, at a limited rate, unless each result is shown."""
+        for result in results:
+            self.add(result)
+            if inspection is not None and not self._shows_all:
+                self.bar.show(inspection.queue.name, inspection.scanned, inspection.queue.about, str(self))
 
     def __str__(self) -> str:
         outcomes = [*self._outcomes, *(["unconfirmed"] if self.counts["unconfirmed"] else [])]

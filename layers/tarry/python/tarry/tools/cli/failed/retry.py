@@ -19,7 +19,6 @@ from tarry.tools.cli.failed.grouping import (
     queue_options,
     report_missing,
     report_no_match,
-    report_results,
 )
 from tarry.tools.cli.failed.moving import move
 from tarry.tools.cli.failed.prompts import has_terminal
@@ -57,11 +56,7 @@ def preview(run: CommandSession, report: ResultReport, method: RetryMethod, sele
         note(f"{total}; nothing was changed")
     else:
         report.write(f"{total}; nothing was changed")
-    code = 1 if counts["failed"] else 0
-    if not counts.total() and selection.is_filter:
-        note(f"tarry: no dead letter in {run.queue_names} matches {selection}")
-        code = 1 if selection.group is not None else 0
-    run.exit(code)
+    run.exit(1 if counts["failed"] else report_no_match(run, selection, counts.total()))
 
 
 def _line(result: Result, via: Via) -> str:
@@ -157,14 +152,14 @@ def retry(  # noqa: PLR0913 the options of the command
             with run.found(selection.ids) as by_id, report.progress():
                 report_missing(run, report, selection.ids, by_id)
                 retrying = ask_for_found if asks else retry_found
-                report_results(report, retrying(run, distinct(by_id), method, edit=edit))
+                report.add_all(retrying(run, distinct(by_id), method, edit=edit))
             run.end(report)
         for each in run.queues:
             with run.opened(each) as inspection, report.progress():
                 previewed = selection.as_previewed(each, is_shown=is_shown)
                 results = ask_for_each(run, inspection, method) if asks else method.retry(inspection, previewed)
                 try:
-                    report_results(report, results, inspection)
+                    report.add_all(results, inspection)
                 except (failed.CanaryReturned, failed.TooManyReturned) as error:
                     report.bar.clear()
                     shown = error.ids[0] if isinstance(error, failed.CanaryReturned) else "--group-by error"
