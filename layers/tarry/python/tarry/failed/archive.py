@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry import world
@@ -113,11 +114,8 @@ def new_archive(queues: Sequence[str], state: Path | None = None) -> Path:
     folder = (state or state_folder()) / "removed"
     of = queues[0] if len(queues) == 1 else f"{len(queues)}-queues"
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{of}"
-    path, number = folder / f"{name}.jsonl", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}.jsonl"
-    return path
+    paths = (folder / f"{name}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def checksum(record: Mapping[str, Any]) -> str:

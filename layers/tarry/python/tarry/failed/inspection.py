@@ -67,11 +67,9 @@ class HandledIds:
             return True
 
     def unclaim(self, dead_letter: DeadLetterMessage) -> None:
-        """Undo a `claim`: the dead letter was not handled after all."""
         self._sent_at.pop(dead_letter.id, None)
 
     def count_repeated(self, dead_letter: DeadLetterMessage) -> None:
-        """Count a dead letter whose id was handled before."""
         self._repeated.add(dead_letter.delivery_id)
         if self.is_returned(dead_letter):
             self._returned.add(dead_letter.delivery_id)

@@ -21,8 +21,6 @@ class Redrive(NamedTuple):
 
 
 class MessageCounts(NamedTuple):
-    """The approximate numbers of messages in a queue."""
-
     ready: int
     in_flight: int
     delayed: int
@@ -66,7 +64,6 @@ def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
 
 
 def counts_of(attributes: Mapping[str, str]) -> MessageCounts:
-    """Return the numbers of messages in the attributes of a queue."""
     ready, in_flight, delayed = (
         int(attributes.get(f"ApproximateNumberOfMessages{kind}", 0)) for kind in ("", "NotVisible", "Delayed")
     )

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 
 def event_record(message: Mapping[str, Any], queue_arn: str, region: str) -> dict[str, Any]:
-    """Return the event record of a message from `ReceiveMessage`."""
     record = {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],

@@ -121,5 +121,4 @@ def wait(number: int) -> None:
 
 
 def lookups() -> Lookups:
-    """Return lookups and requests for the SQS of the current world."""
     return Lookups(PatientRequests(), LOG)

@@ -134,7 +134,6 @@ class _Dropped(Exception):
 
 
 def result_of(message: OutgoingMessage, queue: DeadLetterQueue, error: Exception | None) -> Result:
-    """Return the result of a message that was sent, with this error or none."""
     if error is None:
         notes = [message.note, twice_in(queue.name) if message.may_be_twice else None]
         return Result(message.archived.id, "restored", note="; ".join(filter(None, notes)) or None)

@@ -248,17 +248,15 @@ def preview(inspection: Inspection, selection: Selection, routes: Routes) -> Ite
     """
     check_may_delete(inspection)
 
-    def prepare(dead_letters: Sequence[DeadLetterMessage], *, by_id: bool = False) -> Iterator[Result]:
-        for each in dead_letters:
-            answer = prepared(inspection, each, routes, by_id=by_id)
-            if isinstance(answer, Result):
-                yield answer
-            else:
-                yield Result(each.id, "retried", note=f"to {answer.target.name}", dead_letter=each)
+    def result(dead_letter: DeadLetterMessage, *, by_id: bool = False) -> Result:
+        answer = prepared(inspection, dead_letter, routes, by_id=by_id)
+        if isinstance(answer, Result):
+            return answer
+        return Result(dead_letter.id, "retried", note=f"to {answer.target.name}", dead_letter=dead_letter)
 
     if not selection.ids:
         for results in inspection.in_threads(
-            lambda dead_letters: list(prepare(offered(inspection, dead_letters, selection))), MAX_PARALLEL
+            lambda some: [result(each) for each in offered(inspection, some, selection)], MAX_PARALLEL
         ):
             yield from results
         return
@@ -267,7 +265,7 @@ def preview(inspection: Inspection, selection: Selection, routes: Routes) -> Ite
         if name not in found:
             yield Result(name, "failed", not_found(inspection))
         elif inspection.handled.claim(found[name]):
-            yield from prepare([found[name]], by_id=True)
+            yield result(found[name], by_id=True)
 
 
 # in this process
@@ -335,7 +333,6 @@ def run_dead_letter(
 
 
 def _deleted(inspection: Inspection, dead_letter: DeadLetterMessage) -> Result:
-    """Delete a dead letter whose handler has succeeded."""
     why = delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     if why is None:
         return Result(dead_letter.id, "retried", dead_letter=dead_letter)

@@ -213,7 +213,6 @@ def _match(found: FoundDeadLetter, matches: dict[str, dict[str, FoundDeadLetter]
 
 
 def not_found(inspection: Inspection) -> str:
-    """Return the error for an id that was not found."""
     return f"not found in {inspection.queue.name}: {scanned(inspection)}"
 
 

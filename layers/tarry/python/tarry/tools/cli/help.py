@@ -34,15 +34,11 @@ BEGINS_WITH_SHORT = re.compile(r"-\w,")
 
 
 class HelpedCommand(TyperCommand):
-    """A command with the help of this module."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help_of(self, ctx))
 
 
 class HelpedGroup(TyperGroup):
-    """A group of commands with the help of this module."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help_of(self, ctx))
 
@@ -88,7 +84,6 @@ class CommandLine(typer.Typer):
 
 
 def help_of(command: Any, ctx: Any) -> str:
-    """Return the help of a command for the width of the terminal."""
     buffer = StringIO()
     console = Console(file=buffer, highlight=False, force_terminal=sys.stdout.isatty() or None)
     console.width = min(console.width, MAX_WIDTH)

@@ -149,7 +149,6 @@ def _write(change: dict[str, str], *, as_json: bool) -> None:
 
 
 def _resume(function: str | None, where: TargetOptions) -> str:
-    """Return the command that takes back a pause."""
     named = {"--queue": where.queue, "--stack": where.stack, "--endpoint-url": where.endpoint_url}
     named |= {"--region": where.region, "--profile": where.profile}
     options = [f"{name} {value}" for name, value in named.items() if value]

@@ -80,7 +80,8 @@ def sqs_at(command: str, where: TargetOptions, *, sends: bool = False) -> Iterat
         )
     except ClientError as error:
         if is_no_queue(error_code(error)):
-            refuse(f"queue {where.queue!r} does not exist at {place(client)}{_queues(client, where.queue or '')}")
+            existing = _queues(client, where.queue or "")
+            refuse(f"queue {where.queue!r} does not exist at {place(client)}{existing}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:
         refuse(str(error), 1)
@@ -238,5 +239,4 @@ def _print(depths: Sequence[QueueDepth], now: float) -> None:
 
 
 def _age(oldest: float | None, now: float) -> int | None:
-    """Return the age of the oldest message in whole seconds."""
     return None if oldest is None else max(0, int(now - oldest))

@@ -13,8 +13,16 @@ from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.cli.errors import note, refuse
-from tarry.tools.cli.failed.grouping import cause_table, group_json, group_options, group_table, queue_options, rounded
-from tarry.tools.cli.failed.rendering import print_lines, result_console
+from tarry.tools.cli.failed.rendering import (
+    cause_table,
+    group_json,
+    group_options,
+    group_table,
+    print_lines,
+    queue_options,
+    result_console,
+    rounded,
+)
 from tarry.tools.cli.failed.reporting import ProgressReport, write_json
 from tarry.tools.cli.failed.session import CommandSession, session
 from tarry.tools.cli.options import AsJson, Keepalive, TargetOptions

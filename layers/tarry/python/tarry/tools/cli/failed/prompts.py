@@ -54,7 +54,6 @@ class Stopping:
 
     @contextmanager
     def listening(self) -> Iterator[Stopping]:
-        """Handle the signals within the context."""
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
         numbers = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # for nohup
         before = {number: signal.signal(number, self._take) for number in numbers}
@@ -105,7 +104,6 @@ def has_terminal() -> bool:
 
 
 def confirms(console: Console, stopping: Stopping, question: str) -> bool:
-    """Ask a yes-or-no question; return whether the answer is yes."""
     return ask(console, stopping, f"{question} [y/N] ", "yn") == "y"
 
 

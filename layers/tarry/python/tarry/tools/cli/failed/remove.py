@@ -12,10 +12,9 @@ from tarry.failed.selection import selection_fields
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
-from tarry.tools.cli.failed.grouping import confirms_selection, report_missing, report_no_match
 from tarry.tools.cli.failed.prompts import ask_for_text, confirms, has_terminal
 from tarry.tools.cli.failed.rendering import line
-from tarry.tools.cli.failed.retrying import distinct, remove_found
+from tarry.tools.cli.failed.retrying import remove_found
 from tarry.tools.cli.failed.session import session
 from tarry.tools.cli.options import (
     All,
@@ -117,9 +116,7 @@ def remove(
             asks = False
         kept = None if archives.no_archive else run.archived(archives.archive)
         if selection.ids:
-            with run.found(selection.ids) as by_id, report.progress():
-                report_missing(run, report, selection.ids, by_id)
-                found = distinct(by_id)
+            with run.found_once(selection.ids, report) as found:
                 for dead_letter, _ in found:
                     note(line(dead_letter))
                 question = f"Permanently delete {count_of(len(found))}?"
@@ -127,7 +124,7 @@ def remove(
                     run.exit(0)
                 report.add_all(remove_found(run, found, change.concurrency, kept))
             run.end(report)
-        if asks and not confirms_selection(run, selection, "Permanently delete"):
+        if asks and not run.confirms_selection(selection, "Permanently delete"):
             run.exit(0)
         for each in run.queues:
             with run.opened(each) as inspection, report.progress():
@@ -136,7 +133,7 @@ def remove(
                 report.add_all(results, inspection)
             if run.stopping():
                 break
-        run.end(report, report_no_match(run, selection, report.handled))
+        run.end(report, run.report_no_match(selection, report.handled))
 
 
 RESTORE_EXAMPLE = """\

@@ -1,9 +1,14 @@
-"""Dead letters as text for a terminal. Markup and control characters in messages have no effect."""
+"""Dead letters and their groups as text for a terminal, and the options of the next command to type.
+
+Markup and control characters in messages have no effect.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -12,15 +17,29 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.failed.text import printable, when
-from tarry.failed.wording import attempts_of, brief, facts_of, has_history, minute, origin_name, traceback_of
+from tarry.failed.wording import (
+    attempts_of,
+    brief,
+    brief_failure,
+    facts_of,
+    has_history,
+    minute,
+    origin_name,
+    period,
+    traceback_of,
+)
+from tarry.tools.cli.errors import note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from tarry.failed import DeadLetterMessage
+    from tarry.failed import ArchiveFile, DeadLetterMessage
+    from tarry.failed import Group as DeadLetterGroup
+    from tarry.failed.groups import Cause
     from tarry.record.attribute import FailureRecord
+    from tarry.tools.cli.options import TargetOptions
 
 LINES_SHOWN = 12
 """Lines of a traceback in a summary: the last ones, which show where the error was raised."""
@@ -31,6 +50,7 @@ ERROR_WIDTH = 40
 MINUTE_WIDTH = len("2026-11-21 08:21")
 COLUMN_GAP = 2
 SHORTEST_ID = 8
+NO_VALUE = "(none)"
 
 
 def result_console() -> Console:
@@ -151,3 +171,95 @@ def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[Renderab
 
 def _text(text: str) -> Text:
     return Text(printable(text))
+
+
+# groups
+
+
+def _table(rows: Iterable[tuple[int, Text, str]]) -> Table:
+    """Return a table of counts, each with a title and a line below it."""
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(justify="right", no_wrap=True)
+    found.add_column(overflow="fold")
+    for count, title, below in rows:
+        found.add_row(Text(f"{count:,}", "bold"), title)
+        found.add_row("", Text(below, "dim"))
+    return found
+
+
+def group_table(groups: Iterable[DeadLetterGroup]) -> Table:
+    """Return a table with one row for each group: how many, what, since when, and an example."""
+
+    def title(group: DeadLetterGroup) -> Text:
+        value, error = printable(group.value or NO_VALUE), brief_failure(group.failure)
+        text = Text(value, "bold" if group.value else "dim")
+        if group.by != "error" and error != value:
+            text.append(f"  {error}", "" if group.failure else "dim")
+        return text
+
+    return _table(
+        (each.count, title(each), f"{period(each)}; for example {printable(each.example)}") for each in groups
+    )
+
+
+def cause_table(causes: Iterable[Cause]) -> Table:
+    """Return a table with one row for each cause: how many, what, and in which queues."""
+
+    def title(group: DeadLetterGroup) -> Text:
+        is_error = group.by in {"fingerprint", "error"}
+        text = brief_failure(group.failure) if is_error else printable(group.value or NO_VALUE)
+        return Text(text, "bold" if group.value else "dim")
+
+    def queues(cause: Cause) -> str:
+        return ", ".join(f"{count:,} in {name}" for name, count in cause.queues.items())
+
+    return _table((each.count, title(each.groups[0][1]), queues(each)) for each in causes)
+
+
+def group_json(queue: str, group: DeadLetterGroup) -> dict[str, Any]:
+    failure = group.failure
+    return {
+        "queue": queue,
+        "by": group.by,
+        "value": group.value,
+        "count": group.count,
+        "first": group.first,
+        "last": group.last,
+        "per_minute": rounded(group.per_minute),
+        "example": group.example,
+        "error": None if failure is None else brief_failure(failure),
+        "where": list(group.conditions),
+    }
+
+
+def rounded(per_minute: float | None) -> float | None:
+    return None if per_minute is None else round(per_minute, 3)
+
+
+def group_options(group: DeadLetterGroup) -> str:
+    if group.by == "fingerprint" and group.value is not None:
+        return f"--group {shlex.quote(group.value)}"
+    return " ".join(f"--where {shlex.quote(each)}" for each in group.conditions)
+
+
+def queue_options(queue: str | None, where: TargetOptions) -> str:
+    """Return the options that name the queue, and the others of where it is, as the user did."""
+    options: Iterable[tuple[str, object]] = (
+        ("--queue", queue),
+        ("--stack", where.stack),
+        ("--template", where.template),
+        ("--endpoint-url", where.endpoint_url),
+        ("--region", where.region),
+        ("--profile", where.profile),
+    )
+    given = [f"{name} {shlex.quote(str(value))}" for name, value in options if value is not None]
+    return " ".join([*given, *(["--aws"] if where.aws and where.stack is None else [])])
+
+
+def suggest_restoring(archive: ArchiveFile, where: TargetOptions) -> None:
+    """Write the commands that send the dead letters of an archive back, one for each queue."""
+    if archive.count:
+        note("To restore them:")
+    options = replace(where, template=None, stack=None)
+    for queue in archive.queues:
+        note(f"  tarry failed restore {shlex.quote(str(archive.path))} {queue_options(queue, options)}")

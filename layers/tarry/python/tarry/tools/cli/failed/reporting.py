@@ -95,7 +95,6 @@ def write_json(value: Any) -> None:
 
 
 def warn_about(queue: DeadLetterQueue) -> None:
-    """Warn about a queue before it is inspected."""
     if queue.moves_to is not None:
         note(
             f"warning: {queue.name} has a redrive policy: each inspection counts as a receive, and after "

@@ -14,22 +14,10 @@ from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
-from tarry.tools.cli.failed.grouping import (
-    confirms_selection,
-    queue_options,
-    report_missing,
-    report_no_match,
-)
 from tarry.tools.cli.failed.moving import move
 from tarry.tools.cli.failed.prompts import has_terminal
-from tarry.tools.cli.failed.retrying import (
-    RetryMethod,
-    ask_for_each,
-    ask_for_found,
-    distinct,
-    retry_found,
-    settings_of,
-)
+from tarry.tools.cli.failed.rendering import queue_options
+from tarry.tools.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, retry_found, settings_of
 from tarry.tools.cli.failed.session import session
 from tarry.tools.cli.options import All, Audit, ChangeOptions, PaceOptions, Selected, TargetOptions, Via
 
@@ -56,7 +44,7 @@ def preview(run: CommandSession, report: ResultReport, method: RetryMethod, sele
         note(f"{total}; nothing was changed")
     else:
         report.write(f"{total}; nothing was changed")
-    run.exit(1 if counts["failed"] else report_no_match(run, selection, counts.total()))
+    run.exit(1 if counts["failed"] else run.report_no_match(selection, counts.total()))
 
 
 def _line(result: Result, via: Via) -> str:
@@ -146,13 +134,12 @@ def retry(  # noqa: PLR0913 the options of the command
         is_bulk = selection.is_filter or selection.everything
         is_shown = is_bulk and has_terminal() and not force
         first = f", {settings.canary:,} of them first" if settings.canary else ""
-        if is_shown and not confirms_selection(run, selection, "Retry", first):
+        if is_shown and not run.confirms_selection(selection, "Retry", first):
             run.exit(0)
         if selection.ids:
-            with run.found(selection.ids) as by_id, report.progress():
-                report_missing(run, report, selection.ids, by_id)
+            with run.found_once(selection.ids, report) as found:
                 retrying = ask_for_found if asks else retry_found
-                report.add_all(retrying(run, distinct(by_id), method, edit=edit))
+                report.add_all(retrying(run, found, method, edit=edit))
             run.end(report)
         for each in run.queues:
             with run.opened(each) as inspection, report.progress():
@@ -168,7 +155,7 @@ def retry(  # noqa: PLR0913 the options of the command
                     report.came_back = str(error)
             if run.stopping() or report.came_back:
                 break
-        run.end(report, report_no_match(run, selection, report.handled))
+        run.end(report, run.report_no_match(selection, report.handled))
 
 
 def _asks(selection: Selection, *, force: bool) -> bool:

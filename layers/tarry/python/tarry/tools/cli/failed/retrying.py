@@ -24,7 +24,7 @@ from tarry.tools.cli.options import PaceOptions, Via
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tarry.failed import ArchiveFile, DeadLetterMessage, Inspection, Routes, Selection
     from tarry.tools.cli.failed.handlers import Handlers
@@ -117,7 +117,6 @@ class RetryMethod:
                 self._handlers.of(target.name)
 
     def each(self, found: Sequence[FoundDeadLetter]) -> list[Result]:
-        """Retry dead letters of one queue."""
         inspection = found[0].inspection
         routes, dead_letters = self.routes(inspection), [each.dead_letter for each in found]
         if self._handlers is not None:
@@ -197,7 +196,6 @@ def retry_found(
 def remove_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int, archive: ArchiveFile | None
 ) -> Iterator[Result]:
-    """Delete these dead letters, after they were written to the archive."""
     _check_may_delete(found)
     for group in _groups(found, MAX_ENTRIES * concurrency):
         if run.should_stop():
@@ -208,11 +206,6 @@ def remove_found(
 def _check_may_delete(found: Sequence[FoundDeadLetter]) -> None:
     for inspection in dict.fromkeys(each.inspection for each in found):
         failed.check_may_delete(inspection)
-
-
-def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:
-    """Return the dead letters that were found, each once, in the order of the ids."""
-    return list({each.dead_letter.delivery_id: each for each in found.values()}.values())
 
 
 def _groups(found: Sequence[FoundDeadLetter], size: int) -> Iterator[Sequence[FoundDeadLetter]]:

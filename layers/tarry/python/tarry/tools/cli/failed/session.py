@@ -20,8 +20,8 @@ from tarry.failed.selection import found_by_ids
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, of_tarry_local, refusals, refuse
-from tarry.tools.cli.failed.grouping import suggest_restoring
-from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
+from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping, confirms
+from tarry.tools.cli.failed.rendering import queue_options, suggest_restoring
 from tarry.tools.cli.failed.reporting import ResultReport, report_inspection, warn_about
 from tarry.tools.cli.failed.targets import (
     AwsAccess,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tarry.failed import DeadLetterQueue, Inspection
+    from tarry.failed import DeadLetterQueue, Inspection, Selection
     from tarry.failed.selection import FoundDeadLetter
 
 
@@ -132,6 +132,35 @@ class CommandSession:
                         yield opened.enter_context(self.opened(queue))
 
             yield found_by_ids(each_opened(), ids)
+
+    @contextmanager
+    def found_once(self, ids: tuple[str, ...], report: ResultReport) -> Iterator[list[FoundDeadLetter]]:
+        """Find dead letters by id as `found`, each once, and report the ids that were not found."""
+        with self.found(ids) as by_id, report.progress():
+            for each in ids:
+                if each not in by_id and not self.stopping():
+                    report.add(failed.Result(each, "failed", f"not found in {self.queue_names}"))
+            yield list({each.dead_letter.delivery_id: each for each in by_id.values()}.values())
+
+    def confirms_selection(self, selection: Selection, action: str, more: str = "") -> bool:
+        """Ask for confirmation of the action, with the number of dead letters and their queues."""
+        names, about = self.queue_names, f"about {sum(queue.about for queue in self.queues):,}"
+        if selection.is_filter:
+            question = f"{action} the dead letters in {names} where {selection} (out of {about}){more}?"
+        else:
+            question = f"{action} all dead letters in {names} ({about}){more}?"
+        return confirms(self.guidance, self.stopping, question)
+
+    def report_no_match(self, selection: Selection, count: int) -> int:
+        """Write that a filter has selected nothing; return the exit code: 1 for a group that does not exist."""
+        if count or not selection.is_filter or self.stopping():
+            return 0
+        note(f"tarry: no dead letter in {self.queue_names} matches {selection}")
+        if selection.group is None:
+            return 0
+        options = queue_options(self.queues[0].name if len(self.queues) == 1 else None, self.where)
+        note(f"The groups there are: tarry failed show --group-by fingerprint {options}".rstrip())
+        return 1
 
     @property
     def queue_names(self) -> str:

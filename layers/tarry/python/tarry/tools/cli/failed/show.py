@@ -18,7 +18,6 @@ from tarry.failed.selection import MAX_SHOWN
 from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import note, refusals
-from tarry.tools.cli.failed.grouping import report_no_match
 from tarry.tools.cli.failed.groups import show_groups
 from tarry.tools.cli.failed.rendering import details, result_console, shortened_ids, table
 from tarry.tools.cli.failed.reporting import write_json
@@ -127,7 +126,7 @@ def show(  # noqa: PLR0913 the options of the command
             run.exit(_show_found(run, selection.ids, form))
         if group_by is not None:
             count = show_groups(run, group_by.value, selection, sample=sample, as_json=as_json)
-            run.exit(report_no_match(run, selection, count))
+            run.exit(run.report_no_match(selection, count))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
             with run.opened(found) as inspection:
@@ -139,7 +138,7 @@ def show(  # noqa: PLR0913 the options of the command
                 break
         if as_event:
             write_json(failed.as_event(shown))
-        run.exit(report_no_match(run, selection, len(shown)))
+        run.exit(run.report_no_match(selection, len(shown)))
 
 
 def _checked_form(selection: Selection, group_by: Grouping | None, sample: int | None, given: list[str]) -> str:
