@@ -133,7 +133,7 @@ def remove_dead_letters(
     """Write these dead letters to the archive, then delete them; return their results in order."""
     if dead_letters:
         inspection.before_change()
-    if archive is not None:
+    if archive is not None:  # after the audit and before the delete: if either cannot be written, nothing is deleted
         archive.add(dead_letters)
     errors = delete_patiently(inspection, dead_letters)
     results = [_result(inspection, each, errors.get(each.delivery_id)) for each in dead_letters]

@@ -323,7 +323,7 @@ def run_dead_letter(
     if inspection.delivery(dead_letter) is None:
         return failed(dead_letter, GONE)
     inspection.before_change()
-    inspection.handled.claim(dead_letter)
+    inspection.handled.claim(dead_letter)  # whatever its handler does: none is offered twice in a run (SPEC M3)
     run = _run(dead_letter, origin, handler)
     if run.failure is not None:
         return _record_failure(inspection, dead_letter, run, run.failure)

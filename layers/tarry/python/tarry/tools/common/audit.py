@@ -33,8 +33,7 @@ class Account(Protocol):
     """The clients for AWS, or for an endpoint in its place."""
 
     @property
-    def is_aws(self) -> bool:
-        """Whether requests go to AWS itself."""
+    def is_aws(self) -> bool: ...
 
     @property
     def region(self) -> str | None: ...
@@ -43,8 +42,7 @@ class Account(Protocol):
     def endpoint(self) -> str | None:
         """The endpoint URL that takes the place of AWS; None for AWS."""
 
-    def client(self, service: str) -> Any:
-        """Return a boto3 client of a service."""
+    def client(self, service: str) -> Any: ...
 
     def identity(self) -> str:
         """Return the ARN of the credentials, in one request. Raises the errors of boto3."""
