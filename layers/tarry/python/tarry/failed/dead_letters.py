@@ -163,13 +163,8 @@ def fresh_envelope(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     A dead letter that tarry wrote has no counters anyway, so SQS's own redrive has the same effect. A message that the
     redrive policy moved may have some: for example a copy that crashed its function.
     """
-    envelope: dict[str, Any] = {
-        "v": VERSION,
-        "sum": "",
-        "id": dead_letter.id,
-        "origin": dead_letter.origin,
-        "sent": dead_letter.sent_at,
-    }
+    envelope: dict[str, Any] = {"v": VERSION, "sum": "", "id": dead_letter.id}
+    envelope |= {"origin": dead_letter.origin, "sent": dead_letter.sent_at}
     envelope |= {name: value for name, value in dead_letter._envelope.items() if name not in BEGINS_ANEW}
     envelope |= {"sum": body_sum(dead_letter.body), "edited": dead_letter.edited}
     return {name: value for name, value in envelope.items() if value is not None}
@@ -234,20 +229,13 @@ def without_lineage(trace_header: str | None) -> str | None:
 def as_json(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """Return the dead letter as a JSON object."""
     failure = dead_letter.failure
-    failure_fields = None
-    if failure is not None:
-        failure_fields = {
-            name: value for name, value in fields_of(failure).items() if value is not None and name != "history"
-        }
+    fields = {} if failure is None else fields_of(failure)
+    known = {name: value for name, value in fields.items() if value is not None and name != "history"}
+    names = ("delivery_id", "id", "queue", "origin", "sent_at", "body")
     return {
-        "delivery_id": dead_letter.delivery_id,
-        "id": dead_letter.id,
-        "queue": dead_letter.queue,
-        "origin": dead_letter.origin,
-        "sent_at": dead_letter.sent_at,
-        "body": dead_letter.body,
+        **{name: getattr(dead_letter, name) for name in names},
         "attributes": plain(dead_letter.attributes),
-        "failure": failure_fields,
+        "failure": None if failure is None else known,
         "history": [dict(entry) for entry in dead_letter.history],
     }
 
