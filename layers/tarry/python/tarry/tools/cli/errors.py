@@ -1,4 +1,4 @@
-"""What all commands write to stderr: guidance, warnings, and errors.
+"""The lines of all commands on stderr: guidance, warnings, and errors.
 
 An error is one line with the remedy, and exit code 2, or 1 if work was done before.
 
