@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tarry.failed.text import seconds_of
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import StatusLine, libraries, note, refusals, refuse, renamed
 from tarry.tools.cli.failed.targets import AwsAccess
@@ -33,7 +34,7 @@ tarry story 5f3a2b1c --log-group /aws/lambda/orders --svg story.svg"""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+=-]{0,255}")
 SINCE = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
-UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DEFAULT_SINCE = "14d"
 """SQS keeps no message for longer."""
 
@@ -113,17 +114,12 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
 def began_at(since: str, now: float) -> float:
     """Return the time from which to search, in epoch seconds, from the value of ``--since``."""
     found = SINCE.fullmatch(since.strip())
-    try:
-        if found is not None:
-            began = now - timedelta(**{UNITS[found[2]]: float(found[1])}).total_seconds()
-        else:
-            given = datetime.fromisoformat(since.strip())
-            began = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+    began = now - float(found[1]) * SECONDS[found[2]] if found else seconds_of(since.strip())
+    if began is None or math.isinf(began):
         raise typer.BadParameter(
             f"--since must be a time span such as 90m, 36h, 14d or 2w, or a UTC time such as 2026-11-22T03:00, "
             f"got {since!r:.100}"
-        ) from None
+        )
     if not 0 <= began < now:
         raise typer.BadParameter(f"--since {since}: give a time in the past")
     return began
