@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed import NowhereToGo
+from tarry.failed.requests import lookups
 from tarry.failed.usage import UsageError
 from tarry.tools.simulator.code import Code, CodeError
 from tarry.tools.simulator.functions import LambdaContext
@@ -19,9 +20,7 @@ from tarry.tools.template.variables import variables_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tarry.tools.cli.failed.prompts import Stopping
-    from tarry.tools.cli.failed.targets import Targets
-    from tarry.tools.cli.options import TargetOptions
+    from tarry.tools.cli.failed.session import CommandSession
     from tarry.tools.template import TemplateFunction
 
     Handler = Callable[[Any, Any], Any]
@@ -37,23 +36,17 @@ class Handlers:
     does not set. Raises `CodeError`, `UsageError` and `TemplateError`.
     """
 
-    def __init__(
-        self,
-        targets: Targets,
-        queues: Iterable[str],
-        url_of: Callable[[str], str],
-        where: TargetOptions,
-        stopping: Stopping,
-    ) -> None:
-        if targets.template is None:
+    def __init__(self, run: CommandSession, queues: Iterable[str]) -> None:
+        if run.targets.template is None:
             raise UsageError("--via local needs a template, to find the handlers: name one (--template FILE)")
-        self._stopping = stopping
-        self._template = targets.template
-        self._names = targets.template_names
+        self._stopping = run.stopping
+        self._template = run.targets.template
+        self._names = run.targets.template_names
         self._codes: dict[str, tuple[TemplateFunction, Code]] = {}
-        real = {name: given for given, name in targets.template_names.items()}
-        self._urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
-        self._endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
+        sqs, beside, real = lookups(), run.queues[0].arn, {name: given for given, name in self._names.items()}
+        names = with_foreign_queues(self._template)
+        self._urls = {name: sqs.url(beside.sibling(real.get(name, name))) for name in names}
+        self._endpoint = {"AWS_ENDPOINT_URL": run.where.endpoint_url} if run.where.endpoint_url else {}
         for queue in queues:
             self._load(queue)
 

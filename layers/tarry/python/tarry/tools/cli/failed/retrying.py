@@ -10,7 +10,6 @@ from rich.text import Text
 from tarry import failed
 from tarry.failed.pacing import RetrySettings
 from tarry.failed.removing import Result, skipped
-from tarry.failed.requests import lookups
 from tarry.failed.selection import FoundDeadLetter
 from tarry.failed.text import duration, parsed_duration, printable
 from tarry.failed.usage import UsageError
@@ -128,16 +127,9 @@ class RetryMethod:
         """Import all handlers that may be needed, before any message is sent or deleted."""
         from tarry.tools.cli.failed.handlers import Handlers
 
-        run = self._run
-        targets = [route.to for route in self._routes.values() if route.to] or [
-            source for queue in run.queues for source in queue.sources or ()
-        ]
-        beside = run.queues[0].arn
-
-        def url_of(name: str) -> str:
-            return lookups().url(beside.sibling(name))
-
-        return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
+        named = [route.to for route in self._routes.values() if route.to]
+        sources = [source for queue in self._run.queues for source in queue.sources or ()]
+        return Handlers(self._run, dict.fromkeys(each.name for each in named or sources))
 
 
 def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMethod) -> Iterator[Result]:
