@@ -59,13 +59,9 @@ def audit_file(path: Path | None = None, state: Path | None = None) -> Path:
 class Audit:
     """The audit of one run: opened at its start, begun before anything changes, completed at the end.
 
-    Raises `CannotWrite` if the file cannot be opened: nothing was changed.
-
-    Args:
-        path: The file; None for that of tarry's state directory.
-        command: What runs, for example ``failed retry``.
-        account: Where it runs.
-        asked: What the user asked for: queues, ids, conditions.
+    ``path`` is the file, None for that of tarry's state directory; ``command`` what runs, such as ``failed retry``; and
+    ``asked`` what the user asked for: queues, ids, conditions. Raises `CannotWrite` if the file cannot be opened:
+    nothing was changed.
     """
 
     def __init__(self, path: Path | None, command: str, account: Account, asked: Mapping[str, Any]) -> None:

@@ -227,12 +227,8 @@ def session(
 ) -> Iterator[CommandSession]:
     """Find the queues, and say where they are; turn errors in the input and errors of AWS into a line on stderr.
 
-    Args:
-        where: The options that select the queues.
-        keepalive: As for `tarry.failed.opened`.
-        needs_handlers: Whether the template is needed.
-        action: What a command that changes something does, for the question that names a place that the user did not.
-        force: Ask nothing.
+    ``needs_handlers``: whether the template is needed. ``action``: what a command that changes something does, for the
+    question that names a place that the user did not; with ``force`` there is none.
     """
     stopping = Stopping()
     guidance = Console(file=sys.stderr, highlight=False)

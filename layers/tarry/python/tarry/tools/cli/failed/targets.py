@@ -62,15 +62,9 @@ def at_place(where: TargetOptions, queues: Sequence[str] = ()) -> TargetOptions:
     """Return the options with the endpoint of the place that they say.
 
     ``--local``, ``--port``, ``--aws``, ``--endpoint-url``, ``--stack``, a configured endpoint and the URL of a queue
-    say where. Otherwise it is the `tarry local` that runs the template, if there is one and no region or profile is
-    given, or AWS.
-
-    Args:
-        where: The options.
-        queues: The names or URLs of queues, if the command takes several.
-
-    Raises:
-        UsageError: the options contradict each other.
+    (also of one of ``queues``, if the command takes several) say where. Otherwise it is the `tarry local` that runs the
+    template, if there is one and no region or profile is given, or AWS. Raises `UsageError` for options that contradict
+    each other.
     """
     is_local = where.local or where.port is not None
     named = {"--port" if where.port else "--local": is_local, "--aws": where.aws, "--endpoint-url": where.endpoint_url}
