@@ -86,7 +86,7 @@ class Matching(NamedTuple):
 class SeenSelection(Selection):
     """A selection without dead letters that a scan has not found, so that none is chosen unseen."""
 
-    seen: frozenset[str]
+    seen: frozenset[str] = frozenset()
     """The delivery ids of those that it has found."""
 
     def __init__(self, selection: Selection, seen: frozenset[str]) -> None:
