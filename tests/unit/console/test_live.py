@@ -16,9 +16,9 @@ from tests.consoles import Visitor, console_at, visiting
 PATIENCE_SECONDS = 60.0
 
 
-def taken(pages: live.Subscriber) -> list[tuple[str, str, bool]]:
+def taken(pages: live.Subscriber) -> list[tuple[str, str]]:
     events = [json.loads(each.removeprefix("data: ")) for each in pages.taken()]
-    return [(each["topic"], each["html"], each["adds"]) for each in events]
+    return [(each["topic"], each["html"]) for each in events]
 
 
 async def settled() -> None:
@@ -27,7 +27,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_page_gets_the_last_fragment_of_its_topics_and_all_that_are_added() -> None:
+def test_a_page_gets_the_last_fragment_of_its_topics_once() -> None:
     async def main() -> None:
         parts = Live()
         parts.begin()
@@ -36,14 +36,10 @@ def test_a_page_gets_the_last_fragment_of_its_topics_and_all_that_are_added() ->
         for each in ("1 of 9", "2 of 9", "3 of 9"):  # of a page that is slow, only the last one matters
             parts.publish("job", each)
         parts.publish("other", "not of this page")
-        parts.add("feed", "<li>first</li>")
-        parts.add("feed", "<li>second</li>")
         await settled()
-        assert taken(page) == [
-            ("job", "3 of 9", False),
-            ("feed", "<li>first</li>", True),
-            ("feed", "<li>second</li>", True),
-        ]
+        assert taken(page) == [("job", "3 of 9")]
+        parts.publish("job", "3 of 9")
+        await settled()
         assert taken(page) == []
         parts.unsubscribe(page)
         assert not parts.is_watched("job")
@@ -61,7 +57,7 @@ def test_a_page_that_opens_later_gets_what_was_published_last_from_any_thread() 
         await settled()
         page = parts.subscribe(["job"])
         assert page.wake.is_set()
-        assert taken(page) == [("job", "done", False)]
+        assert taken(page) == [("job", "done")]
 
     asyncio.run(main())
 
@@ -70,14 +66,10 @@ def test_what_is_kept_for_pages_is_bounded() -> None:
     async def main() -> None:
         parts = Live()
         parts.begin()
-        page = parts.subscribe(["feed"])
-        for number in range(live.MAX_ADDED + 10):
-            parts.add("feed", str(number))
         for number in range(live.MAX_KEPT + 1):
             parts.publish(f"job-{number}", "done")
         await settled()
-        assert [html for _, html, _ in taken(page)] == [str(number) for number in range(10, live.MAX_ADDED + 10)]
-        assert taken(parts.subscribe(["job-0", "job-1"])) == [("job-1", "done", False)]
+        assert taken(parts.subscribe(["job-0", "job-1"])) == [("job-1", "done")]
 
     asyncio.run(main())
 

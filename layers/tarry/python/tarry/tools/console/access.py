@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -30,8 +30,6 @@ HEARTBEAT_SECONDS = 15.0
 MAX_KEPT = 200
 """The most topics whose last fragment is kept for pages that open later."""
 MAX_TOPICS = 50
-MAX_ADDED = 500
-"""The most added fragments that wait for a slow page; older ones are dropped."""
 RETRY_MILLISECONDS = 1000
 """The time after which a browser connects again."""
 
@@ -41,16 +39,13 @@ class Subscriber:
     """An open page. Of each topic it gets the last fragment; fragments in between are dropped if it is slow."""
 
     topics: frozenset[str]
+    fragments: dict[str, str]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    fragments: dict[str, str] = field(default_factory=dict)
-    added: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=MAX_ADDED))
 
     def taken(self) -> list[str]:
         """Take all that waits, as events in the format of server-sent events."""
-        found = [_event(topic, html, adds=False) for topic, html in self.fragments.items()]
-        found += [_event(topic, html, adds=True) for topic, html in self.added]
+        found = [f"data: {json.dumps({'topic': topic, 'html': html})}\n\n" for topic, html in self.fragments.items()]
         self.fragments.clear()
-        self.added.clear()
         self.wake.clear()
         return found
 
@@ -69,12 +64,8 @@ class Live:
         self._loop = asyncio.get_running_loop()
 
     def publish(self, topic: str, html: str) -> None:
-        """Replace the content of the parts with this topic, now, and of pages that open later."""
+        """Replace the content of the parts with this topic if it is another one, now, and of pages that open later."""
         self._call(self._publish, topic, html)
-
-    def add(self, topic: str, html: str) -> None:
-        """Put an element in front of the content of the parts with this topic, in pages that are open now."""
-        self._call(self._add, topic, html)
 
     def close(self) -> None:
         self._call(self._close)
@@ -85,8 +76,8 @@ class Live:
 
     def subscribe(self, topics: Iterable[str]) -> Subscriber:
         """Add a page, on the event loop."""
-        found = Subscriber(frozenset(topics))
-        found.fragments = {topic: self._last[topic] for topic in sorted(found.topics & self._last.keys())}
+        wanted = frozenset(topics)
+        found = Subscriber(wanted, {topic: self._last[topic] for topic in sorted(wanted & self._last.keys())})
         if found.fragments or self._is_closed:
             found.wake.set()
         self._subscribers.add(found)
@@ -121,6 +112,8 @@ class Live:
                 self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
 
     def _publish(self, topic: str, html: str) -> None:
+        if self._last.get(topic) == html:
+            return
         self._last[topic] = html
         self._last.move_to_end(topic)
         if len(self._last) > MAX_KEPT:
@@ -130,20 +123,10 @@ class Live:
                 each.fragments[topic] = html
                 each.wake.set()
 
-    def _add(self, topic: str, html: str) -> None:
-        for each in self._subscribers:
-            if topic in each.topics:
-                each.added.append((topic, html))
-                each.wake.set()
-
     def _close(self) -> None:
         self._is_closed = True
         for each in self._subscribers:
             each.wake.set()
-
-
-def _event(topic: str, html: str, *, adds: bool) -> str:
-    return f"data: {json.dumps({'topic': topic, 'html': html, 'adds': adds})}\n\n"
 
 
 P = ParamSpec("P")
@@ -198,59 +181,35 @@ class WatchedQueue:
         return None if self.dead_letters is None else queue_name(self.dead_letters)
 
 
+@dataclass(eq=False)
 class Console:
-    """The queues, the clients and the permissions of the pages. Made once, by the command.
+    """The queues, the clients and the permissions of the pages. Made once, by the command."""
 
-    Args:
-        account: The clients.
-        place: The place of the queues, as every page shows it.
-        queues: The queues.
-        template: The template, if there is one: for policies and handlers.
-        template_names: The queue names of the template by the names in the stack, where they differ.
-        known: Names of queues that are trusted as origins of dead letters although SQS does not list them as sources.
-        can_write: Whether pages may change something.
-        shows_bodies: Whether pages may show bodies and message attributes.
-        keepalive: The longest time to hold messages, in seconds.
-        audit_path: The audit file; None for that of the state directory.
-        state: The directory of the audit and of archives; None for tarry's state directory.
-        attempt_tables: The names of the DynamoDB tables of ``attempts=``.
-        stack: The name of the stack, for logs and tables.
-        local: The live feed, with `tarry local --console`.
-    """
+    account: Account
+    place: Place
+    queues: Sequence[WatchedQueue]
+    template: Template | None = None
+    """The template, if there is one: for policies and handlers."""
+    template_names: Mapping[str, str] = field(default_factory=dict)
+    """The queue names of the template by the names in the stack, where they differ."""
+    can_write: bool = False
+    """Whether pages may change something."""
+    shows_bodies: bool = True
+    """Whether pages may show bodies and message attributes."""
+    keepalive: float = DEFAULT_KEEPALIVE_SECONDS
+    """The longest time to hold messages, in seconds."""
+    audit_path: Path = field(default_factory=audit_file)
+    state: Path = field(default_factory=state_folder)
+    """The directory of archives."""
+    attempt_tables: Sequence[str] = ()
+    """The names of the DynamoDB tables of ``attempts=``."""
+    stack: str | None = None
+    """The name of the stack, for logs and tables."""
+    local: LocalRun | None = None
+    """The live feed, with `tarry local --console`."""
 
-    def __init__(  # noqa: PLR0913
-        self,
-        account: Account,
-        place: Place,
-        queues: Sequence[WatchedQueue],
-        *,
-        template: Template | None = None,
-        template_names: Mapping[str, str] | None = None,
-        known: frozenset[str] = frozenset(),
-        can_write: bool = False,
-        shows_bodies: bool = True,
-        keepalive: float = DEFAULT_KEEPALIVE_SECONDS,
-        audit_path: Path | None = None,
-        state: Path | None = None,
-        attempt_tables: Sequence[str] = (),
-        stack: str | None = None,
-        local: LocalRun | None = None,
-    ) -> None:
-        self.account = account
+    def __post_init__(self) -> None:
         self.world = World(client_factory=lambda: self.client("sqs"))
-        self.place = place
-        self.queues = list(queues)
-        self.template = template
-        self.template_names = dict(template_names or {})
-        self.known = known
-        self.can_write = can_write
-        self.shows_bodies = shows_bodies
-        self.keepalive = keepalive
-        self.audit_path = audit_file(audit_path, state)
-        self.state = state or state_folder()
-        self.attempt_tables = tuple(attempt_tables)
-        self.stack = stack
-        self.local = local
         self.live = Live()
         self.known_errors: dict[str, str] = {}
         """The latest errors of a running `tarry local`, or of the last search in logs."""

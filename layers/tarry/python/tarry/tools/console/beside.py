@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.pending import KIND, attempts_tables
+from tarry.tools.common.audit import audit_file
 from tarry.tools.console.access import Console
 from tarry.tools.console.feed import publish
 from tarry.tools.console.finding import place_of, queues_of_template
@@ -52,6 +53,7 @@ async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
     Its audit and archives are beside the stories of `tarry local`, not with those of queues at AWS.
     """
     template, account = run.cloud.plan.template, LocalAccount(run)
+    state = file_of(template.path, "console")
     found = await asyncio.to_thread(queues_of_template, template, account)
     place = await asyncio.to_thread(place_of, account, None)
     console = Console(
@@ -60,7 +62,8 @@ async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
         found.queues,
         template=template,
         can_write=True,
-        state=file_of(template.path, "console"),
+        audit_path=audit_file(state=state),
+        state=state,
         attempt_tables=_attempts_tables(template),
         local=run,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tarry.failed.text import brief
 from tarry.message.outcomes import State
@@ -13,10 +13,9 @@ from tarry.tools.console.pages import fragment
 from tarry.tools.console.security import TOKEN_PATH
 from tarry.tools.local.show.log import stamp
 from tarry.tools.local.show.timeline import LOST, counted, name_of, text_of
-from tarry.tools.story.events import ENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from aiohttp import web
 
@@ -29,6 +28,8 @@ FRAME_SECONDS = 0.5
 MOST_STEPS = 8
 """The steps of a message that its row shows: the last ones."""
 MOST_LINES = 200
+OF_TERMINAL = f"{TOKEN_PATH}?token="
+"""A part of one-time addresses, which are for the terminal only."""
 PARTS: Mapping[str, str] = {
     "feed-messages": "feed/_messages.html",
     "feed-queues": "feed/_queues.html",
@@ -44,60 +45,30 @@ KINDS: Mapping[str, str] = {
 """The classes of badges, beside the names of the states."""
 
 
-class MessageRow(NamedTuple):
-    """A message of the feed."""
-
-    id: str
-    name: str
-    path: str
-    queue: str
-    state: str
-    kind: str
-    attempt: str
-    back_at: str
-    why: str
-    steps: list[str]
-    left_out: int
-    """The number of earlier steps."""
-
-
-class FeedLine(NamedTuple):
-    """A line of the log."""
-
-    at: str
-    function: str
-    text: str
-    kind: str
-
-
 def values_of(scene: Scene) -> dict[str, Any]:
+    lines = [(stamp(each.at), each) for each in [*scene.lines][-MOST_LINES:] if OF_TERMINAL not in each.text]
     return {
         "ended": counted(scene.ended),
-        "messages": [_message(each) for each in scene.messages],
+        "messages": [_shown(each) for each in scene.messages],
         "queues": [(each, _begin_of(each, scene.now)) for each in scene.queues],
         "functions": scene.functions,
-        "lines": _lines(scene),
+        "lines": lines[::-1],  # the latest first
     }
 
 
-def _message(message: MessageTimeline) -> MessageRow:
-    waits = message.due is not None and message.state not in ENDS
-    steps = [text_of(step) for step in message.steps]
-    if message.lost:
-        steps.append(LOST)
-    return MessageRow(
-        message.id,
-        name_of(message).strip().rpartition(" ")[0],
-        pages.path_of_message(message.id),
-        message.queue,
-        message.state,
-        KINDS.get(message.state, ""),
-        str(message.attempt or ""),
-        stamp(message.due) if waits and message.due else "",
-        brief(message.why),
-        steps[-MOST_STEPS:],
-        max(0, len(steps) - MOST_STEPS),
-    )
+def _shown(message: MessageTimeline) -> dict[str, Any]:
+    """Return a message with what its row says of it in words."""
+    steps = [*map(text_of, message.steps), *([LOST] if message.lost else [])]
+    return {
+        "message": message,
+        "name": name_of(message).strip().rpartition(" ")[0],
+        "path": pages.path_of_message(message.id),
+        "kind": KINDS.get(message.state, ""),
+        "back_at": "" if message.due is None else stamp(message.due),
+        "why": brief(message.why),
+        "steps": steps[-MOST_STEPS:],
+        "are_left_out": len(steps) > MOST_STEPS,
+    }
 
 
 def _begin_of(queue: QueueRow, now: float) -> str:
@@ -105,29 +76,15 @@ def _begin_of(queue: QueueRow, now: float) -> str:
     return "" if queue.oldest_seconds is None else stamp(now - queue.oldest_seconds)
 
 
-def _lines(scene: Scene) -> Sequence[FeedLine]:
-    """Return the last lines, the latest first."""
-    found = [
-        FeedLine(stamp(each.at), each.function, each.text, "bad" if "red" in each.style else "")
-        for each in [*scene.lines][-MOST_LINES:]
-        if f"{TOKEN_PATH}?token=" not in each.text  # one-time addresses are for the terminal
-    ]
-    return found[::-1]
-
-
 async def publish(console: Console, local: LocalRun) -> None:
     """Publish what has changed, twice a second, while a page is open."""
-    shown: dict[str, str] = {}
     while True:
         await asyncio.sleep(FRAME_SECONDS)
         if not any(map(console.live.is_watched, PARTS)):
             continue
         values = values_of(local.scene())
         for topic, template in PARTS.items():
-            html = fragment(template, **values)
-            if shown.get(topic) != html:
-                shown[topic] = html
-                console.live.publish(topic, html)
+            console.live.publish(topic, fragment(template, **values))
 
 
 def routes(app: web.Application) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 
-from tarry.failed.text import coarse, duration, minutes, printable
+from tarry.failed.text import coarse, duration, minutes, printable, when
+from tarry.failed.wording import attempts_of, brief, origin_name
 from tarry.tools.common.explaining import aws_line, usage_line
-from tarry.tools.console.access import CONSOLE, Problem, console_of
-from tarry.tools.console.security import CSRF_FIELD, GATE, STATIC, RefusedRequest, address, assets
+from tarry.tools.console.access import Problem, console_of
+from tarry.tools.console.security import CSRF_FIELD, GATE, STATIC, TOKEN_PATH, USED, RefusedRequest, address, assets
 from tarry.tools.story.svg import style
 
 if TYPE_CHECKING:
@@ -23,16 +24,35 @@ if TYPE_CHECKING:
 
     from jinja2.runtime import Context
 
+    from tarry.tools.console.access import Console, P, T
     from tarry.tools.story.events import Story
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-STYLE_SHEET = "/pictures.css"
-"""Inline styles do not run in the console: see the Content-Security-Policy in `tarry.tools.console.security`."""
-
 
 def routes(app: web.Application) -> None:
-    app.router.add_get(STYLE_SHEET, _style_sheet, name="pictures")
+    app.router.add_get(TOKEN_PATH, open_session)
+    app.router.add_get("/pictures.css", _style_sheet)
+
+
+async def open_session(request: web.Request) -> web.Response:
+    """Turn the one-time token of the address into a cookie.
+
+    The answer is a page that goes on to the overview, not a redirect: a browser sends no strict cookie with a redirect
+    of a link in another site's page, such as a terminal in a browser.
+    """
+    gate = request.app[GATE]
+    session = gate.redeem(request.query.get("token", ""))
+    if session is None:
+        raise RefusedRequest(USED, 401)
+    response = _response(environment().get_template("opened.html").render(), 200)
+    response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
+    return response
+
+
+async def _style_sheet(request: web.Request) -> web.Response:
+    """Answer with the rules of pictures, which hold within pictures only: inline styles do not run in the console."""
+    return web.Response(text=f".picture {{\n{style()}\n}}\n", content_type="text/css")
 
 
 def inline(svg: str) -> Markup:
@@ -47,38 +67,22 @@ def picture_of_story(story: Story) -> Markup:
     return inline(picture(story))
 
 
-@cache
-def style_sheet() -> str:
-    """Return the rules of pictures, which hold within pictures only."""
-    return f".picture {{\n{style()}\n}}\n"
-
-
-async def _style_sheet(request: web.Request) -> web.Response:
-    return web.Response(text=style_sheet(), content_type="text/css")
-
-
 BUG = "tarry failed on this page: it is a bug. The terminal of tarry console has the traceback."
 IN_PLACE_OF_PROBLEMS = {"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"}
 """Headers with which htmx shows an answer at the top of the page."""
 _log = logging.getLogger(__name__)
 
 
-class NavigationEntry(NamedTuple):
-    """A page of the navigation, shown if a route has its name."""
-
-    route: str
-    title: str
-
-
-NAVIGATION = (
-    NavigationEntry("overview", "Overview"),
-    NavigationEntry("dead_letters", "Dead letters"),
-    NavigationEntry("pending", "Being retried"),
-    NavigationEntry("policy", "Policies"),
-    NavigationEntry("feed", "Live feed"),
-    NavigationEntry("send", "Send"),
-    NavigationEntry("audit", "Audit"),
-)
+NAVIGATION = {
+    "overview": "Overview",
+    "dead_letters": "Dead letters",
+    "pending": "Being retried",
+    "policy": "Policies",
+    "feed": "Live feed",
+    "send": "Send",
+    "audit": "Audit",
+}
+"""The titles of the pages of the navigation, by the names of their routes; the live feed has none at AWS."""
 
 
 def render(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
@@ -86,14 +90,14 @@ def render(request: web.Request, template: str, *, status: int = 200, **values: 
 
     The template extends ``base``, and has the values that all pages have: ``console``, ``navigation``, ``here``.
     """
-    console = console_of(request)
+    console, named = console_of(request), request.app.router.named_resources()
     values |= {
         "base": "fragment.html" if is_fragment(request) else "layout.html",
         "console": console,
         "place": console.place,
         "can_write": console.can_write,
         "csrf": request.app[GATE].session_of(request).csrf,
-        "navigation": navigation(request.app),
+        "navigation": [(str(named[each].url_for()), title) for each, title in NAVIGATION.items() if each in named],
         "here": request.path,
     }
     return _response(environment().get_template(template).render(values), status)
@@ -112,56 +116,50 @@ def is_fragment(request: web.Request) -> bool:
     return "HX-Request" in request.headers and "HX-History-Restore-Request" not in request.headers
 
 
-def navigation(app: web.Application) -> list[tuple[str, str]]:
-    """Return the paths and titles of the pages that exist."""
-    named = app.router.named_resources()
-    return [(str(named[each.route].url_for()), each.title) for each in NAVIGATION if each.route in named]
-
-
-def problem(request: web.Request, text: str, status: int) -> web.Response:
-    """Answer with a page about a problem, or with its text alone to a request of htmx."""
-    response = render(request, "problem.html", status=status, text=text)
-    if is_fragment(request):
-        response.headers.update(IN_PLACE_OF_PROBLEMS)
-    return response
-
-
-def refusal(request: web.Request, text: str, status: int) -> web.Response:
-    """Answer with a page that shows nothing of the console."""
-    html = environment().get_template("refused.html").render(text=text, status=status, is_fragment=is_fragment(request))
-    response = _response(html, status)
-    if is_fragment(request):
-        response.headers.update(IN_PLACE_OF_PROBLEMS)
-    return response
-
-
 @web.middleware
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into pages that say what is wrong and what to do."""
+    """Turn errors into pages that say what is wrong and what to do; for a request of htmx, into the text alone."""
     try:
         return await handler(request)
     except RefusedRequest as error:
-        return refusal(request, error.text, error.status)
+        values = {"text": error.text, "status": error.status, "is_fragment": is_fragment(request)}
+        response = _response(environment().get_template("refused.html").render(values), error.status)
     except Problem as error:
-        return problem(request, error.text, error.status)
+        response = _problem(request, error.text, error.status)
     except web.HTTPException as error:
         if error.status < 400 or request.path.startswith(STATIC):
             raise
-        text = "This page does not exist." if error.status == 404 else error.reason
-        return problem(request, text, error.status)
+        response = _problem(request, "This page does not exist." if error.status == 404 else error.reason, error.status)
     except ConnectionResetError:  # the page was left
         raise
     except Exception as error:  # noqa: BLE001 the page says what it can; a bug is logged
         found = explained(error)
         if found is None:
             _log.exception("a page failed: %s", request.path)
-        return problem(request, found or BUG, 502 if found else 500)
+        response = _problem(request, found or BUG, 502 if found else 500)
+    if is_fragment(request):
+        response.headers.update(IN_PLACE_OF_PROBLEMS)
+    return response
+
+
+def _problem(request: web.Request, text: str, status: int) -> web.Response:
+    return render(request, "problem.html", status=status, text=text)
 
 
 def explained(error: Exception) -> str | None:
     """Return the text of an error of the user, of AWS or of `tarry.failed`, as a sentence; None for a bug."""
     text = usage_line(error) or aws_line(error, str)
     return None if text is None else sentence(text)
+
+
+async def asked(console: Console, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T | None, str]:
+    """Run a function that makes requests; return its result, or why it failed as a sentence. A bug is raised."""
+    try:
+        return await console.in_thread(function, *args, **kwargs), ""
+    except Exception as error:
+        if (problem := explained(error)) is None:
+            raise
+        return None, problem
 
 
 def sentence(text: object) -> str:
@@ -192,9 +190,13 @@ def environment() -> Environment:
         auto_reload=False,
     )
     found.filters |= {
+        "seen_at": lambda dead_letter: (when(dead_letter) or "")[:19].replace("T", " "),
+        "error": brief,
+        "origin": origin_name,
+        "attempts": lambda dead_letter: attempts_of(dead_letter.failure) if dead_letter.failure else "",
         "visible": printable,
         "visible_lines": visible_lines,
-        "number": number,
+        "number": "{:,}".format,
         "duration": duration,
         "coarse": coarse,
         "moment": moment,
@@ -217,10 +219,6 @@ def csrf_field(context: Context) -> Markup:
 def visible_lines(text: str) -> str:
     """Return a text with its lines and tabs; other control characters and marks of direction are escaped."""
     return printable(text, keep="\n\t")
-
-
-def number(value: float) -> str:
-    return f"{value:,}"
 
 
 def rate(value: float) -> str:
@@ -247,9 +245,8 @@ def ago(epoch_seconds: float) -> str:
     return "just now" if seconds < 1 else f"{coarse(seconds)} ago"
 
 
-def prepare(app: web.Application) -> None:
+def prepare() -> None:
     """Compile the templates of the first page before it is asked for."""
-    assert CONSOLE in app
     assets()
     for each in ("layout.html", "fragment.html", "overview/page.html"):
         environment().get_template(each)

@@ -28,7 +28,6 @@ STATIC = "/static/"
 FOLDER = Path(__file__).parent / "static"
 STYLES = "styles.css"
 """All style sheets as one file: the page waits for one request instead of three."""
-SCRIPTS = ("htmx.min.js", "console.js")
 KEPT = "public, max-age=31536000, immutable"
 """The caching of an address with the hash of its content, which never changes."""
 
@@ -56,17 +55,6 @@ def assets() -> dict[str, Asset]:
 def address(name: str) -> str:
     """Return the path of a static file, which changes with its content: no browser keeps that of an older tarry."""
     return f"{STATIC}{name}?v={assets()[name].hash}"
-
-
-def early_links() -> str:
-    """Return links with which a page that goes on to another one loads the files of that page meanwhile."""
-    return "\n".join(
-        [
-            f'<link rel="icon" href="{address("icon.svg")}" type="image/svg+xml">',
-            f'<link rel="preload" href="{address(STYLES)}" as="style">',
-            *(f'<link rel="preload" href="{address(each)}" as="script">' for each in SCRIPTS),
-        ]
-    )
 
 
 def routes(app: web.Application) -> None:
@@ -104,29 +92,14 @@ NO_SESSION = (
     "This browser has no session with this console. Open the one-time address that tarry console printed in its "
     "terminal. Press Enter there for another one."
 )
-OPENED = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>tarry console</title>
-{links}
-</head>
-<body><p><a href="/">To the overview</a></p></body>
-</html>
-"""
 USED = (
     "This address does not work: its token is wrong, or was used before, or a newer address has replaced it. Press "
     "Enter in the terminal of tarry console for another one."
 )
 
 
-class RefusedRequest(Exception):
-    """A request is refused before it reaches a page. The text says why."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
+class RefusedRequest(Problem):
+    """A request is refused before it reaches a page, and is shown nothing of the console. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -178,44 +151,29 @@ class Gate:
         host = request.headers.get("Host", "")
         if host not in self.hosts:
             raise RefusedRequest(
-                403, f"The console does not answer for the host {host!r:.100}. Use http://127.0.0.1:{self.port}/."
+                f"The console does not answer for the host {host!r:.100}. Use http://127.0.0.1:{self.port}/.", 403
             )
         origin = request.headers.get("Origin")
         if origin is None and request.method in SAFE_METHODS:
             # To other ports of a host, browsers send strict cookies, and with an <img> no Origin.
             site, part = request.headers.get("Sec-Fetch-Site"), request.headers.get("Sec-Fetch-Dest", "document")
             if site in FOREIGN and part != "document":
-                raise RefusedRequest(403, "The request comes from another page. It was refused.")
+                raise RefusedRequest("The request comes from another page. It was refused.", 403)
             return
         if origin != f"http://{host}":
             raise RefusedRequest(
-                403, f"The request comes from another page ({origin or 'no Origin'!s:.100}). It was refused."
+                f"The request comes from another page ({origin or 'no Origin'!s:.100}). It was refused.", 403
             )
 
     def session_of(self, request: web.Request) -> Session:
         """Return the session of a request. Raises `RefusedRequest`."""
         session = self._sessions.get(request.cookies.get(self.cookie, ""))
         if session is None:
-            raise RefusedRequest(401, NO_SESSION)
+            raise RefusedRequest(NO_SESSION, 401)
         return session
 
 
 GATE = web.AppKey("gate", Gate)
-
-
-async def open_session(request: web.Request) -> web.Response:
-    """Turn the one-time token of the address into a cookie.
-
-    The answer is a page that goes on to the overview, not a redirect: a browser sends no strict cookie with a redirect
-    of a link in another site's page, such as a terminal in a browser.
-    """
-    gate = request.app[GATE]
-    session = gate.redeem(request.query.get("token", ""))
-    if session is None:
-        raise RefusedRequest(401, USED)
-    response = web.Response(text=OPENED.format(links=early_links()), content_type="text/html")
-    response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
-    return response
 
 
 @web.middleware
@@ -231,7 +189,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.method not in SAFE_METHODS:
         given = request.headers.get(CSRF_HEADER) or str((await request.post()).get(CSRF_FIELD, ""))
         if not hmac.compare_digest(session.csrf.encode(), given.encode("utf-8", "replace")):
-            raise RefusedRequest(403, "The request has no valid CSRF token. Reload the page and try again.")
+            raise RefusedRequest("The request has no valid CSRF token. Reload the page and try again.", 403)
     return await handler(request)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from tarry.tools.console import dead_letters, feed, message, overview, pages, pending, policy, security, send
-from tarry.tools.console.access import CONSOLE, console_of
-from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard, open_session
+from tarry.tools.console.access import CONSOLE
+from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard
 from tarry.tools.simulator.http.server import PortTaken, is_our_fault
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def application(console: Console, gate: Gate) -> web.Application:
     app[CONSOLE] = console
     app[GATE] = gate
     app.on_response_prepare.append(add_headers)
-    app.on_startup.append(_begin)
     app.on_shutdown.append(_end)
-    app.router.add_get(TOKEN_PATH, open_session)
-    app.router.add_get("/live", _stream)
+    app.router.add_get("/live", console.live.stream)
     for each in (security, overview, dead_letters, message, pending, policy, feed, send, pages):
         each.routes(app)
     return app
@@ -60,6 +58,8 @@ async def serve(console: Console, port: int = 0) -> AsyncIterator[Served]:
     """Serve the console on the running event loop within the context; port 0 is a free one. Raises `PortTaken`."""
     gate = Gate()
     runner = web.AppRunner(application(console, gate), access_log=None, logger=_log, shutdown_timeout=SHUTDOWN_SECONDS)
+    console.live.begin()
+    pages.prepare()
     await runner.setup()
     try:
         try:
@@ -73,14 +73,5 @@ async def serve(console: Console, port: int = 0) -> AsyncIterator[Served]:
         await runner.cleanup()
 
 
-async def _begin(app: web.Application) -> None:
-    app[CONSOLE].live.begin()
-    pages.prepare(app)
-
-
 async def _end(app: web.Application) -> None:
     app[CONSOLE].live.close()
-
-
-async def _stream(request: web.Request) -> web.StreamResponse:
-    return await console_of(request).live.stream(request)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
+from copy import copy
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from aiohttp import web
 
-from tarry.errors import TarryError
 from tarry.failed.text import progress_text
-from tarry.failed.wording import count_of
+from tarry.tools.console.access import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tarry.failed import Result
 
@@ -57,53 +57,8 @@ class Line(NamedTuple):
     why: str
 
 
-class JobView(NamedTuple):
-    """A job as a page shows it, at one moment."""
-
-    number: int
-    kind: Kind
-    queue: str
-    title: str
-    state: State
-    state_text: str
-    progress: str
-    done: int
-    total: int
-    phase: str
-    counts: tuple[tuple[str, int], ...]
-    lines: tuple[Line, ...]
-    more_lines: int
-    notes: tuple[str, ...]
-    error: str
-    came_back: str
-    """A sentence about messages that came back, so that no others were retried; empty if none did."""
-    again: tuple[tuple[str, str], ...]
-    """Of a dry run: the fields of the form that starts the retry itself."""
-    began_at: float
-    ended_at: float | None
-    seconds: float
-
-    @property
-    def results(self) -> list[tuple[str, str, int]]:
-        """The outcomes, in words, and their counts."""
-        return [(name, self.words(name), count) for name, count in self.counts]
-
-    def words(self, outcome: str) -> str:
-        """Return an outcome in words: that of a dry run did not happen."""
-        return (WOULD_BE if self.kind == "dry run" else DONE_WORDS).get(outcome, outcome)
-
-    @property
-    def retried(self) -> int:
-        """The dead letters that were retried, or that a dry run would retry."""
-        return dict(self.counts).get("retried", 0)
-
-    @property
-    def is_active(self) -> bool:
-        return self.state in ("running", "stopping")
-
-
 class QueueJob:
-    """A job. Its thread reports to it; pages read its `view`. All methods can be called from any thread."""
+    """A job. Its thread reports to it; pages read a `view`. All methods can be called from any thread."""
 
     def __init__(
         self, number: int, kind: Kind, queue: str, title: str, total: int, again: Iterable[tuple[str, str]] = ()
@@ -113,90 +68,96 @@ class QueueJob:
         self.queue = queue
         self.title = title
         self.again = tuple(again)
+        """Of a dry run: the fields of the form that starts the retry itself."""
         self.changed: Callable[[QueueJob], None] = lambda _: None
         """Called when it has changed: often at an end of a step, seldom in between."""
         self.counts: Counter[str] = Counter()
+        self.expected = total
+        """The number of dead letters that it should work on; of a scan, about how many there are."""
+        self.phase = ""
+        self.lines: Sequence[Line] = ()
+        self.notes: Sequence[str] = ()
+        self.error = ""
+        self.came_back = ""
+        """A sentence about messages that came back, so that no others were retried; empty if none did."""
         self.began_at = time.time()
         self.ended_at: float | None = None
         self._began = time.monotonic()
         self._ended: float | None = None
-        self.expected = total
-        """The number of dead letters that it should work on; of a scan, about how many there are."""
-        self._done = 0
-        self._total = total
-        self._phase = ""
-        self._lines: deque[Line] = deque(maxlen=MAX_PROBLEMS)
+        self._received, self._about = 0, total
         self._listed = 0
-        self._notes: list[str] = []
-        self._error = ""
-        self._came_back = ""
-        self._is_stopping = threading.Event()
+        self._is_stopping = False
         self._lock = threading.Lock()
         self._published_at = 0.0
         self._announced: State | None = None
 
     # from pages
 
+    def view(self) -> QueueJob:
+        """Return a copy as it is now, which does not change while a page is made of it."""
+        with self._lock:
+            found = copy(self)
+            found.counts = Counter(self.counts)
+        return found
+
     @property
     def state(self) -> State:
         if self.ended_at is None:
-            return "stopping" if self._is_stopping.is_set() else "running"
-        if self._error:
+            return "stopping" if self._is_stopping else "running"
+        if self.error:
             return "failed"
-        return "stopped" if self._is_stopping.is_set() or self._came_back else "done"
+        return "stopped" if self._is_stopping or self.came_back else "done"
+
+    @property
+    def state_text(self) -> str:
+        return CAME_BACK if self.came_back and self.state == "stopped" else STATES[self.state]
 
     @property
     def is_active(self) -> bool:
         return self.ended_at is None
+
+    @property
+    def seconds(self) -> float:
+        return (self._ended or time.monotonic()) - self._began
+
+    @property
+    def done(self) -> int:
+        return self._received if self.kind == "scan" else self.counts.total()
+
+    @property
+    def total(self) -> int:
+        return max(self._about if self.kind == "scan" else self.expected, self.done, 1)
+
+    @property
+    def progress(self) -> str:
+        """The progress as text: of a scan, in a queue that SQS counts approximately; otherwise exactly."""
+        if self.kind == "scan":
+            return progress_text(self.done, self._about, self.seconds)
+        text = progress_text(self.done, self.expected, self.seconds, is_exact=True)
+        looks_through_others = self._about > self.expected and self._received > self.done
+        return text + f"; received {self._received:,} of about {self._about:,} in the queue" * looks_through_others
+
+    @property
+    def results(self) -> list[tuple[str, str, int]]:
+        """The outcomes, in words, and their counts."""
+        return [(name, self.words(name), count) for name, count in self.counts.items() if count]
+
+    @property
+    def more_lines(self) -> int:
+        """The number of earlier results that are not listed any more."""
+        return self._listed - len(self.lines)
+
+    def words(self, outcome: str) -> str:
+        """Return an outcome in words: that of a dry run did not happen."""
+        return (WOULD_BE if self.kind == "dry run" else DONE_WORDS).get(outcome, outcome)
 
     def stop(self) -> None:
         """Ask it to stop after its current dead letters. After its end, this has no effect."""
         with self._lock:
             if not self.is_active:
                 return
-            self._is_stopping.set()
+            self._is_stopping = True
         self.changed(self)
-
-    def view(self) -> JobView:
-        """Return what a page shows."""
-        with self._lock:
-            state = self.state
-            seconds = (self._ended or time.monotonic()) - self._began
-            done, total = (self._done, self._total) if self.kind == "scan" else (self._handled, self.expected)
-            return JobView(
-                self.number,
-                self.kind,
-                self.queue,
-                self.title,
-                state,
-                CAME_BACK if self._came_back and state == "stopped" else STATES[state],
-                self._progress(seconds) if self.is_active and not self._phase else "",
-                done,
-                max(total, done, 1),
-                self._phase if self.is_active else "",
-                tuple((name, count) for name, count in self.counts.items() if count),
-                tuple(self._lines),
-                self._listed - len(self._lines),
-                tuple(self._notes),
-                self._error,
-                self._came_back,
-                self.again,
-                self.began_at,
-                self.ended_at,
-                seconds,
-            )
-
-    @property
-    def _handled(self) -> int:
-        return self.counts.total()
-
-    def _progress(self, seconds: float) -> str:
-        """Return the progress as text: of a scan, in a queue that SQS counts approximately; otherwise exactly."""
-        if self.kind == "scan":
-            return progress_text(self._done, self._total, seconds)
-        text = progress_text(self._handled, self.expected, seconds, is_exact=True)
-        looks_through_others = self._total > self.expected and self._done > self._handled
-        return text + (f"; received {self._done:,} of about {self._total:,} in the queue" * looks_through_others)
 
     def announces(self, state: State) -> bool:
         """Whether this state is another one than at the last call."""
@@ -206,13 +167,14 @@ class QueueJob:
     # from its thread
 
     def should_stop(self) -> bool:
-        return self._is_stopping.is_set()
+        return self._is_stopping
 
-    def at(self, done: int | None = None, total: int | None = None, phase: str | None = None) -> None:
+    def at(self, received: int | None = None, about: int | None = None, phase: str | None = None) -> None:
+        """Report how many messages were received of about how many, or what it does else; None is no change."""
         with self._lock:
-            self._done = self._done if done is None else done
-            self._total = self._total if total is None else total
-            self._phase = self._phase if phase is None else phase
+            self._received = self._received if received is None else received
+            self._about = self._about if about is None else about
+            self.phase = self.phase if phase is None else phase
             now = time.monotonic()
             if now - self._published_at < PUBLISH_SECONDS:
                 return
@@ -226,35 +188,28 @@ class QueueJob:
             why = result.error or result.note or ""
             if lists or why:
                 self._listed += 1
-                self._lines.append(Line(result.id, result.outcome, why))
+                self.lines = [*self.lines, Line(result.id, result.outcome, why)][-MAX_PROBLEMS:]
 
     def note(self, text: str) -> None:
         """Add a sentence about what has happened."""
-        with self._lock:
-            self._notes.append(text)
-
-    def returned(self, text: str) -> None:
-        """Report that messages came back, so that no others are retried."""
-        with self._lock:
-            self._came_back = text
+        self.notes = [*self.notes, text]
 
     def end(self, error: str = "") -> None:
         """End it, with the text of an error if it failed."""
         with self._lock:
-            self._error = error
+            self.error = error
             self._ended, self.ended_at = time.monotonic(), time.time()
         self.changed(self)
 
 
-class Busy(TarryError):
+class Busy(Problem):
     """Another job runs on this queue."""
 
     def __init__(self, job: QueueJob) -> None:
-        self.job = job
-        view = job.view()
+        self.job = job.view()
+        progress = self.job.phase or self.job.progress
         super().__init__(
-            f"A {NOUNS[job.kind]} runs on {job.queue} ({view.progress or view.phase or count_of(view.done)}). "
-            "Wait for its end, or stop it first."
+            f"A {NOUNS[job.kind]} runs on {job.queue} ({progress}). Wait for its end, or stop it first.", 409
         )
 
 
@@ -269,7 +224,6 @@ class QueueJobs:
         self._jobs: dict[int, QueueJob] = {}
         self._threads: dict[int, threading.Thread] = {}
         self._last = 0
-        self._is_closed = False
         self._lock = threading.Lock()
 
     def start(
@@ -305,10 +259,10 @@ class QueueJobs:
     def active(self, queue: str) -> QueueJob | None:
         return next((each for each in self._jobs.values() if each.queue == queue and each.is_active), None)
 
-    def returned_since(self, queue: str, at: float) -> JobView | None:
+    def returned_since(self, queue: str, at: float) -> QueueJob | None:
         """Return the last job on a queue that ended after a time because messages came back; None without one."""
-        views = (each.view() for each in self.all() if each.queue == queue)
-        return next((each for each in views if each.came_back and (each.ended_at or 0) > at), None)
+        found = (each for each in self.all() if each.queue == queue and each.came_back)
+        return next((each for each in found if (each.ended_at or 0) > at), None)
 
     def get(self, number: int) -> QueueJob | None:
         return self._jobs.get(number)
@@ -330,8 +284,9 @@ class QueueJobs:
         try:
             self._run(lambda: work(job))
         except Exception as problem:
-            error = self._explain(problem) or f"This is a bug in tarry: {problem!r}"
-            if self._explain(problem) is None:
+            error = self._explain(problem) or ""
+            if not error:
+                error = f"This is a bug in tarry: {problem!r}"
                 raise
         finally:
             self._threads.pop(job.number, None)

@@ -145,7 +145,7 @@ def scan(run: JobRun, snapshots: Snapshots) -> None:
 
 def dry_run(run: JobRun, selection: Selection, form: RetryForm) -> None:
     """Report what a retry would do to each dead letter, without changing anything."""
-    routes = failed.Routes(run.queue, form.to, run.console.known)
+    routes = failed.Routes(run.queue, form.to)
     queues: Counter[str] = Counter()
     with _opened(run) as inspection:
         for result in failed.preview(inspection, selection, routes):
@@ -164,7 +164,7 @@ def retry(run: JobRun, selection: Selection, form: RetryForm) -> None:
     """Send dead letters back to their queues."""
     job = run.job
     with _audited(run, "failed retry", selection, form.fields()) as audit:
-        routes = failed.Routes(run.queue, form.to, run.console.known)
+        routes = failed.Routes(run.queue, form.to)
 
         def watching(left: float, total: float) -> None:
             seconds = f"{duration(left)} of {duration(total)} left"
@@ -179,7 +179,7 @@ def retry(run: JobRun, selection: Selection, form: RetryForm) -> None:
                 _report(run, audit, results)
             except (failed.CanaryReturned, failed.TooManyReturned) as error:
                 audit.came_back = str(error)
-                job.returned(f"{error}.")
+                job.came_back = f"{error}."
         _note_limits(job, inspection)
     if audit.came_back:
         return
@@ -190,7 +190,7 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
     """Send a dead letter back with another body. ``before`` is the body that was edited."""
     selection = failed.select([delivery_id])
     with _audited(run, "failed retry", selection, {"via": "queue"}) as audit:
-        routes = failed.Routes(run.queue, None, run.console.known)
+        routes = failed.Routes(run.queue)
         with _opened(run, audit) as inspection:
             failed.check_may_delete(inspection)
             found = by_ids(inspection, [delivery_id]).get(delivery_id)

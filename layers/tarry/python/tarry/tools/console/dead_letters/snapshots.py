@@ -10,7 +10,7 @@ import json
 import threading
 import zlib
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from aiohttp import web
 
@@ -18,11 +18,11 @@ from tarry.failed.conditions import matches
 from tarry.failed.dead_letters import dead_letter_of
 from tarry.failed.groups import GroupCounts
 from tarry.failed.selection import Selection
-from tarry.failed.text import when
+from tarry.failed.text import seconds_of, when
 from tarry.record.attribute import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
@@ -32,44 +32,12 @@ MAX_PACKED_BYTES = 256 * 1024 * 1024
 """The memory for whole dead letters, compressed, of all snapshots together."""
 
 
-class Memory:
-    """The memory that all snapshots share. If it is used up, the oldest other snapshot drops its bodies first."""
-
-    def __init__(self, most: int = MAX_PACKED_BYTES) -> None:
-        self._left = most
-        self._users: list[Snapshot] = []
-        self._lock = threading.Lock()
-
-    def use(self, snapshot: Snapshot) -> None:
-        self._users.append(snapshot)
-
-    def leave(self, snapshot: Snapshot) -> None:
-        """Drop a snapshot's bodies and forget it."""
-        if snapshot in self._users:
-            self._users.remove(snapshot)
-        snapshot.drop()
-
-    def take(self, size: int, taker: Snapshot) -> bool:
-        """Take memory; return whether there is enough."""
-        while True:
-            with self._lock:
-                if self._left >= size:
-                    self._left -= size
-                    return True
-                others = [each for each in self._users if each is not taker]
-            if not others:
-                return False
-            self.leave(others[0])
-
-    def give(self, size: int) -> None:
-        with self._lock:
-            self._left += size
-
+T = TypeVar("T")
 
 MAX_GONE = 200_000
 """The most dead letters to remember that have left a queue."""
-KEPT_SELECTIONS = 8
-"""The selections of a snapshot whose dead letters are kept, for the pages of a list."""
+MOST_MADE = 12
+"""The groupings and selections of a snapshot whose results are kept, for the pages of a list."""
 LARGE_BYTES = 32 * 1024
 NO_RECORD: Mapping[str, Any] = {"body": "", "attributes": {}, "messageAttributes": {}}
 
@@ -100,7 +68,7 @@ class SeenSelection(Selection):
 class Snapshot:
     """The dead letters that one scan has found. All methods can be called from any thread."""
 
-    def __init__(self, queue: DeadLetterQueue, began_at: float, memory: Memory) -> None:
+    def __init__(self, queue: DeadLetterQueue, began_at: float, memory: Snapshots) -> None:
         self.queue = queue
         self.began_at = began_at
         self.ended_at: float | None = None
@@ -113,11 +81,10 @@ class Snapshot:
         """The stable ids of those that have left the queue since the scan or an earlier one, by their delivery ids."""
         self._parts: dict[str, DeadLetterMessage] = {}
         self._packed: dict[str, bytes] = {}
-        self._large: set[str] = set()
         self._texts: dict[str, str] = {}
+        self._large: set[str] = set()
         self._lock = threading.Lock()
-        self._matching: dict[object, Matching] = {}
-        self._groups: dict[GroupBy, list[Group]] = {}
+        self._made: dict[object, object] = {}
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -144,8 +111,7 @@ class Snapshot:
         with self._lock:
             newest_first = sorted(self._parts.values(), key=lambda each: (when(each) or "", each.delivery_id))[::-1]
             self._parts = {each.delivery_id: each for each in newest_first}
-            self.ended_at, self.is_complete = now, is_complete
-            self._texts = {}
+            self.ended_at, self.is_complete, self._texts = now, is_complete, {}
 
     def forget(self, delivery_ids: Iterable[str]) -> None:
         """Remove dead letters that are no longer in the queue."""
@@ -155,7 +121,7 @@ class Snapshot:
                 if part is not None and len(self.gone) < MAX_GONE:
                     self.gone[each] = part.id
                 self._memory.give(len(self._packed.pop(each, b"")))
-            self._matching, self._groups = {}, {}
+            self._made = {}
 
     def drop(self) -> None:
         """Drop all whole dead letters."""
@@ -169,11 +135,11 @@ class Snapshot:
         failure = dead_letter.failure
         if failure is not None:
             names = ("reason", "type", "message", "said", "fingerprint", "function")
-            texts = {name: self._kept(getattr(failure, name)) for name in names}
+            texts = {name: self._shared(getattr(failure, name)) for name in names}
             failure = failure._changed(**texts, traceback=None, extra=None, history=())
         return dead_letter._changed(
             queue=self.queue.name,
-            origin=self._kept(dead_letter.origin),
+            origin=self._shared(dead_letter.origin),
             body="",
             attributes={},
             failure=failure,
@@ -182,7 +148,8 @@ class Snapshot:
             _envelope={},
         )
 
-    def _kept(self, text: str | None) -> str | None:
+    def _shared(self, text: str | None) -> str | None:
+        # Not sys.intern: Python 3.12.0 to 3.12.3 keep its texts for ever.
         return None if text is None else self._texts.setdefault(text, text)
 
     # reading
@@ -190,9 +157,9 @@ class Snapshot:
     @property
     def until(self) -> str:
         """The time after the newest dead letter: those that come later are not selected."""
-        newest = max((when(each) or "" for each in islice(self._parts.values(), 1)), default="")
-        ended = timestamp(self.ended_at or self.began_at)
-        return ended if newest < ended else timestamp(_after(newest))
+        newest = next(iter(self.parts()), None)
+        at = None if newest is None else seconds_of(when(newest))
+        return timestamp(max(self.ended_at or self.began_at, (at or 0.0) + 0.001))
 
     @property
     def scan(self) -> str:
@@ -236,16 +203,23 @@ class Snapshot:
             return list(self._parts.values())
 
     def matching(self, selection: Selection) -> Matching:
+        return self._once((selection.ids, str(selection)), lambda parts: self._found(selection, parts))
+
+    def groups(self, by: GroupBy) -> list[Group]:
+        return self._once(by, lambda parts: _grouped(by, parts))
+
+    def _once(self, key: object, make: Callable[[list[DeadLetterMessage]], T]) -> T:
+        """Return what was made of the dead letters, once for all pages of a list; without the lock: it takes long."""
         with self._lock:
-            if (found := self._matching.get(_key(selection))) is not None:
-                return found
-            before, parts = self._matching, list(self._parts.values())
-        found = self._found(selection, parts)
+            if (known := self._made.get(key)) is not None:
+                return cast("T", known)
+            before, parts = self._made, [*self._parts.values()]
+        found = make(parts)
         with self._lock:
-            if before is self._matching:  # otherwise some were removed in the meantime
-                while len(before) >= KEPT_SELECTIONS:
+            if before is self._made:  # otherwise some were removed in the meantime
+                while len(before) >= MOST_MADE:
                     before.pop(next(iter(before)))
-                before[_key(selection)] = found
+                before[key] = found
         return found
 
     def _found(self, selection: Selection, parts: list[DeadLetterMessage]) -> Matching:
@@ -266,42 +240,27 @@ class Snapshot:
             found.append(part)
         return Matching(found, not_compared)
 
-    def groups(self, by: GroupBy) -> list[Group]:
-        with self._lock:
-            if by in self._groups:
-                return self._groups[by]
-            before, parts = self._groups, list(self._parts.values())
-        counts = GroupCounts(by)
-        for each in parts:
-            counts.add(each)
-        found = counts.largest_first()
-        with self._lock:
-            if before is self._groups:
-                before[by] = found
-        return found
 
-
-def _key(selection: Selection) -> object:
-    return selection.ids, str(selection)
-
-
-def _after(moment: str) -> float:
-    from datetime import datetime
-
-    return datetime.fromisoformat(moment).timestamp() + 0.001
+def _grouped(by: GroupBy, dead_letters: Iterable[DeadLetterMessage]) -> list[Group]:
+    counts = GroupCounts(by)
+    for each in dead_letters:
+        counts.add(each)
+    return counts.largest_first()
 
 
 class Snapshots:
-    """The last snapshot of each queue."""
+    """The last snapshot of each queue. They share memory: if it is used up, the oldest other drops its bodies first."""
 
     def __init__(self, most: int = MAX_PACKED_BYTES) -> None:
-        self._memory = Memory(most)
         self._by_queue: dict[str, Snapshot] = {}
+        self._left = most
+        self._users: list[Snapshot] = []
+        self._lock = threading.Lock()
 
     def begin(self, queue: DeadLetterQueue, now: float) -> Snapshot:
         """Return an empty snapshot for a scan. Pages show the one before until `put`."""
-        snapshot = Snapshot(queue, now, self._memory)
-        self._memory.use(snapshot)
+        snapshot = Snapshot(queue, now, self)
+        self._users.append(snapshot)
         return snapshot
 
     def put(self, snapshot: Snapshot) -> None:
@@ -310,11 +269,29 @@ class Snapshots:
         self._by_queue[snapshot.queue.name] = snapshot
         if before is not None:
             snapshot.gone = before.gone
-            self._memory.leave(before)
+            self.discard(before)
 
     def discard(self, snapshot: Snapshot) -> None:
-        """Drop a snapshot that is not shown."""
-        self._memory.leave(snapshot)
+        """Drop the bodies of a snapshot: of one that is not shown, or to make room for others."""
+        if snapshot in self._users:
+            self._users.remove(snapshot)
+        snapshot.drop()
+
+    def take(self, size: int, taker: Snapshot) -> bool:
+        """Take memory; return whether there is enough."""
+        while True:
+            with self._lock:
+                if self._left >= size:
+                    self._left -= size
+                    return True
+                others = [each for each in self._users if each is not taker]
+            if not others:
+                return False
+            self.discard(others[0])
+
+    def give(self, size: int) -> None:
+        with self._lock:
+            self._left += size
 
     def of(self, queue: str) -> Snapshot | None:
         return self._by_queue.get(queue)
@@ -335,10 +312,6 @@ class Snapshots:
 
     def ids(self) -> frozenset[str]:
         return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
-
-    def queue_of(self, id: str) -> str | None:
-        found = self._find(id)
-        return None if found is None else found[0].queue.name
 
     def _find(self, id: str) -> tuple[Snapshot, str] | None:
         for snapshot in reversed([*self._by_queue.values()]):

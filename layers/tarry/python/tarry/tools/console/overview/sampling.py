@@ -7,7 +7,7 @@ import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tarry.failed.queue_names import listed, queue_name
 from tarry.support.values import queue_arn
@@ -16,7 +16,7 @@ from tarry.tools.console.overview.readings import QueueHistory, QueueReading, re
 from tarry.tools.console.overview.rows import OverviewRows, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tarry.tools.console.access import Console
     from tarry.tools.console.overview.readings import Series
@@ -26,65 +26,38 @@ MAX_QUERIES = 500
 """The most metrics of a GetMetricData request."""
 
 
-class QueueMetric(NamedTuple):
-    """A metric of SQS, and how its values in a minute become one."""
-
-    name: str
-    statistic: str
-
-
 METRICS = {
-    "ready": QueueMetric("ApproximateNumberOfMessagesVisible", "Maximum"),
-    "age": QueueMetric("ApproximateAgeOfOldestMessage", "Maximum"),
-    "arrived": QueueMetric("NumberOfMessagesSent", "Sum"),
-    "left": QueueMetric("NumberOfMessagesDeleted", "Sum"),
+    "ready": ("ApproximateNumberOfMessagesVisible", "Maximum"),
+    "age": ("ApproximateAgeOfOldestMessage", "Maximum"),
+    "arrived": ("NumberOfMessagesSent", "Sum"),
+    "left": ("NumberOfMessagesDeleted", "Sum"),
 }
+"""The metrics of SQS, each with the statistic that makes one value of those of a minute."""
 
 
 def last_hour(queues: Iterable[str], cloudwatch: Any, now: float) -> dict[str, dict[str, Series]]:
     """Return the series of the last hour, by the name of the queue. Raises `ClientError`."""
     asked = [(queue, key) for queue in queues for key in METRICS]
     end = datetime.fromtimestamp(now, UTC)
-    found: dict[str, dict[str, Series]] = {}
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for begin in range(0, len(asked), MAX_QUERIES):
         part = asked[begin : begin + MAX_QUERIES]
-        queries = [_query(f"m{number}", queue, METRICS[key]) for number, (queue, key) in enumerate(part)]
+        queries = [_query(f"m{number}", queue, *METRICS[key]) for number, (queue, key) in enumerate(part)]
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=queries, StartTime=end - timedelta(hours=1), EndTime=end, ScanBy="TimestampAscending"
         )
-        for name, series in _series(pages).items():
-            queue, key = part[int(name[1:])]
-            found.setdefault(queue, {})[key] = series
-    return found
+        for result in (each for page in pages for each in page["MetricDataResults"]):
+            queue, key = part[int(result["Id"][1:])]
+            values = zip(result["Timestamps"], result["Values"], strict=True)
+            # A later page may have more values of the same series.
+            found.setdefault(queue, {}).setdefault(key, []).extend((at.timestamp(), float(each)) for at, each in values)
+    return {queue: {key: tuple(sorted(each)) for key, each in series.items()} for queue, series in found.items()}
 
 
-def _query(name: str, queue: str, metric: QueueMetric) -> dict[str, Any]:
-    return {
-        "Id": name,
-        "MetricStat": {
-            "Metric": {
-                "Namespace": "AWS/SQS",
-                "MetricName": metric.name,
-                "Dimensions": [{"Name": "QueueName", "Value": queue}],
-            },
-            "Period": PERIOD_SECONDS,
-            "Stat": metric.statistic,
-        },
-    }
-
-
-def _series(pages: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
-    """Return the series of an answer by their ids; a later page may have more values of the same series."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for page in pages:
-        for each in page["MetricDataResults"]:
-            found.setdefault(each["Id"], []).extend(_values(each))
-    return {name: tuple(sorted(values)) for name, values in found.items()}
-
-
-def _values(result: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
-    for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-        yield at.timestamp(), float(value)
+def _query(name: str, queue: str, metric: str, statistic: str) -> dict[str, Any]:
+    of_queue = [{"Name": "QueueName", "Value": queue}]
+    what = {"Namespace": "AWS/SQS", "MetricName": metric, "Dimensions": of_queue}
+    return {"Id": name, "MetricStat": {"Metric": what, "Period": PERIOD_SECONDS, "Stat": statistic}}
 
 
 PAUSED_STATES = frozenset({"Disabled", "Disabling"})
@@ -104,7 +77,9 @@ def paused_functions(client: Any, account: str | None) -> Mapping[str, tuple[str
     return found
 
 
-TOPIC, SUMMARY_TOPIC = "overview", "overview-summary"
+TOPIC = "overview"
+PARTS = {TOPIC: "overview/queues.html", "overview-summary": "overview/summary.html"}
+"""The live parts of the page: the topic and the template of each."""
 AT_ONCE = 4
 """The most requests at once, fewer than the threads of pages."""
 LOCAL_SECONDS, AWS_SECONDS = 2.0, 10.0
@@ -129,7 +104,6 @@ class Sampler:
         self._note = "" if console.account.is_aws else UNKNOWN_AGES
         self._metrics_at = 0.0
         self._wake = asyncio.Event()
-        self._shown: dict[str, str] = {}
         self._rows = self._known()
 
     def rows(self) -> OverviewRows:
@@ -153,7 +127,8 @@ class Sampler:
             except Exception:  # noqa: BLE001 a bug, which is logged; the console goes on
                 _log.exception("the overview could not be read")
             self._rows = self._known()
-            self._publish()
+            for topic, template in PARTS.items():  # also for a page that is about to show it
+                self._console.live.publish(topic, pages.fragment(template, overview=self._rows))
             await self._pause()
 
     def _known(self) -> OverviewRows:
@@ -181,54 +156,37 @@ class Sampler:
         served = {} if self._console.account.is_aws else await self._console.in_thread(self._served)
         if served:
             self._note = ""
-        await asyncio.gather(*(self._read_one(each, served) for each in self._histories))
+        await asyncio.gather(*(self._read_one(each, served.get(queue_name(each))) for each in self._histories))
         if self._console.account.is_aws and time.time() - self._metrics_at >= METRIC_SECONDS:
             self._metrics_at = time.time()
             await asyncio.gather(self._read_metrics(), self._read_pauses())
         elif served:
             await self._read_pauses()
 
-    async def _read_one(self, address: str, served: Mapping[str, Mapping[str, Any]]) -> None:
-        history = self._histories[address]
+    async def _read_one(self, address: str, served: Mapping[str, Any] | None) -> None:
+        history, console = self._histories[address], self._console
         async with self._slots:
-            try:
-                reading = await self._console.in_thread(self._reading, address, served.get(queue_name(address)))
-            except Exception as error:
-                if (problem := pages.explained(error)) is None:
-                    raise
-                history.problem = problem
-                return
-        history.problem, history.is_gone = "", reading is None
+            found = pages.asked(console, lambda: read_queue(address, console.client("sqs"), time.time(), served))
+            reading, history.problem = await found
+        if not history.problem:
+            history.is_gone = reading is None
         if reading is not None:
             history.add(reading)
 
     async def _read_metrics(self) -> None:
-        names = [queue_name(each) for each in self._histories]
-        try:
-            found = await self._console.in_thread(self._metrics, names)
-        except Exception as error:
-            if (problem := pages.explained(error)) is None:
-                raise
-            self._note = f"CloudWatch does not tell ages and rates, so these are not known. {problem}"
-            return
-        self._note = ""
-        for address, history in self._histories.items():
-            history.metrics = found.get(queue_name(address), {})
+        names, console = [queue_name(each) for each in self._histories], self._console
+        found, why = await pages.asked(console, lambda: last_hour(names, console.client("cloudwatch"), time.time()))
+        self._note = f"CloudWatch does not tell ages and rates, so these are not known. {why}" if why else ""
+        if found is not None:
+            for address, history in self._histories.items():
+                history.metrics = found.get(queue_name(address), {})
 
     async def _read_pauses(self) -> None:
-        try:
-            found = await self._console.in_thread(self._pauses)
-        except Exception as error:
-            if pages.explained(error) is None:
-                raise
-            return  # without the permission, it is not known
-        for address, history in self._histories.items():
-            history.paused = found.get(queue_name(address), ())
-
-    # in a thread
-
-    def _reading(self, address: str, served: Mapping[str, Any] | None) -> QueueReading | None:
-        return read_queue(address, self._console.client("sqs"), time.time(), served)
+        console = self._console
+        found, _ = await pages.asked(console, lambda: paused_functions(console.client("lambda"), console.place.account))
+        if found is not None:  # without the permission, it is not known
+            for address, history in self._histories.items():
+                history.paused = found.get(queue_name(address), ())
 
     def _served(self) -> dict[str, Mapping[str, Any]]:
         from tarry.tools.local.aws.client import description, queues_in
@@ -237,22 +195,3 @@ class Sampler:
         if isinstance(errors := about.get("latest_errors"), dict):
             self._console.known_errors = {name: str(why) for name, why in errors.items()}
         return queues_in(about)
-
-    def _metrics(self, names: list[str]) -> dict[str, Any]:
-        return last_hour(names, self._console.client("cloudwatch"), time.time())
-
-    def _pauses(self) -> Mapping[str, tuple[str, ...]]:
-        return paused_functions(self._console.client("lambda"), self._console.place.account)
-
-    # pages
-
-    def _publish(self) -> None:
-        """Send the overview, where it has changed, to the pages that show it, and to one that is about to."""
-        found = self._rows
-        self._publish_part(TOPIC, pages.fragment("overview/queues.html", overview=found))
-        self._publish_part(SUMMARY_TOPIC, pages.fragment("overview/summary.html", overview=found))
-
-    def _publish_part(self, topic: str, html: str) -> None:
-        if self._shown.get(topic) != html:
-            self._shown[topic] = html
-            self._console.live.publish(topic, html)

@@ -46,7 +46,7 @@ def _row(record: Record) -> Record:
 
 def _pending(console: Console) -> tuple[tuple[str, ...], list[Record]]:
     """Return the tables, and the messages in them. Raises `UsageError` if a table does not exist."""
-    tables = console.attempt_tables
+    tables = tuple(console.attempt_tables)
     if not tables and console.stack is not None:
         try:
             tables = tables_of_stack(console.client("cloudformation"), console.stack)

@@ -3,7 +3,6 @@
 
 (() => {
   const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
-  const MOST_ROWS_OF_A_FEED = 500;
 
   // Forms in live parts are the same for all browsers, so they come without a token.
   function addTokens(root) {
@@ -45,26 +44,18 @@
 
   const waiting = new Map(); // of parts that are paused: the last event of each
 
-  function show({ topic, html, adds }) {
+  function show({ topic, html }) {
     for (const part of document.querySelectorAll(`[data-live="${CSS.escape(topic)}"]`)) {
       if (part.closest("[data-paused]")) {
-        waiting.set(part, { topic, html, adds });
+        waiting.set(part, { topic, html });
         continue;
       }
-      // A field or button in use keeps the focus: parts with data-keep-focus wait until it has left them.
-      if (part.dataset.keepFocus !== undefined && part.contains(document.activeElement)) continue;
-      if (adds) {
-        part.insertAdjacentHTML("afterbegin", html);
-        const most = Number(part.dataset.most) || MOST_ROWS_OF_A_FEED;
-        while (part.children.length > most) part.lastElementChild.remove();
-      } else {
-        const place = placeOfFocus(part);
-        const marked = part.querySelector("[data-row].here")?.dataset.row;
-        replaceContent(part, html);
-        const row = marked && rowNamed(part, marked);
-        if (row) mark(row);
-        focusPlace(part, place);
-      }
+      const place = placeOfFocus(part);
+      const marked = part.querySelector("[data-row].here")?.dataset.row;
+      replaceContent(part, html);
+      const row = marked && rowNamed(part, marked);
+      if (row) mark(row);
+      focusPlace(part, place);
       addTokens(part);
       if (window.htmx) window.htmx.process(part);
     }

@@ -10,7 +10,8 @@ from tarry import failed
 from tarry.failed.wording import brief
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
-from tarry.tools.console.dead_letters.pages.jobs import see, start
+from tarry.tools.console.dead_letters.jobs import JOBS
+from tarry.tools.console.dead_letters.pages.jobs import see
 from tarry.tools.console.dead_letters.pages.requested import about, queue_of, scanned, snapshot_of
 from tarry.tools.console.json_layout import editable, restored
 from tarry.tools.console.pages import render, sentence
@@ -122,7 +123,7 @@ async def _whole(request: web.Request, queue: str, given: str) -> DeadLetterMess
 
 def _target(console: Console, queue: DeadLetterQueue, dead_letter: DeadLetterMessage) -> str | None:
     try:
-        return failed.Routes(queue, None, console.known).target(dead_letter).name
+        return failed.Routes(queue).target(dead_letter).name
     except failed.NowhereToGo:
         return None
 
@@ -160,14 +161,13 @@ async def start_edit(request: web.Request) -> web.StreamResponse:
     if edited is dead_letter:
         return await _edit_page(request, given, body, "You did not change the body. To send it as it is, retry it.")
     snapshot = snapshot_of(request, queue.name)
-    job = start(
-        request,
+    job = request.app[JOBS].start(
         "edit",
-        queue,
+        queue.name,
         f"Retry of {dead_letter.id} with an edited body",
         1,
         lambda job: runs.edit_and_retry(
             runs.JobRun(console, job, queue, snapshot), dead_letter.delivery_id, dead_letter.body, body
         ),
     )
-    raise see(request, job)
+    raise see(f"/jobs/{job.number}")

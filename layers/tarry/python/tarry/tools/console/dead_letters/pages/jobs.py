@@ -14,38 +14,21 @@ from tarry.failed.queue_names import queue_name
 from tarry.failed.wording import count_of
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters.filters import Choice, problem_of
-from tarry.tools.console.dead_letters.jobs import JOBS, NOUNS, Busy
+from tarry.tools.console.dead_letters.jobs import JOBS, Busy
 from tarry.tools.console.dead_letters.pages.requested import snapshot_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.pages import fragment, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.jobs import QueueJob
 
 
-def start(request: web.Request, *args: Any, **more: Any) -> QueueJob:
-    """Start a job. Raises `Problem` if one runs on the queue."""
-    kind, queue, *rest = args
-    try:
-        return request.app[JOBS].start(kind, queue.name, *rest, **more)
-    except Busy as error:
-        raise JobRuns(error) from error
-
-
-class JobRuns(Problem):
-    """Another job runs on the queue."""
-
-    def __init__(self, error: Busy) -> None:
-        super().__init__(str(error), 409)
-        self.job = error.job
-
-
-def see(request: web.Request, job: QueueJob) -> web.HTTPSeeOther:
-    return web.HTTPSeeOther(request.app.router["job"].url_for(number=str(job.number)))
+def see(path: str) -> web.HTTPSeeOther:
+    return web.HTTPSeeOther(path)
 
 
 @web.middleware
@@ -53,19 +36,16 @@ async def busy(request: web.Request, handler: Any) -> web.StreamResponse:
     """Show the job that runs instead of a job that could not start."""
     try:
         return await handler(request)  # type: ignore[no-any-return]
-    except JobRuns as error:
-        return render(request, "dead_letters/busy.html", status=409, text=error.text, job=error.job.view())
+    except Busy as error:
+        return render(request, "dead_letters/busy.html", status=409, text=error.text, job=error.job)
 
 
 async def jobs(request: web.Request) -> web.Response:
-    return render(
-        request, "dead_letters/jobs.html", jobs=[each.view() for each in request.app[JOBS].all()], nouns=NOUNS
-    )
+    return render(request, "dead_letters/jobs.html", jobs=[each.view() for each in request.app[JOBS].all()])
 
 
 async def job(request: web.Request) -> web.Response:
-    found = _job(request)
-    return render(request, "dead_letters/job.html", job=found.view())
+    return render(request, "dead_letters/job.html", job=_job(request).view())
 
 
 async def stop_job(request: web.Request) -> web.Response:
@@ -74,8 +54,7 @@ async def stop_job(request: web.Request) -> web.Response:
     found.stop()
     if "HX-Request" in request.headers:
         return web.Response(status=204)
-    back = request.app.router["job"].url_for(number=str(found.number))
-    raise web.HTTPSeeOther(back)
+    raise see(f"/jobs/{found.number}")
 
 
 def _job(request: web.Request) -> QueueJob:
@@ -123,21 +102,21 @@ class AuditedRun(NamedTuple):
     command: str
     what: str
     """A sentence about the run, without its point."""
-    where: tuple[str, ...]
+    where: Sequence[str]
     """The conditions that chose the dead letters."""
     who: str
-    queues: tuple[str, ...]
-    outcomes: tuple[tuple[str, int], ...]
-    details: tuple[tuple[str, str], ...]
+    queues: Sequence[str]
+    outcomes: Sequence[tuple[str, int]]
+    details: Sequence[tuple[str, str]]
     """The options of the run, and how it ended."""
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     more_ids: int
 
 
 class AuditPage(NamedTuple):
     """The last runs, the newest first."""
 
-    runs: tuple[AuditedRun, ...]
+    runs: Sequence[AuditedRun]
     is_cut: bool
     damaged: int
 
@@ -180,28 +159,26 @@ def runs_about(path: Path, ids: Iterable[str], *, shows_bodies: bool = True) -> 
     return [each for each in read_audit(path, shows_bodies=shows_bodies).runs if not wanted.isdisjoint(each.ids)]
 
 
-def _what(found: dict[str, Any]) -> str:
+def _what(found: Mapping[str, Any], where: Sequence[str], outcomes: Mapping[str, int]) -> str:
     """Return what a run did, in words."""
+    command = str(found["command"])
     if "run" in found and ENDS.isdisjoint(found):
-        return f"{found['command']} began and did not end: it was killed, or still runs"
-    command, outcomes = found["command"], found.get("outcomes") if isinstance(found.get("outcomes"), dict) else {}
-    changes: Any = found.get("changes")
+        return f"{command} began and did not end: it was killed, or still runs"
     if command in ("tarry pause", "tarry resume"):
-        changed = [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+        changed = [each for each in _list(found, "changes") if isinstance(each, dict)]
         names = [f"{each.get('queue')} \u2192 {each.get('function')}" for each in changed]
         return f"{'Paused' if command == 'tarry pause' else 'Resumed'} {', '.join(names) or 'no consumer'}"
     if command not in DONE:
-        return str(command)
+        return command
     word, outcome = DONE[command]
-    count = outcomes.get(outcome, 0) if isinstance(outcomes, dict) else 0
-    text = f"{word} {count_of(count) if isinstance(count, int) else 'dead letters'}"
-    if isinstance(outcomes, dict) and outcomes.get("edited"):
-        text += f", {outcomes['edited']} with an edited body" if count != outcomes["edited"] else " with an edited body"
-    where = found.get("where")
+    count, edited = outcomes.get(outcome, 0), outcomes.get("edited", 0)
+    text = f"{word} {count_of(count)}"
+    if edited:
+        text += f", {edited} with an edited body" if count != edited else " with an edited body"
     if found.get("asked_ids"):
         text += ", chosen by id"
-    elif isinstance(where, list) and where:
-        text += f" where {' and '.join(map(str, where))}"
+    elif where:
+        text += f" where {' and '.join(where)}"
     elif found.get("all"):
         text += ": all that were found"
     if found.get("came_back"):
@@ -219,26 +196,29 @@ def _fields(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("command"), str) else None
 
 
+def _list(found: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list of a line; empty if it has none: other versions of tarry, and other programs, write the file."""
+    return found[name] if isinstance(found.get(name), list) else []
+
+
 def _run(found: dict[str, Any], *, shows_bodies: bool) -> AuditedRun:
-    if not shows_bodies and isinstance(found.get("where"), list):
-        found["where"] = [
-            each if problem_of(str(each), shows_bodies=False) is None else LEFT_OUT for each in found["where"]
-        ]
-    outcomes = found.get("outcomes")
-    ids, queues = found.get("ids"), found.get("queues")
+    where = [*map(str, _list(found, "where"))]
+    if not shows_bodies and where:
+        found["where"] = where = [each if problem_of(each, shows_bodies=False) is None else LEFT_OUT for each in where]
+    counts = found.get("outcomes")
+    counts = counts if isinstance(counts, dict) else {}
+    outcomes = {str(name): count for name, count in counts.items() if isinstance(count, int)}
     details = {name: value for name, value in found.items() if name not in NOT_SHOWN_APART and value}
     return AuditedRun(
         at=str(found.get("at", "")),
         command=found["command"],
-        what=_what(found),
-        where=tuple(map(str, found["where"])) if isinstance(found.get("where"), list) else (),
+        what=_what(found, where, outcomes),
+        where=where,
         who=str(found.get("who") or found.get("user") or "unknown"),
-        queues=tuple(map(str, queues)) if isinstance(queues, list) else (),
-        outcomes=tuple((str(name), int(count)) for name, count in outcomes.items() if isinstance(count, int))
-        if isinstance(outcomes, dict)
-        else (),
+        queues=[*map(str, _list(found, "queues"))],
+        outcomes=(*outcomes.items(),),
         details=tuple((name.replace("_", " "), _text(value)) for name, value in details.items()),
-        ids=tuple(map(str, ids)) if isinstance(ids, list) else (),
+        ids=[*map(str, _list(found, "ids"))],
         more_ids=found["more_ids"] if isinstance(found.get("more_ids"), int) else 0,
     )
 
@@ -252,19 +232,6 @@ def _text(value: Any) -> str:
 SHOWN_IDS = 50
 
 
-class AuditRow(NamedTuple):
-    """A run with the pages of what it acted on, where they still exist."""
-
-    run: AuditedRun
-    queues: tuple[tuple[str, str], ...]
-    """The name and the path of each queue; an empty path if it is no dead-letter queue of this console."""
-    matching: str
-    """The path of the dead letters of the last scan that its conditions match; empty without conditions or a scan."""
-    ids: tuple[tuple[str, bool], ...]
-    """The first ids, each with whether a scan has it."""
-    more: int
-
-
 async def audit(request: web.Request) -> web.Response:
     """Show what was done to queues."""
     console = console_of(request)
@@ -273,15 +240,19 @@ async def audit(request: web.Request) -> web.Response:
         found = await console.compute(read_audit, path, shows_bodies=console.shows_bodies)
     except OSError as error:
         raise Problem(f"The audit file {path} cannot be read: {error.strerror or error}.", 500) from error
+    rows = [(each, *_links(request, each)) for each in found.runs]
     known = await console.compute(request.app[SNAPSHOTS].ids)
-    rows = [_row(request, each, known) for each in found.runs]
-    return render(request, "dead_letters/audit.html", path=str(path), audit=found, rows=rows)
+    return render(
+        request, "dead_letters/audit.html", path=str(path), audit=found, rows=rows, known=known, most=SHOWN_IDS
+    )
 
 
-def _row(request: web.Request, run: AuditedRun, known: frozenset[str]) -> AuditRow:
-    own, names = console_of(request).dead_letter_queues, [queue_name(each) for each in run.queues]
-    queues = tuple((each, f"/dead-letters/{each}" if each in own else "") for each in names)
-    is_scanned = len(names) == 1 and names[0] in own and snapshot_of(request, names[0]) is not None
-    matching = f"{queues[0][1]}/list?{Choice(where=run.where).query}" if run.where and is_scanned else ""
-    ids = tuple((each, each in known) for each in run.ids[:SHOWN_IDS])
-    return AuditRow(run, queues, matching, ids, len(run.ids) - len(ids) + run.more_ids)
+def _links(request: web.Request, run: AuditedRun) -> tuple[list[tuple[str, str]], str]:
+    """Return the queues of a run with their paths, and the path of the dead letters that its conditions match now.
+
+    A path is empty if the queue is no dead-letter queue of this console, or without conditions or a scan.
+    """
+    own = console_of(request).dead_letter_queues
+    queues = [(name, f"/dead-letters/{name}" if name in own else "") for name in map(queue_name, run.queues)]
+    is_scanned = len(queues) == 1 and bool(queues[0][1]) and snapshot_of(request, queues[0][0]) is not None
+    return queues, f"{queues[0][1]}/list?{Choice(where=(*run.where,)).query}" if run.where and is_scanned else ""

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import failed
-from tarry.failed.groups import GroupBy, causes
-from tarry.failed.text import shortened, when
-from tarry.failed.wording import attempts_of, brief, brief_failure, origin_name, period
+from tarry.failed.groups import causes
+from tarry.failed.text import shortened
+from tarry.failed.wording import brief_failure, period
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
 from tarry.tools.console.dead_letters.filters import Choice, choice_of, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import JOBS
-from tarry.tools.console.dead_letters.pages.jobs import start
+from tarry.tools.console.dead_letters.pages.jobs import see
 from tarry.tools.console.dead_letters.pages.requested import (
     about,
     page_number,
@@ -27,21 +25,21 @@ from tarry.tools.console.dead_letters.pages.requested import (
     snapshot_of,
 )
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
-from tarry.tools.console.pages import explained, render
+from tarry.tools.console.pages import asked, render
 from tarry.tools.story.searching import latest_errors, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tarry.failed import BadFilter, DeadLetterMessage, Group
+    from aiohttp import web
+
+    from tarry.failed import BadFilter, DeadLetterQueue, Group
+    from tarry.failed.groups import GroupBy
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.snapshots import Snapshot
     from tarry.tools.story.searching import LatestErrors
 
-T = TypeVar("T")
-
 ROWS = 100
-SHOWN_IDS = 20
 
 
 class Page(NamedTuple):
@@ -54,64 +52,25 @@ class Page(NamedTuple):
     total: int
 
 
-class ListRow(NamedTuple):
-    """A dead letter in the list."""
-
-    delivery_id: str
-    id: str
-    when: str
-    error: str
-    attempts: str
-    origin: str
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """A group in the table of groups."""
-
-    count: int
-    title: str
-    under: str
-    period: str
-    example: str
-    query: str
-
-
-def page_of(rows: Sequence[T], number: int, size: int = ROWS) -> Page:
+def page_of(rows: Sequence[Any], number: int) -> Page:
     """Return a page of the rows, the nearest one if the number is out of range."""
-    pages = max(1, math.ceil(len(rows) / size))
+    pages = max(1, math.ceil(len(rows) / ROWS))
     number = min(max(1, number), pages)
-    first = (number - 1) * size
-    return Page(rows[first : first + size], number, pages, first + 1 if rows else 0, len(rows))
+    first = (number - 1) * ROWS
+    return Page(rows[first : first + ROWS], number, pages, first + 1 if rows else 0, len(rows))
 
 
-def row_of(dead_letter: DeadLetterMessage) -> ListRow:
-    failure = dead_letter.failure
-    return ListRow(
-        dead_letter.delivery_id,
-        dead_letter.id,
-        (when(dead_letter) or "")[:19].replace("T", " "),
-        brief(dead_letter),
-        "" if failure is None else attempts_of(failure),
-        origin_name(dead_letter),
-    )
+def query_of(group: Group) -> str:
+    """Return the query of the address that lists the dead letters of a group."""
+    return Choice(where=group.conditions).query
 
 
-def group_row(group: Group) -> GroupRow:
-    error = brief_failure(group.failure)
-    value = shortened(group.value or "(none)", 200)
+def titles(group: Group) -> tuple[str, str]:
+    """Return the title of a group, and what stands under it."""
+    error, value = brief_failure(group.failure), shortened(group.value or "(none)", 200)
     if group.by == "fingerprint":  # an error tells a person more
-        title, under = error, f"fingerprint {value}" if group.value else ""
-    else:
-        title, under = value, "" if group.by == "error" or error == value else error
-    return GroupRow(
-        group.count,
-        title,
-        under,
-        period(group),
-        group.example,
-        choice_of_group(group).query,
-    )
+        return error, f"fingerprint {value}" if group.value else ""
+    return value, "" if group.by == "error" or error == value else error
 
 
 @dataclass(frozen=True)
@@ -129,15 +88,11 @@ def cause_rows(snapshots: Iterable[Snapshot]) -> list[CauseRow]:
     return [
         CauseRow(
             cause.count,
-            group_row(cause.groups[0][1]).title,
-            tuple((name, group.count, choice_of_group(group).query) for name, group in cause.groups),
+            titles(cause.groups[0][1])[0],
+            tuple((name, group.count, query_of(group)) for name, group in cause.groups),
         )
         for cause in causes((each.queue.name, each.groups("fingerprint")) for each in snapshots)
     ]
-
-
-def choice_of_group(group: Group) -> Choice:
-    return Choice(where=group.conditions)
 
 
 COMPARED_WHILE_TYPING = 5_000
@@ -162,9 +117,9 @@ async def listed(request: web.Request) -> web.Response:
         choice=choice,
         conditions=[(each, choice.without(each).query) for each in choice.where],
         typed=typed,
-        problem=problem and str(problem),
+        problem=str(problem or ""),
         not_compared=matching.not_compared,
-        page=page._replace(rows=[row_of(each) for each in page.rows]),
+        page=page,
     )
 
 
@@ -213,20 +168,14 @@ GROUPINGS: dict[GroupBy, str] = {
 
 
 async def index(request: web.Request) -> web.Response:
-    console, latest = console_of(request), console_of(request).latest_errors()
-    rows = []
-    for name, answer in zip(console.dead_letter_queues, await _queues_found(console), strict=True):
-        problem = ""
-        if isinstance(answer, BaseException):
-            if not isinstance(answer, Exception) or (text := explained(answer)) is None:
-                raise answer
-            problem = text
-        job = request.app[JOBS].active(name)
+    console, jobs = console_of(request), request.app[JOBS]
+    latest, rows = console.latest_errors(), []
+    for name, (queue, problem) in (await _queues_found(console)).items():
+        job = jobs.active(name)
         rows.append(
             {
                 "name": name,
-                "about": None if isinstance(answer, BaseException) else answer.about,
-                "in_flight": 0 if isinstance(answer, BaseException) else answer.in_flight,
+                "about": queue and queue.about,
                 "problem": problem,
                 "latest": latest.get(name),
                 "snapshot": snapshot_of(request, name),
@@ -250,20 +199,14 @@ async def index(request: web.Request) -> web.Response:
 async def search_errors(request: web.Request) -> web.Response:
     """Search the logs for the latest error of each queue, for all pages. It is a POST because AWS bills it."""
     console = console_of(request)
-    try:
-        found = await console.in_thread(_searched, console)
-    except Exception as error:
-        if (text := explained(error)) is None:
-            raise
-        console.searched = text
-    else:
+    found, problem = await asked(console, _searched, console)
+    console.searched = problem
+    if found is not None:
         console.known_errors = found.errors
-        names = set(console.dead_letter_queues) & found.errors.keys()
-        count = (
-            f"the latest errors of {len(names):,} dead-letter queue{'s'[: len(names) != 1]}" if names else "no error"
-        )
-        console.searched = f"The logs of the last 24 hours have {count}. {found.cost}"
-    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+        count = len(set(console.dead_letter_queues) & found.errors.keys())
+        have = f"the latest errors of {count:,} dead-letter queue{'s'[: count != 1]}" if count else "no error"
+        console.searched = f"The logs of the last 24 hours have {have}. {found.cost}"
+    raise see("/dead-letters")
 
 
 def _searched(console: Console) -> LatestErrors:
@@ -274,44 +217,41 @@ def _searched(console: Console) -> LatestErrors:
 async def groups(request: web.Request) -> web.Response:
     queue = await scanned_queue_of(request)
     by: GroupBy = request.query.get("by", "fingerprint")  # type: ignore[assignment]
-    if by not in get_args(GroupBy):
+    if by not in GROUPINGS:
         raise Problem(f"Dead letters cannot be grouped by {by!r}. Group them by {', '.join(GROUPINGS)}.")
     snapshot, page = snapshot_of(request, queue.name), None
     if snapshot is not None:
-        found = await console_of(request).compute(snapshot.groups, by)
-        page = page_of(found, page_number(request))
-        page = page._replace(rows=[group_row(each) for each in page.rows])
+        page = page_of(await console_of(request).compute(snapshot.groups, by), page_number(request))
+        page = page._replace(rows=[(each, *titles(each), period(each), query_of(each)) for each in page.rows])
     return render(request, "dead_letters/groups.html", **about(request, queue), by=by, groupings=GROUPINGS, page=page)
 
 
 async def start_scan(request: web.Request) -> web.Response:
     queue = await queue_of(request)
     _start_scan(request, queue)
-    back = request.app.router["dead_letters_groups"].url_for(queue=queue.name)
-    raise web.HTTPSeeOther(back)
+    raise see(f"/dead-letters/{queue.name}")
 
 
 async def start_scans(request: web.Request) -> web.Response:
     """Start a scan of each queue that has messages and no job."""
-    for found in await _queues_found(console_of(request)):
-        if isinstance(found, failed.DeadLetterQueue) and found.about and not request.app[JOBS].active(found.name):
-            _start_scan(request, found)
-    raise web.HTTPSeeOther(request.app.router["dead_letters"].url_for())
+    for queue, _ in (await _queues_found(console_of(request))).values():
+        if queue is not None and queue.about and not request.app[JOBS].active(queue.name):
+            _start_scan(request, queue)
+    raise see("/dead-letters")
 
 
-async def _queues_found(console: Console) -> list[failed.DeadLetterQueue | BaseException]:
-    """Return the dead-letter queues, each with its number of messages, or the error of asking SQS for it."""
-    return await asyncio.gather(
-        *(console.in_thread(failed.find, each) for each in console.dead_letter_queues.values()), return_exceptions=True
-    )
+async def _queues_found(console: Console) -> dict[str, tuple[DeadLetterQueue | None, str]]:
+    """Return the dead-letter queues by name, each with its number of messages, or why SQS does not tell it."""
+    queues = console.dead_letter_queues
+    found = await asyncio.gather(*(asked(console, failed.find, each) for each in queues.values()))
+    return dict(zip(queues, found, strict=True))
 
 
-def _start_scan(request: web.Request, queue: failed.DeadLetterQueue) -> None:
+def _start_scan(request: web.Request, queue: DeadLetterQueue) -> None:
     console, snapshots = console_of(request), request.app[SNAPSHOTS]
-    start(
-        request,
+    request.app[JOBS].start(
         "scan",
-        queue,
+        queue.name,
         f"Scan of {queue.name}",
         queue.about,
         lambda job: runs.scan(runs.JobRun(console, job, queue), snapshots),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS = UNSEEN_SECONDS + 10
 """How old a reading may be; SQS's own numbers are those of the last minute."""
-NO_SCAN = "This needs a scan of {queue}: open its page and scan it first."
-SCANNED_AGAIN = "The queue was scanned again since this page was opened"
 
 
 async def queue_of(request: web.Request) -> DeadLetterQueue:
@@ -72,17 +70,13 @@ def snapshot_of(request: web.Request, queue: str) -> Snapshot | None:
 def scanned(request: web.Request, queue: str) -> Snapshot:
     snapshot = snapshot_of(request, queue)
     if snapshot is None:
-        raise Problem(NO_SCAN.format(queue=queue), 409)
+        raise Problem(f"This needs a scan of {queue}: open its page and scan it first.", 409)
     return snapshot
 
 
-def page_number(request: web.Request, name: str = "page") -> int:
-    text = request.query.get(name, "1")
+def page_number(request: web.Request) -> int:
+    text = request.query.get("page", "1")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
-
-
-async def form_of(request: web.Request) -> MultiMapping[Any]:
-    return request.query if request.method == "GET" else await request.post()
 
 
 def chosen(form: MultiMapping[Any], *, shows_bodies: bool) -> Choice:
