@@ -19,8 +19,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from tarry.tools.console import overview
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tarry.tools.console.overview.readings import QueueReading
-from tarry.tools.console.overview.sampling import Sampler
+from tarry.tools.console.overview import Sampler
+from tarry.tools.console.overview.rows import QueueReading
 from tests.browser.conftest import launched
 from tests.consoles import EndpointAccount, running
 from tests.served import Served, served

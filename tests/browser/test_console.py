@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tarry.tools.console import overview
 from tarry.tools.console.access import WatchedQueue
-from tarry.tools.console.overview import sampling
 from tests.consoles import console_at, running
 from tests.served import Served, served
 
@@ -41,7 +41,7 @@ def sqs() -> Iterator[Served]:
 
 @pytest.fixture
 def console(sqs: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Served]:
-    monkeypatch.setattr(sampling, "LOCAL_SECONDS", 0.2)
+    monkeypatch.setattr(overview, "LOCAL_SECONDS", 0.2)
     queues = [WatchedQueue(sqs.queue(name), f"{name[:76]}-dlq") for name in ("payments", "orders", LONG)]
     with running(console_at(sqs.url, [*queues, WatchedQueue("gone")])) as found:
         yield found

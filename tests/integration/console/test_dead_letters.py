@@ -15,7 +15,7 @@ import pytest
 
 from tarry import failed
 from tarry.tools.console.access import WatchedQueue
-from tarry.tools.console.dead_letters.pages import requested
+from tarry.tools.console.dead_letters.pages import listing
 from tarry.tools.simulator.sqs import SqsError
 from tests.consoles import Visitor, console_at, visiting
 from tests.integration.failed.test_audit import disk_full
@@ -258,7 +258,12 @@ def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: Serve
     [
         ("retry", 1, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
         ("remove", 2, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
-        ("remove", 6, ".jsonl cannot be written: No space left on device; nothing more is removed"),
+        (
+            "remove",
+            6,
+            ".jsonl cannot be written: No space left on device; nothing more is removed; make room on its disk, or use "
+            "tarry failed remove --archive FILE in a terminal",
+        ),
     ],
 )
 def test_on_a_full_disk_a_job_fails_and_removes_only_what_is_archived(
@@ -484,7 +489,7 @@ def test_with_an_sqs_that_throttles_a_job_ends_and_one_that_never_answers_fails_
 def test_what_changes_between_a_preview_and_its_start_is_an_answer_in_words(
     shop: ServedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requested, "RECENT_SECONDS", -1)  # else pages may have numbers from before the deletion
+    monkeypatch.setattr(listing, "RECENT_SECONDS", -1)  # else pages may have numbers from before the deletion
     shop.put(4)
 
     async def work(visitor: Visitor) -> None:

@@ -14,8 +14,7 @@ from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.console.dead_letters.filters import MAX_IDS, Choice, choice_of, command, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
-from tarry.tools.console.dead_letters.pages.changes import Counted, planned
-from tarry.tools.console.dead_letters.pages.edits import changes
+from tarry.tools.console.dead_letters.pages.changes import changes, planned
 from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
 from tarry.tools.console.dead_letters.pages.listing import cause_rows, page_of
 from tarry.tools.console.dead_letters.runs import parsed
@@ -111,19 +110,19 @@ def test_bodies_that_do_not_fit_into_memory_are_dropped_those_of_older_scans_fir
     size = 3 * 1024
     snapshots = Snapshots(most=size)
     older = snapshot_of(dead_letter_of(1, name="old-dlq"), snapshots=snapshots, name="old-dlq")
-    assert snapshots.get("id-1") is not None
+    assert snapshots.find("id-1")[1]
     many = [dead_letter_of(number, {"text": [number * each for each in range(150)]}) for number in range(2, 12)]
     newer = snapshot_of(*many, snapshots=snapshots)
     assert older.dropped == 1
     assert 0 < newer.dropped < len(many)
     assert (len(newer), newer.groups("type")[0].count) == (10, 10)
-    assert snapshots.get("id-1") is None
-    assert snapshots.get("delivery-1") is None
-    assert snapshots.part("id-1") is not None
+    for name in ("id-1", "delivery-1"):
+        part, is_whole = snapshots.find(name)
+        assert (part is not None, is_whole) == (True, False)
     matching = newer.matching(select(where=["body.text != null"]))
     assert (len(matching.dead_letters), matching.not_compared) == (10 - newer.dropped, newer.dropped)
     newest = snapshot_of(*many[:1], snapshots=snapshots)  # a new scan of the same queue frees the memory of the last
-    assert (newest.dropped, snapshots.get("id-2")) == (0, newest.whole("delivery-2"))
+    assert (newest.dropped, snapshots.find("id-2")) == (0, (newest.whole("delivery-2"), True))
 
 
 def test_a_list_is_cut_into_pages() -> None:
@@ -217,8 +216,8 @@ def test_a_preview_counts_what_goes_where_and_what_stays() -> None:
         return queue_arn(dead_letter.origin)
 
     plan = planned(dead_letters, target)
-    assert plan.destinations == (Counted("orders", 2), Counted("ledger", 1))
-    assert plan.hindered == (Counted("the body cannot be decoded: edit it first", 1), Counted("unknown", 1))
+    assert plan.destinations == [("orders", 2), ("ledger", 1)]
+    assert plan.hindered == [("the body cannot be decoded: edit it first", 1), ("unknown", 1)]
     assert (plan.sent, asked) == (3, ["id-1", "id-3", "id-5"])
 
 

@@ -14,8 +14,7 @@ from tarry.testing import Transition
 from tarry.tools.console import feed as publishing
 from tarry.tools.console.access import WatchedQueue
 from tarry.tools.console.feed import publish, values_of
-from tarry.tools.console.overview.readings import QueueHistory, QueueReading
-from tarry.tools.console.overview.rows import rows_of
+from tarry.tools.console.overview.rows import QueueHistory, QueueReading, rows_of
 from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.log import LogLine
 from tarry.tools.local.show.timeline import MessageTimeline

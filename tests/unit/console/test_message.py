@@ -150,17 +150,6 @@ def test_an_unknown_message_is_not_found(monkeypatch: pytest.MonkeyPatch, path: 
     visited(work)
 
 
-def test_the_form_for_an_id_goes_to_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    scan(monkeypatch)
-
-    async def work(visitor: Visitor) -> None:
-        answer = await visitor.get("/message?id=+a/b+")
-        assert (answer.status, answer.headers["Location"]) == (303, "/message/a%2Fb")
-        assert (await visitor.get("/message?id=")).status == 400
-
-    visited(work)
-
-
 def test_logs_are_searched_only_by_a_post_and_only_for_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     scan(monkeypatch, recorded("id-7"))
 

@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 
 from tarry.tools.console.access import WatchedQueue
-from tarry.tools.console.overview.readings import QueueHistory, QueueReading, Series
-from tarry.tools.console.overview.rows import SOON, Concern, OverviewRows, TimeSpan, chart, rows_of
-from tarry.tools.console.overview.sampling import METRICS, last_hour, paused_functions
+from tarry.tools.console.overview import METRICS, last_hour, paused_functions
+from tarry.tools.console.overview.rows import (
+    SOON,
+    Concern,
+    OverviewRows,
+    QueueHistory,
+    QueueReading,
+    Series,
+    TimeSpan,
+    chart,
+    rows_of,
+)
 
 NOW = 1_800_000_000.0
 MINUTE, DAY = 60.0, 86_400

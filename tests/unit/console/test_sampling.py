@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tarry.tools.console import overview
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tarry.tools.console.overview import sampling
 from tests.consoles import Visitor, visiting
 
 PATIENCE_SECONDS = 60.0
@@ -52,7 +52,7 @@ class Clients:
 
 def seen(clients: Clients, look: Callable[[Visitor], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of ``look`` at a console with one queue."""
-    monkeypatch.setattr(sampling, "AWS_SECONDS", 0.01)
+    monkeypatch.setattr(overview, "AWS_SECONDS", 0.01)
     place = Place("AWS", "eu-west-1", "123456789012")
     console = Console(clients, place, [WatchedQueue("https://sqs/123456789012/orders")])
 

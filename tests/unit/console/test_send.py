@@ -72,8 +72,8 @@ def events(folder: Path) -> Path:
 
 def test_samples_come_from_the_sqs_events_of_the_project(tmp_path: Path) -> None:
     folder = events(tmp_path)
-    [found] = sample_files(folder)
-    assert (found.name, [key for key, _ in found.samples]) == ("jobs.json", ["jobs.json:1", "jobs.json:2"])
+    found = sample_files(folder)
+    assert {name: [*samples] for name, samples in found.items()} == {"jobs.json": ["jobs.json:1", "jobs.json:2"]}
     form, hints = sample_form(folder, "jobs.json:1")
     assert form == MessageForm("jobs.fifo", '{"id": 1}', "g", "a=north\nb:Number=7\nc:Binary=AP8=")
     assert hints == [
@@ -82,7 +82,7 @@ def test_samples_come_from_the_sqs_events_of_the_project(tmp_path: Path) -> None
     ]
     with pytest.raises(UsageError, match="there is no sample 'nosuch:1'"):
         sample_form(folder, "nosuch:1")
-    assert sample_files(None) == sample_files(tmp_path / "nosuch") == []
+    assert sample_files(None) == sample_files(tmp_path / "nosuch") == {}
 
 
 def sending(work: Callable[[Visitor, Served], Awaitable[None]], **settings: Any) -> None:

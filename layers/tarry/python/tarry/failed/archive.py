@@ -70,13 +70,17 @@ class _LineArchive(Archive):
 class ArchiveFile(_LineArchive):
     """An archive in a file, to which dead letters are appended. Close it at the end.
 
+    Args:
+        path: The file.
+        remedy: What to do if it cannot be written, for the error.
+
     Raises:
         tarry.failed.journal.CannotWrite: the file cannot be written, or is not an archive.
     """
 
-    def __init__(self, path: Path) -> None:
-        _check_is_archive(path)
-        self._journal = Journal(path, "archive", REMEDY, is_ours=True)
+    def __init__(self, path: Path, remedy: str = REMEDY) -> None:
+        _check_is_archive(path, remedy)
+        self._journal = Journal(path, "archive", remedy, is_ours=True)
         self.path = path
         self.queues: dict[str, None] = {}
         """The names of the queues that they were removed from, in order."""
@@ -94,7 +98,7 @@ class ArchiveFile(_LineArchive):
         self._journal.close()
 
 
-def _check_is_archive(path: Path) -> None:
+def _check_is_archive(path: Path, remedy: str) -> None:
     """Check that an existing file begins as an archive. Raises `CannotWrite`."""
     try:
         if path.is_file():  # opening a named pipe would block
@@ -102,7 +106,7 @@ def _check_is_archive(path: Path) -> None:
                 if first := file.readline():
                     read_line(first)
     except DamagedLine as error:
-        raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {REMEDY}") from error
+        raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {remedy}") from error
     except OSError:  # it does not exist, or cannot be opened: opening it for writing gives the error
         return
 

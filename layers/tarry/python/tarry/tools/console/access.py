@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -51,7 +52,7 @@ class Subscriber:
 
 
 class Live:
-    """The topics of a console, and the pages that listen to them. All methods can be called from any thread."""
+    """The topics of a console, and the pages that listen to them."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,11 +65,19 @@ class Live:
         self._loop = asyncio.get_running_loop()
 
     def publish(self, topic: str, html: str) -> None:
-        """Replace the content of the parts with this topic if it is another one, now, and of pages that open later."""
-        self._call(self._publish, topic, html)
+        """Replace the content of the parts with this topic if it is another one, now, and of pages that open later.
+
+        Can be called from any thread.
+        """
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the console has stopped
+                self._loop.call_soon_threadsafe(self._publish, topic, html)
 
     def close(self) -> None:
-        self._call(self._close)
+        """End all streams, on the event loop."""
+        self._is_closed = True
+        for each in self._subscribers:
+            each.wake.set()
 
     def is_watched(self, topic: str) -> bool:
         """Whether a page that shows a topic is open, in a tab that is visible."""
@@ -106,11 +115,6 @@ class Live:
             self.unsubscribe(subscriber)
         return response
 
-    def _call(self, function: object, *args: str) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: the console has stopped
-                self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
-
     def _publish(self, topic: str, html: str) -> None:
         if self._last.get(topic) == html:
             return
@@ -123,15 +127,9 @@ class Live:
                 each.fragments[topic] = html
                 each.wake.set()
 
-    def _close(self) -> None:
-        self._is_closed = True
-        for each in self._subscribers:
-            each.wake.set()
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
 
 THREADS = 8
 """The most requests of pages at once. Jobs have threads of their own, so that they block no page."""
@@ -260,21 +258,19 @@ class Console:
     async def _in_slot(
         self, slots: asyncio.Semaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: Future[T] = Future()
+        answer.set_running_or_notify_cancel()  # a page that is left does not cancel it: the request is on its way
 
         def work() -> None:
             try:
-                result = self.run(function, *args, **kwargs)
+                answer.set_result(self.run(function, *args, **kwargs))
             except BaseException as error:  # noqa: BLE001 raised where the result is awaited
-                _resolve(loop, answer, answer.set_exception, error)
-            else:
-                _resolve(loop, answer, answer.set_result, result)
+                answer.set_exception(error)
 
         async with slots:
             # A daemon: a request that hangs does not keep the stopped console alive, as a thread of an executor would.
             threading.Thread(target=work, daemon=True).start()
-            return await answer
+            return await asyncio.wrap_future(answer)
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the world of this console, in the calling thread."""
@@ -287,14 +283,6 @@ class Console:
                     self.account.renew()
                     self._clients = {}
             raise
-
-
-def _resolve(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], resolve: Callable[[R], None], value: R
-) -> None:
-    """Resolve a future from another thread, unless its page was left or the console has stopped."""
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(lambda: None if answer.done() else resolve(value))
 
 
 CONSOLE = web.AppKey("console", Console)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from tarry.tools.console.server import Served
     from tarry.tools.local.session import LocalRun
-    from tarry.tools.template import Template
 
 
 class LocalAccount:
@@ -54,6 +53,7 @@ async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
     """
     template, account = run.cloud.plan.template, LocalAccount(run)
     state = file_of(template.path, "console")
+    tables = [(name, each) for name, each in template.backing.items() if each["Type"] == KIND]
     found = await asyncio.to_thread(queues_of_template, template, account)
     place = await asyncio.to_thread(place_of, account, None)
     console = Console(
@@ -64,13 +64,8 @@ async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
         can_write=True,
         audit_path=audit_file(state=state),
         state=state,
-        attempt_tables=_attempts_tables(template),
+        attempt_tables=attempts_tables({name: physical_name(name, each) for name, each in tables}),
         local=run,
     )
     async with serve(console, port) as served, in_background(publish(console, run)):
         yield served
-
-
-def _attempts_tables(template: Template) -> tuple[str, ...]:
-    backing = template.backing.items()
-    return attempts_tables({name: physical_name(name, each) for name, each in backing if each["Type"] == KIND})

@@ -62,7 +62,6 @@ def _shown(message: MessageTimeline) -> dict[str, Any]:
     return {
         "message": message,
         "name": name_of(message).strip().rpartition(" ")[0],
-        "path": pages.path_of_message(message.id),
         "kind": KINDS.get(message.state, ""),
         "back_at": "" if message.due is None else stamp(message.due),
         "why": brief(message.why),
@@ -90,7 +89,7 @@ async def publish(console: Console, local: LocalRun) -> None:
 def routes(app: web.Application) -> None:
     """Add the page, if the console is that of a running `tarry local`."""
     if app[CONSOLE].local is not None:
-        app.router.add_get("/feed", _page, name="feed")
+        app.router.add_get("/feed", _page)
 
 
 async def _page(request: web.Request) -> web.Response:

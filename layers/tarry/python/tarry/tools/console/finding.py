@@ -71,7 +71,8 @@ def queues_of_template(template: Template, account: Account) -> FoundQueues:
         for name in template.queues
         if name in targets or name not in targets.values()
     ]
-    return FoundQueues(queues, _account_of(addresses.values(), sqs) if account.is_aws else None)
+    found = (attributes_of(each, sqs) for each in addresses.values())
+    return FoundQueues(queues, _account_of(found) if account.is_aws else None)
 
 
 def queues_by_name(names: Iterable[str], account: Account) -> FoundQueues:
@@ -91,16 +92,16 @@ def queues_by_name(names: Iterable[str], account: Account) -> FoundQueues:
 
 def place_of(account: Account, account_id: str | None) -> Place:
     """Return the place of the queues, as pages show it."""
-    if account.endpoint is None:
-        return Place("AWS", account.region, account_id)
+    endpoint = account.endpoint
+    if endpoint is not None:
+        endpoint_host(endpoint)  # raises for an address that is not one
+    if endpoint is None or is_aws(endpoint):
+        return Place("AWS", account.region, account_id, endpoint)
     from tarry.tools.local.aws.client import other_services
 
-    endpoint_host(account.endpoint)  # raises for an address that is not one
-    if is_aws(account.endpoint):
-        return Place("AWS", account.region, account_id, account.endpoint)
-    is_local, _ = other_services(account.endpoint)
-    address = account.endpoint.partition("://")[2].rstrip("/")
-    return Place(f"tarry local at {address}" if is_local else account.endpoint, account.region, None, account.endpoint)
+    is_local, _ = other_services(endpoint)
+    name = f"tarry local at {endpoint.partition('://')[2].rstrip('/')}" if is_local else endpoint
+    return Place(name, account.region, None, endpoint)
 
 
 def _watched(urls: list[str], account: Account) -> FoundQueues:
@@ -108,18 +109,15 @@ def _watched(urls: list[str], account: Account) -> FoundQueues:
     sqs = account.client("sqs")
     attributes = {url: attributes_of(url, sqs) for url in urls}
     addresses = {queue_name(url): url for url in urls}
-    targets: dict[str, str] = {}
-    for url, found in attributes.items():
-        if redrive := redrive_of(found or {}):
-            targets[url] = redrive.target.name
+    redrives = {url: redrive_of(found or {}) for url, found in attributes.items()}
+    targets = {url: redrive.target.name for url, redrive in redrives.items() if redrive}
     dead = set(targets.values())
     queues = [
         WatchedQueue(url, _address(targets.get(url), addresses, sqs), _consumers(found, account))
         for url, found in attributes.items()
         if url in targets or queue_name(url) not in dead
     ]
-    arns = (found["QueueArn"] for found in attributes.values() if found)
-    return FoundQueues(queues, next((queue_arn(each).account for each in arns), None) if account.is_aws else None)
+    return FoundQueues(queues, _account_of(attributes.values()) if account.is_aws else None)
 
 
 def _consumers(attributes: Mapping[str, str] | None, account: Account) -> tuple[str, ...]:
@@ -148,9 +146,7 @@ def _functions_of(template: Template) -> dict[str, tuple[str, ...]]:
 
 def _address(name: str | None, addresses: Mapping[str, str], sqs: Any) -> str | None:
     """Return the URL of a dead-letter queue, or its name if it does not exist."""
-    if name is None:
-        return None
-    return addresses.get(name) or existing_url(name, sqs) or name
+    return name and (addresses.get(name) or existing_url(name, sqs) or name)
 
 
 def _sources(url: str, sqs: Any) -> list[str]:
@@ -163,6 +159,5 @@ def _sources(url: str, sqs: Any) -> list[str]:
         raise
 
 
-def _account_of(addresses: Iterable[str], sqs: Any) -> str | None:
-    found = filter(None, (attributes_of(each, sqs) for each in addresses))
-    return next((queue_arn(each["QueueArn"]).account for each in found), None)
+def _account_of(attributes: Iterable[Mapping[str, str] | None]) -> str | None:
+    return next((queue_arn(each["QueueArn"]).account for each in attributes if each), None)

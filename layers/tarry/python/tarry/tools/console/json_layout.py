@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,14 +33,11 @@ class Formatted(NamedTuple):
 
 def formatted(body: str, most: int | None = None) -> Formatted:
     """Return JSON with one value a line. ``most``: return only a little more than this number of characters."""
-    if body.lstrip()[:1] not in OPENING:
-        return Formatted(False, None)
     try:
-        _check(body)
+        if body.lstrip()[:1] not in OPENING or not _is_json(body):
+            return Formatted(False, None)
     except RecursionError:
         return Formatted(False, None, "The brackets are nested too deeply to format the body.")
-    except ValueError:
-        return Formatted(False, None)
     parts: list[str] = []
     length, room = 0, max(LEAST_ROOM, GROWTH * len(body))
     for part in _lines(body):
@@ -64,32 +62,32 @@ def restored(before: str, typed: str) -> str:
     A form has CR LF at each end of a line.
     """
     typed = typed.replace("\r\n", "\n").replace("\r", "\n")
-    layout = _layout(before)
-    if layout is not None:
-        try:
-            _check(typed)
-        except (ValueError, RecursionError):
-            return typed
-        return _on_one_line(typed, *layout)
-    if typed == before.replace("\r\n", "\n").replace("\r", "\n"):
+    if (layout := _layout(before)) is not None:
+        with suppress(RecursionError):
+            return _on_one_line(typed, *layout) if _is_json(typed) else typed
+    elif typed == before.replace("\r\n", "\n").replace("\r", "\n"):
         return before
-    return typed.replace("\n", "\r\n") if "\r\n" in before else typed
+    elif "\r\n" in before:
+        return typed.replace("\n", "\r\n")
+    return typed
 
 
-def _check(text: str) -> None:
-    """Raise `ValueError` or `RecursionError` for a text that is not JSON."""
-    json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+def _is_json(text: str) -> bool:
+    """Whether a text is JSON. Raises `RecursionError`."""
+    try:
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except ValueError:
+        return False
+    return True
 
 
 def _layout(body: str) -> tuple[str, str] | None:
     """Return the layout of JSON on one line; None if it has another one, is a single value, or is long."""
-    if body[:1] not in OPENING or "\n" in body or len(body) > MAX_EDITED_CHARACTERS:
-        return None
-    try:
-        _check(body)
-    except (ValueError, RecursionError):
-        return None
-    return next((each for each in LAYOUTS if _on_one_line(body, *each) == body), None)
+    if body[:1] in OPENING and "\n" not in body and len(body) <= MAX_EDITED_CHARACTERS:
+        with suppress(RecursionError):
+            if _is_json(body):
+                return next((each for each in LAYOUTS if _on_one_line(body, *each) == body), None)
+    return None
 
 
 def _on_one_line(text: str, comma: str, colon: str) -> str:

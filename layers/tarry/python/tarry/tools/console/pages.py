@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
     from tarry.tools.console.access import Console, P, T
-    from tarry.tools.story.events import Story
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,7 +45,7 @@ async def open_session(request: web.Request) -> web.Response:
     if session is None:
         raise RefusedRequest(USED, 401)
     response = _response(environment().get_template("opened.html").render(), 200)
-    response.set_cookie(gate.cookie, session.id, httponly=True, samesite="Strict", path="/")
+    response.set_cookie(gate.cookie, session, httponly=True, samesite="Strict", path="/")
     return response
 
 
@@ -61,43 +60,21 @@ def inline(svg: str) -> Markup:
     return Markup((before + after).replace("<svg ", '<svg class="picture" ', 1))
 
 
-def picture_of_story(story: Story) -> Markup:
-    from tarry.tools.story.picture import picture
-
-    return inline(picture(story))
-
-
 BUG = "tarry failed on this page: it is a bug. The terminal of tarry console has the traceback."
 IN_PLACE_OF_PROBLEMS = {"HX-Retarget": "#problem", "HX-Reswap": "innerHTML"}
 """Headers with which htmx shows an answer at the top of the page."""
 _log = logging.getLogger(__name__)
 
 
-NAVIGATION = {
-    "overview": "Overview",
-    "dead_letters": "Dead letters",
-    "pending": "Being retried",
-    "policy": "Policies",
-    "feed": "Live feed",
-    "send": "Send",
-    "audit": "Audit",
-}
-"""The titles of the pages of the navigation, by the names of their routes; the live feed has none at AWS."""
-
-
 def render(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
-    """Answer with a page, or with its block ``content`` alone to a request of htmx.
-
-    The template extends ``base``, and has the values that all pages have: ``console``, ``navigation``, ``here``.
-    """
-    console, named = console_of(request), request.app.router.named_resources()
+    """Answer with a page, or with its block ``content`` alone to a request of htmx: its template extends ``base``."""
+    console = console_of(request)
     values |= {
         "base": "fragment.html" if is_fragment(request) else "layout.html",
         "console": console,
         "place": console.place,
         "can_write": console.can_write,
-        "csrf": request.app[GATE].session_of(request).csrf,
-        "navigation": [(str(named[each].url_for()), title) for each, title in NAVIGATION.items() if each in named],
+        "csrf": request.app[GATE].csrf_of(request),
         "here": request.path,
     }
     return _response(environment().get_template(template).render(values), status)
@@ -166,9 +143,8 @@ def sentence(text: object) -> str:
     return str(text)[:1].upper() + str(text)[1:].rstrip(".") + "."
 
 
-def path_of_message(message_id: str, part: str = "") -> str:
-    """Return the path of the page of a message, or of a part of it."""
-    return f"/message/{quote(message_id, safe='', errors='replace')}{part}"
+def path_of_message(message_id: str) -> str:
+    return f"/message/{quote(message_id, safe='', errors='replace')}"
 
 
 def _response(html: str, status: int) -> web.Response:
@@ -194,18 +170,12 @@ def environment() -> Environment:
         "error": brief,
         "origin": origin_name,
         "attempts": lambda dead_letter: attempts_of(dead_letter.failure) if dead_letter.failure else "",
+        "message_path": path_of_message,
         "visible": printable,
-        "visible_lines": visible_lines,
         "number": "{:,}".format,
-        "duration": duration,
-        "coarse": coarse,
-        "moment": moment,
-        "ago": ago,
-        "minutes": minutes,
-        "plural": plural,
-        "rate": rate,
-        "clock_time": clock_time,
     }
+    of_this_name = (visible_lines, duration, coarse, moment, ago, minutes, plural, rate, clock_time)
+    found.filters |= {each.__name__: each for each in of_this_name}
     found.globals |= {"csrf_field": csrf_field, "static": address, "now": time.time}
     return found
 

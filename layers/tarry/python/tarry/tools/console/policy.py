@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
@@ -19,7 +18,7 @@ from tarry.tools.plan.text import timeline_text
 from tarry.tools.template.model import TemplateError
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
+    from collections.abc import Mapping, Sequence
 
     from tarry.tools.console.access import Console
     from tarry.tools.template import Template
@@ -28,27 +27,10 @@ AT_ONCE = 2
 """The most functions whose code is imported at once."""
 
 
-class PlannedConsumer(NamedTuple):
-    """A function of the template with its queues, by their names."""
-
-    name: str
-    queues: tuple[str, ...]
-    path: str
-
-
-class QueuePolicy(NamedTuple):
-    """The policy of a consumer on one queue: the picture, the same as text, and warnings."""
-
-    queue: str
-    picture: Markup
-    text: str
-    warnings: list[str]
-
-
 class ReadPolicies(NamedTuple):
-    """The policies of a function, hints for the developer, and why there are none."""
+    """The policies of a function on its queues, hints for the developer, and why there are none."""
 
-    policies: list[QueuePolicy]
+    policies: Sequence[Mapping[str, Any]]
     notes: list[str]
     problem: str = ""
 
@@ -74,16 +56,14 @@ class PolicyReader:
             return await self._console.in_thread(policies_of, template, function)
 
 
-def consumers_of(template: Template) -> list[PlannedConsumer]:
-    """Return the functions of a template that consume a queue."""
+def consumers_of(template: Template | None) -> dict[str, list[str]]:
+    """Return the functions of a template that consume a queue, by name, with their queues."""
     found: dict[str, list[str]] = {}
-    for mapping in template.mappings:
-        if (function := template.functions.get(mapping.function)) is not None:
-            found.setdefault(function.logical_id, []).append(mapping.queue)
-    return [
-        PlannedConsumer(name, tuple(dict.fromkeys(queues)), f"/policies/{quote(name, safe='')}")
-        for name, queues in found.items()
-    ]
+    for mapping in template.mappings if template else ():
+        if template and (function := template.functions.get(mapping.function)) is not None:
+            queues = found.setdefault(function.logical_id, [])
+            queues += [mapping.queue][: mapping.queue not in queues]
+    return found
 
 
 def policies_of(template: Template, function: str) -> ReadPolicies:
@@ -95,12 +75,12 @@ def policies_of(template: Template, function: str) -> ReadPolicies:
         details = getattr(error, "details", "")
         return ReadPolicies([], notes, "\n".join(filter(None, (explained(error), details))))
     policies = [
-        QueuePolicy(
-            each.timeline.queue.name,
-            inline(picture_of(each.timeline, today=each.today)),
-            timeline_text(each.timeline, each.today),
-            each.warnings(None),
-        )
+        {
+            "queue": each.timeline.queue.name,
+            "picture": inline(picture_of(each.timeline, today=each.today)),
+            "text": timeline_text(each.timeline, each.today),
+            "warnings": each.warnings(None),
+        }
         for each in subjects
     ]
     return ReadPolicies(policies, notes)
@@ -111,20 +91,17 @@ READER = web.AppKey("policy_reader", PolicyReader)
 
 def routes(app: web.Application) -> None:
     app[READER] = PolicyReader(app[CONSOLE])
-    app.router.add_get("/policies", _list, name="policy")
+    app.router.add_get("/policies", _list)
     app.router.add_get("/policies/{function}", _page)
 
 
 async def _list(request: web.Request) -> web.Response:
-    console = console_of(request)
-    consumers = consumers_of(console.template) if console.template is not None else []
-    return pages.render(request, "policy/list.html", consumers=consumers)
+    return pages.render(request, "policy/list.html", consumers=consumers_of(console_of(request).template))
 
 
 async def _page(request: web.Request) -> web.Response:
     template, name = console_of(request).template, request.match_info["function"]
-    consumer = next((each for each in consumers_of(template) if each.name == name), None) if template else None
-    if template is None or consumer is None:
+    if template is None or name not in consumers_of(template):
         raise Problem(f"The template of this console has no function {name!r:.100} with a queue.", 404)
     found = await request.app[READER].read(template, name)
-    return pages.render(request, "policy/page.html", consumer=consumer, **found._asdict())
+    return pages.render(request, "policy/page.html", name=name, **found._asdict())

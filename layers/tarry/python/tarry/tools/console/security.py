@@ -8,7 +8,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import sha256
 from mimetypes import guess_type
@@ -102,20 +101,13 @@ class RefusedRequest(Problem):
     """A request is refused before it reaches a page, and is shown nothing of the console. The text says why."""
 
 
-@dataclass(frozen=True)
-class Session:
-    """A browser that has opened a one-time address."""
-
-    id: str
-    csrf: str
-
-
 class Gate:
     """The tokens and sessions of a console."""
 
     def __init__(self) -> None:
         self._token: str | None = None
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+        """The CSRF tokens of the browsers that have opened a one-time address, by session id."""
         self.port = 0
         """The port that the console listens at, once it does."""
 
@@ -124,13 +116,13 @@ class Gate:
         self._token = secrets.token_urlsafe(32)
         return self._token
 
-    def redeem(self, token: str) -> Session | None:
-        """Return a new session for a token; None if the token is wrong or was used."""
+    def redeem(self, token: str) -> str | None:
+        """Return the id of a new session for a token; None if the token is wrong or was used."""
         if self._token is None or not hmac.compare_digest(self._token.encode(), token.encode("utf-8", "replace")):
             return None
         self._token = None
-        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-        self._sessions[session.id] = session
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = secrets.token_urlsafe(32)
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return session
@@ -165,12 +157,12 @@ class Gate:
                 f"The request comes from another page ({origin or 'no Origin'!s:.100}). It was refused.", 403
             )
 
-    def session_of(self, request: web.Request) -> Session:
-        """Return the session of a request. Raises `RefusedRequest`."""
-        session = self._sessions.get(request.cookies.get(self.cookie, ""))
-        if session is None:
+    def csrf_of(self, request: web.Request) -> str:
+        """Return the CSRF token of the session of a request. Raises `RefusedRequest`."""
+        csrf = self._sessions.get(request.cookies.get(self.cookie, ""))
+        if csrf is None:
             raise RefusedRequest(NO_SESSION, 401)
-        return session
+        return csrf
 
 
 GATE = web.AppKey("gate", Gate)
@@ -185,10 +177,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     if request.path.startswith(STATIC) and request.method in SAFE_METHODS:
         return await handler(request)
-    session = gate.session_of(request)
+    csrf = gate.csrf_of(request)
     if request.method not in SAFE_METHODS:
         given = request.headers.get(CSRF_HEADER) or str((await request.post()).get(CSRF_FIELD, ""))
-        if not hmac.compare_digest(session.csrf.encode(), given.encode("utf-8", "replace")):
+        if not hmac.compare_digest(csrf.encode(), given.encode("utf-8", "replace")):
             raise RefusedRequest("The request has no valid CSRF token. Reload the page and try again.", 403)
     return await handler(request)
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from tarry.failed.usage import UsageError
 from tarry.record.attribute import ATTRIBUTE
 from tarry.tools.console import pages
 from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.pages import explained, path_of_message, sentence
+from tarry.tools.console.pages import explained, sentence
 from tarry.tools.console.security import needs_write
 from tarry.tools.local.aws.queues import send
 from tarry.tools.local.samples import Sample, read_samples
@@ -94,47 +95,28 @@ def _attribute(line: str) -> tuple[str, Any]:
     raise UsageError(f"the attribute {name!r:.100} has the type {kind!r:.50}: give {SYNTAX}")
 
 
-@dataclass(frozen=True)
-class SampleFile:
-    """The samples of an event file, by key and with their beginnings; or why it has none."""
-
-    name: str
-    samples: Sequence[tuple[str, str]]
-
-
-def sample_files(folder: Path | None) -> list[SampleFile]:
-    """Return the event files of a project with messages in them. Files that are not SQS events are left out."""
-    return [SampleFile(path.name, tuple(_listed(path, samples))) for path, samples in _files(folder)]
+def sample_files(folder: Path | None) -> dict[str, dict[str, str]]:
+    """Return the samples of each event file of a project, by key, with their beginnings; other files are left out."""
+    found: dict[str, dict[str, str]] = {}
+    for name, key, sample in _samples(folder):
+        found.setdefault(name, {})[key] = f"{sample.number}: {shortened(sample.body, EXCERPT_LENGTH)}"
+    return found
 
 
 def sample_form(folder: Path | None, key: str) -> tuple[MessageForm, list[str]]:
     """Return the form that sends a sample of the event files in a folder, and hints about it. Raises `UsageError`."""
-    for path, samples in _files(folder):
-        for sample in samples:
-            if key == _key(path, sample):
-                return _form(sample)
-    raise UsageError(f"there is no sample {key!r:.100}")
+    found = next((sample for _, each, sample in _samples(folder) if each == key), None)
+    if found is None:
+        raise UsageError(f"there is no sample {key!r:.100}")
+    return _form(found)
 
 
-def _files(folder: Path | None) -> Iterator[tuple[Path, list[Sample]]]:
-    if folder is None or not folder.is_dir():
-        return
-    for path in sorted(folder.glob("*.json"))[:MAX_FILES]:
-        try:
-            samples = read_samples(path)
-        except UsageError:
-            continue
-        if samples:
-            yield path, samples[:MAX_SAMPLES_OF_A_FILE]
-
-
-def _listed(path: Path, samples: Sequence[Sample]) -> Iterator[tuple[str, str]]:
-    for sample in samples:
-        yield _key(path, sample), f"{sample.number}: {shortened(sample.body, EXCERPT_LENGTH)}"
-
-
-def _key(path: Path, sample: Sample) -> str:
-    return f"{path.name}:{sample.number}"
+def _samples(folder: Path | None) -> Iterator[tuple[str, str, Sample]]:
+    """Yield the samples, each with the name of its file and its key."""
+    for path in sorted(folder.glob("*.json"))[:MAX_FILES] if folder is not None else ():
+        with suppress(UsageError):
+            for sample in read_samples(path)[:MAX_SAMPLES_OF_A_FILE]:
+                yield path.name, f"{path.name}:{sample.number}", sample
 
 
 def _form(sample: Sample) -> tuple[MessageForm, list[str]]:
@@ -157,11 +139,6 @@ def _form(sample: Sample) -> tuple[MessageForm, list[str]]:
     return form, hints
 
 
-def at_queue(form: MessageForm, names: Sequence[str]) -> MessageForm:
-    """Return the form with a queue of this console: the first one if it names another."""
-    return form if form.queue in names or not names else replace(form, queue=names[0])
-
-
 MAX_DELAY_SECONDS = 43_200
 MAX_REMEMBERED = 100
 """The forms that are remembered, so that a double click or a reload does not send a message twice."""
@@ -170,7 +147,7 @@ SENDS = web.AppKey("sends", dict[tuple[str, MessageForm], "asyncio.Task[str]"])
 
 def routes(app: web.Application) -> None:
     app[SENDS] = {}
-    app.router.add_get("/send", _page, name="send")
+    app.router.add_get("/send", _page)
     app.router.add_post("/send", _send)
 
 
@@ -186,7 +163,9 @@ async def _page(request: web.Request) -> web.Response:
     form = MessageForm.of(query)
     if sample := query.get("sample"):
         form, hints = await console.compute(sample_form, _folder(console), sample)
-    return await _rendered(request, at_queue(form, names), names, hints=hints, sample=sample or "")
+    if names and form.queue not in names:  # of a sample of another project, or none
+        form = replace(form, queue=names[0])
+    return await _rendered(request, form, names, hints=hints, sample=sample or "")
 
 
 @needs_write
@@ -203,7 +182,7 @@ async def _send(request: web.Request) -> web.Response:
     except (UsageError, TarryError, ValueError, TypeError) as error:
         text = explained(error) or sentence(error)
         return await _rendered(request, form, list(addresses), problem=text, status=400)
-    return await _rendered(request, form, list(addresses), sent=message_id, path=path_of_message(message_id))
+    return await _rendered(request, form, list(addresses), sent=message_id)
 
 
 async def _sent_once(request: web.Request, once: str, address: str, form: MessageForm) -> str:
@@ -218,16 +197,9 @@ async def _sent_once(request: web.Request, once: str, address: str, form: Messag
 
 def _sent(console: Console, address: str, form: MessageForm) -> str:
     """Send a message; return its id. Raises the errors of `tarry.Queue.send`."""
-    client = console.client("sqs")
-    [message_id] = send(
-        client,
-        address,
-        form.body,
-        delay=form.delay_seconds,
-        group_id=form.group or None,
-        attributes=form.attribute_values,
-    )
-    return message_id
+    delay, attributes = form.delay_seconds, form.attribute_values
+    group = form.group or None
+    return send(console.client("sqs"), address, form.body, delay=delay, group_id=group, attributes=attributes)[0]
 
 
 async def _rendered(
@@ -235,14 +207,14 @@ async def _rendered(
 ) -> web.Response:
     console = console_of(request)
     files = await console.compute(sample_files, _folder(console))
-    shown = {"hints": [], "sample": "", "sent": "", "path": "", "problem": "", **values}
+    shown = {"hints": [], "sample": "", "sent": "", "problem": "", **values}
     return pages.render(
         request,
         "send/page.html",
         status=status,
         form=form,
         queues=names,
-        fifo=[each.name for each in console.queues if each.name and each.name.endswith(".fifo")],
+        fifo=[each for each in names if each.endswith(".fifo")],
         files=files,
         syntax=SYNTAX,
         max_delay=MAX_DELAY_SECONDS,

@@ -200,8 +200,9 @@ def _hints(cloud: LocalCloud, queues: Sequence[str]) -> Iterator[str]:
         yield "To use the AWS SDK or CLI in another terminal:"
         yield from exports(cloud.url, cloud.backing.url, template.region)
     sources = [template.queues[queue] for queue in queues if queue in template.queues]
-    dead_letters = next((queue_name(queue.dead_letter_arn) for queue in sources if queue.dead_letter_arn), None)
-    if dead_letters:
+    targets = (queue_name(queue.dead_letter_arn) for queue in sources if queue.dead_letter_arn)
+    # What a function consumes is not there to be shown.
+    if dead_letters := next((each for each in targets if each not in queues), None):
         yield "To see why messages were dead-lettered:"
         yield f"tarry failed show --queue {dead_letters} --endpoint-url {cloud.url}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry.tools.console.access import CONSOLE
 from tarry.tools.console.dead_letters.jobs import JOBS, QueueJobs
-from tarry.tools.console.dead_letters.pages import changes, edits, jobs, listing
+from tarry.tools.console.dead_letters.pages import changes, jobs, listing
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS, Snapshots
 from tarry.tools.console.pages import explained
 from tarry.tools.console.security import needs_write
@@ -25,10 +25,10 @@ def routes(app: web.Application) -> None:
     app[JOBS].changed = lambda job: jobs.publish(console, job)
     app.on_shutdown.insert(0, _stop)
     app.middlewares.append(jobs.busy)
-    app.router.add_get("/dead-letters", listing.index, name="dead_letters")
+    app.router.add_get("/dead-letters", listing.index)
     app.router.add_post("/dead-letters", listing.start_scans)
     app.router.add_post("/latest-errors", listing.search_errors)
-    app.router.add_get(QUEUE, listing.groups, name="dead_letters_groups")
+    app.router.add_get(QUEUE, listing.groups)
     app.router.add_post(f"{QUEUE}/scan", listing.start_scan)
     app.router.add_get(f"{QUEUE}/list", listing.listed)
     app.router.add_get(f"{QUEUE}/condition", listing.condition)
@@ -38,13 +38,13 @@ def routes(app: web.Application) -> None:
     app.router.add_post(f"{QUEUE}/retry/dry-run", changes.start_dry_run)
     app.router.add_post(f"{QUEUE}/retry/start", needs_write(changes.start_retry))
     app.router.add_post(f"{QUEUE}/remove/start", needs_write(changes.start_removal))
-    app.router.add_get(f"{QUEUE}/edit", edits.edit)
-    app.router.add_post(f"{QUEUE}/edit/changes", edits.check_edit)
-    app.router.add_post(f"{QUEUE}/edit/start", needs_write(edits.start_edit))
-    app.router.add_get("/jobs", jobs.jobs, name="jobs")
-    app.router.add_get(r"/jobs/{number:\d{1,9}}", jobs.job, name="job")
+    app.router.add_get(f"{QUEUE}/edit", changes.edit)
+    app.router.add_post(f"{QUEUE}/edit/changes", changes.check_edit)
+    app.router.add_post(f"{QUEUE}/edit/start", needs_write(changes.start_edit))
+    app.router.add_get("/jobs", jobs.jobs)
+    app.router.add_get(r"/jobs/{number:\d{1,9}}", jobs.job)
     app.router.add_post(r"/jobs/{number:\d{1,9}}/stop", jobs.stop_job)
-    app.router.add_get("/audit", jobs.audit, name="audit")
+    app.router.add_get("/audit", jobs.audit)
 
 
 async def _stop(app: web.Application) -> None:

@@ -17,7 +17,7 @@ from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from multidict import MultiMapping
 
@@ -53,9 +53,6 @@ class Choice(NamedTuple):
         """The choice as the query of an address."""
         fields = [("id", each) for each in self.ids] or [("where", each) for each in self.where]
         return urlencode(fields or ([("all", "1")] if self.everything else []))
-
-    def without(self, condition: str) -> Choice:
-        return self._replace(where=tuple(each for each in self.where if each != condition))
 
     def words(self, count: int, queue: str) -> str:
         """Return what is chosen, as text."""
@@ -104,6 +101,7 @@ OPERATORS = {
     ">=": "at least",
     "<=": "at most",
 }
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _FIELD = re.compile(r"\s*([\w.\[\]\"-]*)\Z")
 _OPERATOR = re.compile(r"\s*([\w.\[\]\"-]+)\s+\Z")
 _VALUE = re.compile(r"\s*([\w.\[\]\"-]+)\s*(=|!=)\s*(.*)\Z", re.DOTALL)
@@ -133,27 +131,23 @@ def problem_of(text: str, *, shows_bodies: bool) -> BadFilter | None:
     return None
 
 
-def suggestions(text: str, snapshot: Snapshot | None, *, shows_bodies: bool) -> list[Suggestion]:
+def suggestions(text: str, snapshot: Snapshot, *, shows_bodies: bool) -> list[Suggestion]:
     """Return what can be typed next: fields, operators, or values of the dead letters, the most frequent first."""
     if found := _VALUE.match(text):
-        return _values(found[1], found[2], found[3], snapshot, shows_bodies=shows_bodies)
+        return [] if problem_of(f"{found[1]} = 1", shows_bodies=shows_bodies) else _values(snapshot, *found.groups())
     if found := _OPERATOR.match(text):
         return [Suggestion(f"{found[1]} {each} ", about, False) for each, about in OPERATORS.items()]
     if (found := _FIELD.match(text)) is None:
         return []
     typed = found[1].lower()
-    names = dict.fromkeys(FIELDS if shows_bodies else [each for each in FIELDS if each not in IN_BODIES], "")
-    if shows_bodies and snapshot is not None and "." in typed:
+    names = dict.fromkeys((each for each in FIELDS if shows_bodies or each not in IN_BODIES), "")
+    if shows_bodies and "." in typed:
         names |= _paths(snapshot.some(SAMPLE))
     fitting = [each for each in names if each.lower().startswith(typed)] or [each for each in names if typed in each]
     return [Suggestion(f"{each} ", names[each], False) for each in fitting[:MAX_SUGGESTIONS]]
 
 
-def _values(
-    field: str, operator: str, typed: str, snapshot: Snapshot | None, *, shows_bodies: bool
-) -> list[Suggestion]:
-    if snapshot is None or problem_of(f"{field} = 1", shows_bodies=shows_bodies) is not None:
-        return []
+def _values(snapshot: Snapshot, field: str, operator: str, typed: str) -> list[Suggestion]:
     read = condition(f"{field} = 1")
     dead_letters: Iterable[DeadLetterMessage] = snapshot.some(SAMPLE) if read.needs_body else snapshot.parts()
     counts = Counter(
@@ -182,21 +176,13 @@ def _value_of(field: str, dead_letter: DeadLetterMessage) -> str | None:
 
 def _paths(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, str]:
     """Return the names of fields within bodies and attributes, and in how many of the sample each is."""
-    counts: Counter[str] = Counter()
-    total = 0
-    for each in dead_letters:
-        total += 1
-        about = document(each)
-        for name in IN_BODIES:
-            counts.update(_names(about.get(name), name, MAX_DEPTH))
-    return {path: f"in {count:,} of {total:,}" for path, count in counts.most_common()}
+    found = [document(each) for each in dead_letters]
+    counts = Counter(path for each in found for name in IN_BODIES for path in _names(each.get(name), name, MAX_DEPTH))
+    return {path: f"in {count:,} of {len(found):,}" for path, count in counts.most_common()}
 
 
-def _names(value: Any, path: str, depth: int) -> Sequence[str]:
-    if not isinstance(value, dict) or not depth:
-        return []
-    found = []
-    for name, inner in value.items():
-        text = name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
-        found += [f"{path}.{text}", *_names(inner, f"{path}.{text}", depth - 1)]
-    return found
+def _names(value: Any, path: str, depth: int) -> Iterator[str]:
+    for name, inner in value.items() if isinstance(value, dict) and depth else ():
+        inner_path = f"{path}.{name if _NAME.fullmatch(name) else json.dumps(name)}"
+        yield inner_path
+        yield from _names(inner, inner_path, depth - 1)

@@ -31,13 +31,6 @@ NOUNS: dict[Kind, str] = {
     "remove": "removal",
     "edit": "retry of an edited message",
 }
-STATES: dict[State, str] = {
-    "running": "running",
-    "stopping": "stopping after the current dead letters",
-    "done": "done",
-    "stopped": "stopped",
-    "failed": "failed",
-}
 WOULD_BE = {"retried": "would be retried", "failed": "would fail", "skipped": "would be skipped"}
 DONE_WORDS = {"deleted": "removed"}
 CAME_BACK = "stopped: messages came back"
@@ -69,6 +62,7 @@ class QueueJob:
         self.title = title
         self.again = tuple(again)
         """Of a dry run: the fields of the form that starts the retry itself."""
+        self.thread = threading.current_thread()
         self.changed: Callable[[QueueJob], None] = lambda _: None
         """Called when it has changed: often at an end of a step, seldom in between."""
         self.counts: Counter[str] = Counter()
@@ -110,7 +104,9 @@ class QueueJob:
 
     @property
     def state_text(self) -> str:
-        return CAME_BACK if self.came_back and self.state == "stopped" else STATES[self.state]
+        if self.state == "stopping":
+            return "stopping after the current dead letters"
+        return CAME_BACK if self.came_back and self.state == "stopped" else self.state
 
     @property
     def is_active(self) -> bool:
@@ -222,7 +218,6 @@ class QueueJobs:
         self._run = run
         self._explain = explain
         self._jobs: dict[int, QueueJob] = {}
-        self._threads: dict[int, threading.Thread] = {}
         self._last = 0
         self._lock = threading.Lock()
 
@@ -250,9 +245,8 @@ class QueueJobs:
             for number in [each.number for each in self._jobs.values() if not each.is_active][: -MAX_JOBS or None]:
                 del self._jobs[number]
             # A daemon: a second signal ends the console at once, as it ends the command.
-            thread = threading.Thread(target=self._work, args=(job, work), daemon=True, name=f"tarry-job-{job.number}")
-            self._threads[job.number] = thread
-            thread.start()
+            job.thread = threading.Thread(target=self._work, args=(job, work), daemon=True)
+            job.thread.start()
         self.changed(job)
         return job
 
@@ -273,11 +267,13 @@ class QueueJobs:
 
     def close(self) -> None:
         """Stop all jobs, and wait until they have finished their current dead letters and released the others."""
-        for job in self.all():
+        with self._lock:
+            jobs = self.all()
+        for job in jobs:
             job.stop()
         ends_at = time.monotonic() + STOP_SECONDS
-        for thread in list(self._threads.values()):
-            thread.join(max(0.0, ends_at - time.monotonic()))
+        for job in jobs:
+            job.thread.join(max(0.0, ends_at - time.monotonic()))
 
     def _work(self, job: QueueJob, work: Callable[[QueueJob], None]) -> None:
         error = ""
@@ -289,7 +285,6 @@ class QueueJobs:
                 error = f"This is a bug in tarry: {problem!r}"
                 raise
         finally:
-            self._threads.pop(job.number, None)
             job.end(error)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections import Counter
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import failed
@@ -43,7 +44,7 @@ class RetryForm(NamedTuple):
     settings: RetrySettings = RetrySettings()
     to: str | None = None
     """The queue to send all to; None to send each to the queue that it came from."""
-    typed: tuple[tuple[str, str], ...] = ()
+    typed: Mapping[str, str] = MappingProxyType({})
 
     @property
     def concurrency(self) -> int:
@@ -57,16 +58,16 @@ class RetryForm(NamedTuple):
     @property
     def options(self) -> list[str]:
         """The settings as options of `tarry failed retry`."""
-        options = [part for name, text in self.typed for part in (f"--{name.replace('_', '-')}", text)]
+        options = [part for name, text in self.typed.items() for part in (f"--{name.replace('_', '-')}", text)]
         return options + (["--concurrency", str(self.concurrency)] if self.concurrency > 1 else [])
-
-    def fields(self) -> dict[str, Any]:
-        return {"via": "queue", "to": self.to, **self.settings.fields()}
 
     @property
     def text(self) -> str:
         """The settings on one line: other settings have another one."""
-        return json.dumps(self.typed)
+        return json.dumps([*self.typed.items()])
+
+    def fields(self) -> dict[str, Any]:
+        return {"via": "queue", "to": self.to, **self.settings.fields()}
 
 
 def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
@@ -87,12 +88,14 @@ def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
     if within is not None and canary is None:
         raise UsageError("the time to watch canaries needs a number of canaries: give one, or leave the time out")
     settings = RetrySettings(int(canary) if canary else None, within, typed.get("rate"), typed.get("max_return"))
-    return RetryForm(settings, typed.get("to"), tuple(typed.items()))
+    return RetryForm(settings, typed.get("to"), typed)
 
 
 FORGOTTEN_AT_ONCE = 200
 REMOVED_AT_ONCE = 4
 """The requests of a removal that are sent at once, ten dead letters each."""
+REMEDY = "nothing more is removed; make room on its disk, or use tarry failed remove --archive FILE in a terminal"
+"""The remedy if the archive cannot be written: the console has no option that names another."""
 CHANGED = "its body is not the one that was edited: another message has this id, or a failure step changed it"
 
 
@@ -104,14 +107,19 @@ class JobRun(NamedTuple):
     queue: DeadLetterQueue
     snapshot: Snapshot | None = None
 
+    def forget(self, gone: list[str]) -> None:
+        """Remove dead letters that have left the queue from the snapshot, and from the list."""
+        if self.snapshot is not None and gone:
+            self.snapshot.forget(gone)
+        gone.clear()
+
 
 # scans
 
 
 def scan(run: JobRun, snapshots: Snapshots) -> None:
     """Receive all dead letters into a new snapshot."""
-    job, queue = run.job, run.queue
-    clock = current().clock
+    job, queue, clock = run.job, run.queue, current().clock
     snapshot = snapshots.begin(queue, clock.time())
     try:
         with _opened(run) as inspection:
@@ -132,9 +140,8 @@ def scan(run: JobRun, snapshots: Snapshots) -> None:
     snapshot.end(clock.time(), is_complete=is_complete)
     snapshot.groups("fingerprint")
     snapshots.put(snapshot)
-    job.counts["found"] = len(snapshot)
-    about = max(queue.about, len(snapshot))
-    job.note(f"{count_of(len(snapshot))} of about {about:,} in {inspection.requests:,} requests.")
+    found = job.counts["found"] = len(snapshot)
+    job.note(f"{count_of(found)} of about {max(queue.about, found):,} in {inspection.requests:,} requests.")
     _note_limits(job, inspection)
     if snapshot.dropped:
         job.note(f"The bodies of {snapshot.dropped:,} do not fit into the memory of the console; the groups have all.")
@@ -211,10 +218,9 @@ def edit_and_retry(run: JobRun, delivery_id: str, before: str, body: str) -> Non
 
 def remove(run: JobRun, selection: Selection) -> None:
     """Delete dead letters, after they were written to an archive."""
-    archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state))
+    archive = failed.ArchiveFile(new_archive([run.queue.name], run.console.state), REMEDY)
     try:
-        with _audited(run, "failed remove", selection, {}) as audit:
-            audit.line["archive"] = str(archive.path)
+        with _audited(run, "failed remove", selection, {"archive": str(archive.path)}) as audit:
             with _opened(run, audit) as inspection:
                 results = failed.remove(inspection, selection, concurrency=REMOVED_AT_ONCE, archive=archive)
                 _report(run, audit, results)
@@ -278,7 +284,7 @@ def _opened(run: JobRun, audit: Audit | None = None) -> Iterator[Inspection]:
 
 
 def _report(run: JobRun, audit: Audit, results: Iterable[Result]) -> None:
-    """Count the results, and remove from the snapshot what has left the queue."""
+    """Count the results, and remove from the snapshot what has left the queue: some at once, for the lock."""
     gone: list[str] = []
     try:
         for result in results:
@@ -287,15 +293,9 @@ def _report(run: JobRun, audit: Audit, results: Iterable[Result]) -> None:
             if result.outcome in ("retried", "deleted") and result.dead_letter is not None:
                 gone.append(result.dead_letter.delivery_id)
             if len(gone) >= FORGOTTEN_AT_ONCE:
-                _forget(run, gone)
+                run.forget(gone)
     finally:
-        _forget(run, gone)
-
-
-def _forget(run: JobRun, gone: list[str]) -> None:
-    if run.snapshot is not None and gone:
-        run.snapshot.forget(gone)
-    gone.clear()
+        run.forget(gone)
 
 
 def _note_limits(job: QueueJob, inspection: Inspection) -> None:
@@ -323,16 +323,12 @@ def _note_missing(run: JobRun, handled: int) -> None:
     missing = job.expected - handled
     if missing <= 0:
         return
+    are, were = ("are", "were") if missing > 1 else ("is", "was")
     if job.should_stop():
-        job.note(f"Stopped: {count_of(missing)} of the scan {'are' if missing > 1 else 'is'} left in {job.queue}.")
+        job.note(f"Stopped: {count_of(missing)} of the scan {are} left in {job.queue}.")
         return
-    were = "were" if missing > 1 else "was"
-    which = (
-        f"{count_of(missing)} of the scan {were} not in the queue any more"
-        if handled
-        else "No dead letter matches any more"
-    )
+    which = f"{count_of(missing)} of the scan {were} not in the queue any more"
     job.note(
-        f"{which}: retried or removed since the scan, or in flight at another consumer. Scan again to see what "
-        "is there now."
+        f"{which if handled else 'No dead letter matches any more'}: retried or removed since the scan, or in flight "
+        "at another consumer. Scan again to see what is there now."
     )

@@ -296,15 +296,16 @@ class Snapshots:
     def of(self, queue: str) -> Snapshot | None:
         return self._by_queue.get(queue)
 
-    def get(self, id: str) -> DeadLetterMessage | None:
-        """Return a whole dead letter by its delivery id or stable id, from the newest snapshot that has it."""
-        found = self._find(id)
-        return None if found is None else found[0].whole(found[1])
+    def find(self, id: str) -> tuple[DeadLetterMessage | None, bool]:
+        """Return a dead letter by its delivery id or stable id, from the newest snapshot, and whether it is whole.
 
-    def part(self, id: str) -> DeadLetterMessage | None:
-        """Return a dead letter without body, attributes, traceback and history: these may have been dropped."""
-        found = self._find(id)
-        return None if found is None else found[0].part(found[1])
+        Otherwise body, attributes, traceback and history were dropped.
+        """
+        for snapshot in reversed([*self._by_queue.values()]):
+            if (delivery_id := snapshot.find(id)) is not None:
+                whole = snapshot.whole(delivery_id)
+                return whole or snapshot.part(delivery_id), whole is not None
+        return None, False
 
     def gone(self, delivery_id: str) -> str | None:
         """Return the stable id of a dead letter that has left its queue since it was scanned; None for any other."""
@@ -312,12 +313,6 @@ class Snapshots:
 
     def ids(self) -> frozenset[str]:
         return frozenset(each.id for snapshot in [*self._by_queue.values()] for each in snapshot.parts())
-
-    def _find(self, id: str) -> tuple[Snapshot, str] | None:
-        for snapshot in reversed([*self._by_queue.values()]):
-            if (delivery_id := snapshot.find(id)) is not None:
-                return snapshot, delivery_id
-        return None
 
 
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)

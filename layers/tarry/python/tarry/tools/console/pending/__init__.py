@@ -20,7 +20,7 @@ MAX_ROWS = 500
 
 
 def routes(app: web.Application) -> None:
-    app.router.add_get("/pending", _page, name="pending")
+    app.router.add_get("/pending", _page)
 
 
 async def _page(request: web.Request) -> web.Response:
@@ -35,13 +35,11 @@ async def _page(request: web.Request) -> web.Response:
         queues=queues,
         chosen=queue,
         count=len(shown),
-        rows=[_row(record) for record in shown[:MAX_ROWS]],
+        rows=shown[:MAX_ROWS],
+        is_due=is_due,
+        why=why,
         most=MAX_ROWS,
     )
-
-
-def _row(record: Record) -> Record:
-    return {**record, "path": pages.path_of_message(str(record["id"])), "is_due": is_due(record), "why": why(record)}
 
 
 def _pending(console: Console) -> tuple[tuple[str, ...], list[Record]]:

@@ -1,9 +1,11 @@
-"""The pages that retry and remove dead letters: which ones, the preview, the question."""
+"""The pages that retry, edit and remove dead letters: which ones, the preview, the form, the question."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import failed
@@ -11,13 +13,14 @@ from tarry.errors import TarryError
 from tarry.failed import NowhereToGo
 from tarry.failed.pacing import check_can_watch
 from tarry.failed.usage import UsageError
-from tarry.tools.console.access import console_of
+from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
 from tarry.tools.console.dead_letters.filters import command
 from tarry.tools.console.dead_letters.jobs import JOBS
 from tarry.tools.console.dead_letters.pages.jobs import see
-from tarry.tools.console.dead_letters.pages.requested import about, chosen, is_older, queue_of, scanned, until_of
+from tarry.tools.console.dead_letters.pages.listing import about, chosen, is_older, queue_of, scanned
 from tarry.tools.console.dead_letters.runs import NAMES, RetryForm, parsed
+from tarry.tools.console.json_layout import editable, restored
 from tarry.tools.console.pages import is_fragment, render, sentence
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from tarry.support.values import QueueArn
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.filters import Choice
-    from tarry.tools.console.dead_letters.jobs import Kind
+    from tarry.tools.console.dead_letters.jobs import Kind, QueueJob
     from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 
 SHOWN_EXAMPLES = 20
@@ -83,7 +86,9 @@ async def _chosen(request: web.Request) -> Chosen:
     console, queue = console_of(request), await queue_of(request)
     snapshot = scanned(request, queue.name)
     choice = chosen(form, shows_bodies=console.shows_bodies)
-    until = until_of(form, snapshot, choice)
+    until = None if choice.ids else snapshot.until
+    if until and not is_older(form, snapshot):
+        until = str(form.get("until") or until)
     matching = await console.compute(snapshot.matching, choice.selection(until))
     return Chosen(form, queue, snapshot, choice, until, matching)
 
@@ -98,15 +103,12 @@ def _started(
 ) -> web.HTTPSeeOther:
     """Start a job on the dead letters that are chosen; return the redirection to its page. Raises `Busy`."""
     console, queue, snapshot = console_of(request), found.queue, found.snapshot
-    selection = snapshot.seen(found.choice.selection())
-    job = request.app[JOBS].start(
-        kind,
-        queue.name,
-        f"{title} of {found.words}",
-        found.count,
-        lambda job: work(runs.JobRun(console, job, queue, snapshot), selection),
-        again=again,
-    )
+    selection, title = snapshot.seen(found.choice.selection()), f"{title} of {found.words}"
+
+    def run(job: QueueJob) -> None:
+        work(runs.JobRun(console, job, queue, snapshot), selection)
+
+    job = request.app[JOBS].start(kind, queue.name, title, found.count, run, again=again)
     return see(f"/jobs/{job.number}")
 
 
@@ -118,13 +120,11 @@ def _status_of(problem: str, changed: str) -> int:
 # removals
 
 
-async def remove(request: web.Request) -> web.Response:
-    """Show exactly what a removal of the chosen dead letters does."""
-    return _remove_preview(request, await _chosen(request))
-
-
-def _remove_preview(request: web.Request, found: Chosen, problem: str = "", changed: str = "") -> web.Response:
-    console = console_of(request)
+async def remove(
+    request: web.Request, found: Chosen | None = None, problem: str = "", changed: str = ""
+) -> web.Response:
+    """Show exactly what a removal of the chosen dead letters does, or why it was not started."""
+    console, found = console_of(request), found or await _chosen(request)
     return render(
         request,
         "dead_letters/remove.html",
@@ -147,32 +147,25 @@ async def start_removal(request: web.Request) -> web.StreamResponse:
     name, typed = found.queue.name, str(found.form.get("name", "")).strip()
     if _asks_for_name(console_of(request), found.choice) and typed != name:
         problem = f"{typed!r} is not {name}: no dead letter was removed. Type the name of the queue."
-        return _remove_preview(request, found, problem)
+        return await remove(request, found, problem)
     if is_older(found.form, found.snapshot):
-        return _remove_preview(request, found, changed=SCANNED_AGAIN)
+        return await remove(request, found, changed=SCANNED_AGAIN)
     raise _started(request, found, "remove", "Removal", runs.remove)
 
 
 # retries
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The number of dead letters that go to one queue, or that stay for one reason."""
-
-    text: str
-    count: int
-
-
 class Plan(NamedTuple):
-    """The effect of a retry on the dead letters that are chosen. The largest counts come first."""
+    """The effect of a retry on the dead letters that are chosen: how many go where, and stay for which reason."""
 
-    destinations: tuple[Counted, ...]
-    hindered: tuple[Counted, ...]
+    destinations: Sequence[tuple[str, int]]
+    """The largest number comes first."""
+    hindered: Sequence[tuple[str, int]]
 
     @property
     def sent(self) -> int:
-        return sum(each.count for each in self.destinations)
+        return sum(count for _, count in self.destinations)
 
 
 def planned(
@@ -200,18 +193,14 @@ def planned(
                 answers[each.origin] = str(error), False
         counts[answers[each.origin]] += 1
     found = counts.most_common()
-    sent, hindered = (
-        tuple(Counted(text, count) for (text, is_sent), count in found if is_sent == wanted) for wanted in (True, False)
-    )
-    return Plan(sent, hindered)
+    return Plan(*([(text, count) for (text, is_sent), count in found if is_sent == each] for each in (True, False)))
 
 
-async def retry(request: web.Request) -> web.Response:
-    """Show exactly what a retry of the chosen dead letters does, with its settings."""
-    return await _retry_preview(request, await _chosen(request))
-
-
-async def _retry_preview(request: web.Request, found: Chosen, problem: str = "", changed: str = "") -> web.Response:
+async def retry(
+    request: web.Request, found: Chosen | None = None, problem: str = "", changed: str = ""
+) -> web.Response:
+    """Show exactly what a retry of the chosen dead letters does, with its settings, or why it was not started."""
+    found = found or await _chosen(request)
     typed, plan = RetryForm(), None
     try:
         typed = parsed(found.form, by_id=bool(found.choice.ids))
@@ -247,7 +236,6 @@ async def start_retry(request: web.Request) -> web.StreamResponse:
 
 
 async def start_dry_run(request: web.Request) -> web.StreamResponse:
-    """Start a dry run of a retry, which changes nothing."""
     return await _start_retry(request, "dry run", "Dry run of a retry", runs.dry_run)
 
 
@@ -259,11 +247,166 @@ async def _start_retry(
     try:
         typed = parsed(form, by_id=bool(found.choice.ids))
     except (UsageError, TarryError) as error:
-        return await _retry_preview(request, found, sentence(error))
+        return await retry(request, found, sentence(error))
     if is_older(form, found.snapshot):
-        return await _retry_preview(request, found, changed=SCANNED_AGAIN)
+        return await retry(request, found, changed=SCANNED_AGAIN)
     if str(form.get("previewed", typed.text)) != typed.text:
-        return await _retry_preview(request, found, changed=OTHER_SETTINGS)
+        return await retry(request, found, changed=OTHER_SETTINGS)
     kept = FIELDS if kind == "dry run" else ()
     again = [(name, text) for name, text in form.items() if name in kept and isinstance(text, str)]
     raise _started(request, found, kind, title, lambda run, selection: work(run, selection, typed), again)
+
+
+# edits
+
+
+MAX_COMPARED_CHARACTERS = 64 * 1024
+MAX_COMPARED_LINES = 2_000
+MAX_LINES = 60
+AROUND_CHARACTERS = 40
+
+
+class Changes(NamedTuple):
+    """The changes of a body. ``lines`` are those of a unified diff."""
+
+    is_changed: bool
+    is_same_value: bool
+    """Whether both are JSON of the same value, so that only spaces, line ends or the order of keys differ."""
+    lines: tuple[str, ...]
+    is_cut: bool
+    """Whether there are more lines, or the bodies are too long to be compared."""
+
+
+def changes(before: str, after: str) -> Changes:
+    if before == after:
+        return Changes(False, True, (), False)
+    is_same = _is_same_value(before, after)
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(before), len(after)) > MAX_COMPARED_CHARACTERS or max(len(old), len(new)) > MAX_COMPARED_LINES:
+        return Changes(True, is_same, (), True)
+    if len(old) == len(new) == 1:
+        lines = _of_one_line(old[0], new[0])
+    else:
+        diff = unified_diff(old, new, n=1, lineterm="")
+        lines = [each for each in diff if not each.startswith(("---", "+++", "@@"))]
+    return Changes(True, is_same, tuple(lines[:MAX_LINES]), len(lines) > MAX_LINES)
+
+
+def _of_one_line(before: str, after: str) -> list[str]:
+    """Return the part of a line that differs, before and after, with some text around it."""
+    start = _common(before, after)
+    end = _common(before[start:][::-1], after[start:][::-1])
+    return [f"{sign}{_around(text, start, len(text) - end)}" for sign, text in (("-", before), ("+", after))]
+
+
+def _common(before: str, after: str) -> int:
+    """Return the number of characters that both begin with."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(before), len(after)))
+
+
+def _around(text: str, start: int, end: int) -> str:
+    first, last = max(0, start - AROUND_CHARACTERS), end + AROUND_CHARACTERS
+    return ("\u2026" if first else "") + text[first:last] + ("\u2026" if last < len(text) else "")
+
+
+def _is_same_value(before: str, after: str) -> bool:
+    try:
+        return bool(json.loads(before) == json.loads(after))
+    except (ValueError, RecursionError):
+        return False
+
+
+NO_BODIES = "This console shows no bodies (--no-bodies), so it cannot edit one."
+
+
+async def edit(request: web.Request, edited: Edited | None = None) -> web.Response:
+    """Show the form to edit a body, or why an edited one was not sent."""
+    console, queue = console_of(request), await queue_of(request)
+    dead_letter = edited.dead_letter if edited else await _whole(request, request.query.get("id", ""))
+    problem = edited.problem if edited else ""
+    return render(
+        request,
+        "dead_letters/edit.html",
+        status=400 if problem else 200,
+        **about(request, queue),
+        dead_letter=dead_letter,
+        body=await console.compute(editable, edited.body if edited else dead_letter.body),
+        problem=problem,
+        target=await console.in_thread(_target, queue, dead_letter),
+    )
+
+
+async def _whole(request: web.Request, given: str) -> DeadLetterMessage:
+    queue, console = request.match_info["queue"], console_of(request)
+    snapshot = scanned(request, queue)
+    if not console.shows_bodies:
+        raise Problem(NO_BODIES, 403)
+    delivery_id = snapshot.find(given)
+    if delivery_id is None:
+        raise Problem(
+            f"Dead letter {given!r:.200} is not in the last scan of {queue}: it was retried or removed, or came "
+            "later. Scan again.",
+            404,
+        )
+    found = await console.compute(snapshot.whole, delivery_id)
+    if found is None:
+        text = f"The body of {given} did not fit into the memory of the console. Edit it with tarry failed."
+        raise Problem(text, 409)
+    return found
+
+
+def _target(queue: DeadLetterQueue, dead_letter: DeadLetterMessage) -> str | None:
+    try:
+        return failed.Routes(queue).target(dead_letter).name
+    except failed.NowhereToGo:
+        return None
+
+
+class Edited(NamedTuple):
+    """A dead letter, the body that was typed for it, and why that cannot be sent; empty if it can."""
+
+    dead_letter: DeadLetterMessage
+    body: str
+    problem: str
+
+
+async def _edited(request: web.Request) -> Edited:
+    """Return what the form of a request says."""
+    console, form = console_of(request), await request.post()
+    dead_letter = await _whole(request, str(form.get("id", "")))
+    body, problem = await console.compute(restored, dead_letter.body, str(form.get("body", ""))), ""
+    try:
+        failed.edit(dead_letter, body, console.world.clock.time())
+    except failed.CannotEdit as error:
+        problem = sentence(error)
+    return Edited(dead_letter, body, problem)
+
+
+async def check_edit(request: web.Request) -> web.Response:
+    """Say what an edit that is being typed changes, or why it cannot be sent."""
+    edited = await _edited(request)
+    found = await console_of(request).compute(_changes, edited.dead_letter.body, edited.body)
+    return render(request, "dead_letters/changes.html", problem=edited.problem, changes=found)
+
+
+def _changes(before: str, after: str) -> Changes:
+    """Return the changes of a body as it is edited: with one value a line."""
+    return changes(editable(before), editable(after))
+
+
+async def start_edit(request: web.Request) -> web.StreamResponse:
+    console, queue, edited = console_of(request), await queue_of(request), await _edited(request)
+    dead_letter, snapshot = edited.dead_letter, scanned(request, queue.name)
+    if edited.body == dead_letter.body:
+        edited = edited._replace(problem="You did not change the body. To send it as it is, retry it.")
+    if edited.problem:
+        return await edit(request, edited)
+
+    def run(job: QueueJob) -> None:
+        runs.edit_and_retry(
+            runs.JobRun(console, job, queue, snapshot), dead_letter.delivery_id, dead_letter.body, edited.body
+        )
+
+    title = f"Retry of {dead_letter.id} with an edited body"
+    raise see(f"/jobs/{request.app[JOBS].start('edit', queue.name, title, 1, run).number}")

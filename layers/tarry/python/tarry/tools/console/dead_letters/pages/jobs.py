@@ -15,7 +15,6 @@ from tarry.failed.wording import count_of
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters.filters import Choice, problem_of
 from tarry.tools.console.dead_letters.jobs import JOBS, Busy
-from tarry.tools.console.dead_letters.pages.requested import snapshot_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.pages import fragment, render
 
@@ -49,7 +48,6 @@ async def job(request: web.Request) -> web.Response:
 
 
 async def stop_job(request: web.Request) -> web.Response:
-    """Ask a job to stop after its current dead letters."""
     found = _job(request)
     found.stop()
     if "HX-Request" in request.headers:
@@ -215,7 +213,7 @@ def _run(found: dict[str, Any], *, shows_bodies: bool) -> AuditedRun:
         what=_what(found, where, outcomes),
         where=where,
         who=str(found.get("who") or found.get("user") or "unknown"),
-        queues=[*map(str, _list(found, "queues"))],
+        queues=[queue_name(str(each)) for each in _list(found, "queues")],
         outcomes=(*outcomes.items(),),
         details=tuple((name.replace("_", " "), _text(value)) for name, value in details.items()),
         ids=[*map(str, _list(found, "ids"))],
@@ -233,26 +231,22 @@ SHOWN_IDS = 50
 
 
 async def audit(request: web.Request) -> web.Response:
-    """Show what was done to queues."""
     console = console_of(request)
     path = console.audit_path
     try:
         found = await console.compute(read_audit, path, shows_bodies=console.shows_bodies)
     except OSError as error:
         raise Problem(f"The audit file {path} cannot be read: {error.strerror or error}.", 500) from error
-    rows = [(each, *_links(request, each)) for each in found.runs]
     known = await console.compute(request.app[SNAPSHOTS].ids)
+    rows = [(each, Choice(where=(*each.where,)).query) for each in found.runs]
+    scanned = [name for name in console.dead_letter_queues if request.app[SNAPSHOTS].of(name) is not None]
     return render(
-        request, "dead_letters/audit.html", path=str(path), audit=found, rows=rows, known=known, most=SHOWN_IDS
+        request,
+        "dead_letters/audit.html",
+        path=str(path),
+        audit=found,
+        rows=rows,
+        known=known,
+        scanned=scanned,
+        most=SHOWN_IDS,
     )
-
-
-def _links(request: web.Request, run: AuditedRun) -> tuple[list[tuple[str, str]], str]:
-    """Return the queues of a run with their paths, and the path of the dead letters that its conditions match now.
-
-    A path is empty if the queue is no dead-letter queue of this console, or without conditions or a scan.
-    """
-    own = console_of(request).dead_letter_queues
-    queues = [(name, f"/dead-letters/{name}" if name in own else "") for name in map(queue_name, run.queues)]
-    is_scanned = len(queues) == 1 and bool(queues[0][1]) and snapshot_of(request, queues[0][0]) is not None
-    return queues, f"{queues[0][1]}/list?{Choice(where=(*run.where,)).query}" if run.where and is_scanned else ""

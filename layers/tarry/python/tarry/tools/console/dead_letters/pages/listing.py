@@ -1,43 +1,125 @@
-"""The list of dead letters with its filter, the help while a condition is typed, and the groups of dead letters."""
+"""The pages of a queue: its list with a filter, the help while one is typed, its groups; and of all queues."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from tarry import failed
-from tarry.failed.groups import causes
+from tarry.failed.groups import GroupBy, causes
+from tarry.failed.inspection import MAX_IN_FLIGHT
 from tarry.failed.text import shortened
+from tarry.failed.usage import UsageError
 from tarry.failed.wording import brief_failure, period
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
 from tarry.tools.console.dead_letters.filters import Choice, choice_of, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import JOBS
 from tarry.tools.console.dead_letters.pages.jobs import see
-from tarry.tools.console.dead_letters.pages.requested import (
-    about,
-    page_number,
-    queue_of,
-    scanned,
-    scanned_queue_of,
-    snapshot_of,
-)
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
-from tarry.tools.console.pages import asked, render
+from tarry.tools.console.overview import SAMPLER, UNSEEN_SECONDS
+from tarry.tools.console.pages import asked, render, sentence
 from tarry.tools.story.searching import latest_errors, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aiohttp import web
+    from multidict import MultiMapping
 
     from tarry.failed import BadFilter, DeadLetterQueue, Group
-    from tarry.failed.groups import GroupBy
     from tarry.tools.console.access import Console
+    from tarry.tools.console.dead_letters.jobs import QueueJob
     from tarry.tools.console.dead_letters.snapshots import Snapshot
     from tarry.tools.story.searching import LatestErrors
+
+RECENT_SECONDS = UNSEEN_SECONDS + 10
+"""How old a reading may be; SQS's own numbers are those of the last minute."""
+
+
+async def queue_of(request: web.Request) -> DeadLetterQueue:
+    """Return the dead-letter queue of an address. Raises `Problem` if it is gone, or not one of this console."""
+    try:
+        return await console_of(request).in_thread(failed.find, _address(request))
+    except failed.UnknownQueue as error:
+        raise Problem(f"The dead-letter queue is gone: {error}.", 404) from error
+
+
+async def scanned_queue_of(request: web.Request) -> DeadLetterQueue:
+    """Return the dead-letter queue of an address, without a request to SQS if it was scanned and read lately.
+
+    It has the numbers of messages of the overview's last reading then. The overview reads it again now.
+    """
+    address, sampler = _address(request), request.app[SAMPLER]
+    snapshot, reading = snapshot_of(request, request.match_info["queue"]), sampler.reading(address)
+    sampler.look()
+    if snapshot is None or reading is None:
+        return await queue_of(request)
+    jobs = [each for each in request.app[JOBS].all() if each.queue == snapshot.queue.name]
+    changed_at = max((each.ended_at or math.inf for each in jobs), default=0.0)
+    if reading.at < max(changed_at, time.time() - RECENT_SECONDS):
+        return await queue_of(request)
+    return snapshot.queue._changed(about=reading.messages, in_flight=reading.in_flight)
+
+
+def _address(request: web.Request) -> str:
+    console, name = console_of(request), request.match_info["queue"]
+    queues = console.dead_letter_queues
+    if name not in queues:
+        names = ", ".join(queues) or "none"
+        raise Problem(f"{name!r} is not a dead-letter queue of this console. Its dead-letter queues: {names}.", 404)
+    return queues[name]
+
+
+def snapshot_of(request: web.Request, queue: str) -> Snapshot | None:
+    return request.app[SNAPSHOTS].of(queue)
+
+
+def scanned(request: web.Request, queue: str) -> Snapshot:
+    snapshot = snapshot_of(request, queue)
+    if snapshot is None:
+        raise Problem(f"This needs a scan of {queue}: open its page and scan it first.", 409)
+    return snapshot
+
+
+def chosen(form: MultiMapping[Any], *, shows_bodies: bool) -> Choice:
+    """Return the choice of a form. Raises `Problem` if there is none, or it cannot be used."""
+    try:
+        choice = choice_of(form)
+    except UsageError as error:
+        raise Problem(sentence(error)) from error
+    if choice.is_empty:
+        raise Problem("No dead letters are selected. Select some with x, or use a filter or a group.")
+    for each in choice.where:
+        if (problem := problem_of(each, shows_bodies=shows_bodies)) is not None:
+            raise Problem(sentence(problem))
+    return choice
+
+
+def is_older(form: MultiMapping[Any], snapshot: Snapshot) -> bool:
+    """Whether a form is that of a preview of an earlier scan."""
+    return str(form.get("scan") or snapshot.scan) != snapshot.scan
+
+
+def about(request: web.Request, queue: DeadLetterQueue) -> dict[str, Any]:
+    """Return what the pages of a queue have in common."""
+    job = request.app[JOBS].active(queue.name)
+    snapshot = snapshot_of(request, queue.name)
+    return {
+        "queue": queue,
+        "snapshot": snapshot,
+        "returned": snapshot and request.app[JOBS].returned_since(queue.name, snapshot.began_at),
+        "job": job and job.view(),
+        "requests": 2 * math.ceil(queue.about / MAX_ENTRIES) + 2,
+        "most": MAX_IN_FLIGHT,
+    }
+
+
+# the list
 
 ROWS = 100
 
@@ -52,17 +134,17 @@ class Page(NamedTuple):
     total: int
 
 
+def page_number(request: web.Request) -> int:
+    text = request.query.get("page", "1")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
+
+
 def page_of(rows: Sequence[Any], number: int) -> Page:
     """Return a page of the rows, the nearest one if the number is out of range."""
     pages = max(1, math.ceil(len(rows) / ROWS))
     number = min(max(1, number), pages)
     first = (number - 1) * ROWS
     return Page(rows[first : first + ROWS], number, pages, first + 1 if rows else 0, len(rows))
-
-
-def query_of(group: Group) -> str:
-    """Return the query of the address that lists the dead letters of a group."""
-    return Choice(where=group.conditions).query
 
 
 def titles(group: Group) -> tuple[str, str]:
@@ -89,7 +171,7 @@ def cause_rows(snapshots: Iterable[Snapshot]) -> list[CauseRow]:
         CauseRow(
             cause.count,
             titles(cause.groups[0][1])[0],
-            tuple((name, group.count, query_of(group)) for name, group in cause.groups),
+            tuple((name, group.count, Choice(where=group.conditions).query) for name, group in cause.groups),
         )
         for cause in causes((each.queue.name, each.groups("fingerprint")) for each in snapshots)
     ]
@@ -103,9 +185,8 @@ async def listed(request: web.Request) -> web.Response:
     """Show dead letters, filtered, a hundred at a time."""
     console, queue = console_of(request), await scanned_queue_of(request)
     snapshot = scanned(request, queue.name)
-    problems = _problems(request, shows_bodies=console.shows_bodies)
+    where, problems = _conditions(request)
     typed, problem = next(iter(problems.items()), ("", None))
-    where = tuple(each for each in choice_of(request.query).where if each not in problems)
     choice = Choice(where=where, everything=not where)
     matching = await console.compute(snapshot.matching, choice.selection())
     page = page_of(matching.dead_letters, page_number(request))
@@ -115,7 +196,7 @@ async def listed(request: web.Request) -> web.Response:
         status=200 if problem is None else 400,
         **about(request, queue),
         choice=choice,
-        conditions=[(each, choice.without(each).query) for each in choice.where],
+        conditions=[(each, Choice(where=(*(other for other in where if other != each),)).query) for each in where],
         typed=typed,
         problem=str(problem or ""),
         not_compared=matching.not_compared,
@@ -123,29 +204,27 @@ async def listed(request: web.Request) -> web.Response:
     )
 
 
-def _problems(request: web.Request, *, shows_bodies: bool) -> dict[str, BadFilter]:
-    """Return why conditions of the address cannot be used, by the condition."""
-    found = {each: problem_of(each, shows_bodies=shows_bodies) for each in choice_of(request.query).where}
-    return {each: problem for each, problem in found.items() if problem is not None}
+def _conditions(request: web.Request) -> tuple[tuple[str, ...], dict[str, BadFilter]]:
+    """Return the conditions of the address that can be used, and why the others cannot, by the condition."""
+    where, shows_bodies = choice_of(request.query).where, console_of(request).shows_bodies
+    problems = {each: found for each in where if (found := problem_of(each, shows_bodies=shows_bodies))}
+    return tuple(each for each in where if each not in problems), problems
 
 
 async def condition(request: web.Request) -> web.Response:
     """Say what a condition that is being typed would do: an error, how many it matches, what can come next."""
-    console = console_of(request)
-    name = request.match_info["queue"]
-    snapshot = scanned(request, name)
-    problems = _problems(request, shows_bodies=console.shows_bodies)
-    choice = Choice(where=tuple(each for each in choice_of(request.query).where if each not in problems))
+    console, snapshot = console_of(request), scanned(request, request.match_info["queue"])
+    where, problems = _conditions(request)
     typed = request.query.getall("where", [""])[-1]
     problem = problems.get(typed.strip())
     found = await console.compute(suggestions, typed, snapshot, shows_bodies=console.shows_bodies)
     count, is_slow = None, False
     if problem is None and typed.strip():
-        conditions, is_large = choice.selection().conditions, len(snapshot) > COMPARED_WHILE_TYPING
+        selection, is_large = Choice(where=where).selection(), len(snapshot) > COMPARED_WHILE_TYPING
         # A regular expression that is not complete can take for ever, in which no other page is answered.
-        is_slow = any(each.operator == "~" or (each.needs_body and is_large) for each in conditions)
-    if problem is None and typed.strip() and not is_slow:
-        count = len((await console.compute(snapshot.matching, choice.selection())).dead_letters)
+        is_slow = any(each.operator == "~" or (each.needs_body and is_large) for each in selection.conditions)
+        if not is_slow:
+            count = len((await console.compute(snapshot.matching, selection)).dead_letters)
     return render(
         request,
         "dead_letters/condition.html",
@@ -158,37 +237,23 @@ async def condition(request: web.Request) -> web.Response:
 
 
 MAX_CAUSES = 20
-GROUPINGS: dict[GroupBy, str] = {
-    "fingerprint": "fingerprint",
-    "error": "error",
-    "type": "type",
-    "queue": "origin",
-    "reason": "reason",
-}
+GROUPINGS: dict[GroupBy, str] = {each: "origin" if each == "queue" else each for each in get_args(GroupBy)}
 
 
 async def index(request: web.Request) -> web.Response:
     console, jobs = console_of(request), request.app[JOBS]
-    latest, rows = console.latest_errors(), []
+    rows = []
     for name, (queue, problem) in (await _queues_found(console)).items():
         job = jobs.active(name)
-        rows.append(
-            {
-                "name": name,
-                "about": queue and queue.about,
-                "problem": problem,
-                "latest": latest.get(name),
-                "snapshot": snapshot_of(request, name),
-                "job": job and job.view(),
-            }
-        )
-    scans = [found for name in console.dead_letter_queues if (found := snapshot_of(request, name))]
+        rows.append((name, queue, problem, snapshot_of(request, name), job and job.view()))
+    scans = [snapshot for _, _, _, snapshot, _ in rows if snapshot]
     by_cause = await console.compute(cause_rows, scans) if len(scans) > 1 else []
     return render(
         request,
         "dead_letters/index.html",
         rows=rows,
-        to_scan=sum(bool(row["about"]) and not row["job"] for row in rows),
+        latest=console.latest_errors(),
+        to_scan=sum(bool(queue and queue.about and not job) for _, queue, _, _, job in rows),
         causes=by_cause[:MAX_CAUSES],
         total=sum(map(len, scans)),
         scans=len(scans),
@@ -222,7 +287,8 @@ async def groups(request: web.Request) -> web.Response:
     snapshot, page = snapshot_of(request, queue.name), None
     if snapshot is not None:
         page = page_of(await console_of(request).compute(snapshot.groups, by), page_number(request))
-        page = page._replace(rows=[(each, *titles(each), period(each), query_of(each)) for each in page.rows])
+        rows = [(each, *titles(each), period(each), Choice(where=each.conditions).query) for each in page.rows]
+        page = page._replace(rows=rows)
     return render(request, "dead_letters/groups.html", **about(request, queue), by=by, groupings=GROUPINGS, page=page)
 
 
@@ -249,10 +315,8 @@ async def _queues_found(console: Console) -> dict[str, tuple[DeadLetterQueue | N
 
 def _start_scan(request: web.Request, queue: DeadLetterQueue) -> None:
     console, snapshots = console_of(request), request.app[SNAPSHOTS]
-    request.app[JOBS].start(
-        "scan",
-        queue.name,
-        f"Scan of {queue.name}",
-        queue.about,
-        lambda job: runs.scan(runs.JobRun(console, job, queue), snapshots),
-    )
+
+    def run(job: QueueJob) -> None:
+        runs.scan(runs.JobRun(console, job, queue), snapshots)
+
+    request.app[JOBS].start("scan", queue.name, f"Scan of {queue.name}", queue.about, run)
