@@ -79,7 +79,7 @@ class ArchiveFile(_LineArchive):
     """
 
     def __init__(self, path: Path, remedy: str = REMEDY) -> None:
-        _check_is_archive(path, remedy)
+        _check_is_archive(path)
         self._journal = Journal(path, "archive", remedy, is_ours=True)
         self.path = path
         self.queues: dict[str, None] = {}
@@ -98,7 +98,7 @@ class ArchiveFile(_LineArchive):
         self._journal.close()
 
 
-def _check_is_archive(path: Path, remedy: str) -> None:
+def _check_is_archive(path: Path) -> None:
     """Check that an existing file begins as an archive. Raises `CannotWrite`."""
     try:
         if path.is_file():  # opening a named pipe would block
@@ -106,7 +106,7 @@ def _check_is_archive(path: Path, remedy: str) -> None:
                 if first := file.readline():
                     read_line(first)
     except DamagedLine as error:
-        raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {remedy}") from error
+        raise CannotWrite(f"{path} exists and is not an archive of tarry ({error} in line 1); {REMEDY}") from error
     except OSError:  # it does not exist, or cannot be opened: opening it for writing gives the error
         return
 

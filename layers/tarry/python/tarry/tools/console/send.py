@@ -25,7 +25,7 @@ from tarry.tools.local.aws.queues import send
 from tarry.tools.local.samples import Sample, read_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tarry.tools.console.access import Console
@@ -158,14 +158,14 @@ def addresses_of(console: Console) -> dict[str, str]:
 
 
 async def _page(request: web.Request) -> web.Response:
-    console, query = console_of(request), request.query
-    names, hints = list(addresses_of(console)), list[str]()
-    form = MessageForm.of(query)
-    if sample := query.get("sample"):
+    console, hints = console_of(request), list[str]()
+    form = MessageForm.of(request.query)
+    if sample := request.query.get("sample"):
         form, hints = await console.compute(sample_form, _folder(console), sample)
+    names = [*addresses_of(console)]
     if names and form.queue not in names:  # of a sample of another project, or none
         form = replace(form, queue=names[0])
-    return await _rendered(request, form, names, hints=hints, sample=sample or "")
+    return await _rendered(request, form, hints=hints, sample=sample or "")
 
 
 @needs_write
@@ -181,8 +181,8 @@ async def _send(request: web.Request) -> web.Response:
         message_id = await _sent_once(request, str(given.get("once", "")), addresses[form.queue], form)
     except (UsageError, TarryError, ValueError, TypeError) as error:
         text = explained(error) or sentence(error)
-        return await _rendered(request, form, list(addresses), problem=text, status=400)
-    return await _rendered(request, form, list(addresses), sent=message_id)
+        return await _rendered(request, form, problem=text, status=400)
+    return await _rendered(request, form, sent=message_id)
 
 
 async def _sent_once(request: web.Request, once: str, address: str, form: MessageForm) -> str:
@@ -202,10 +202,9 @@ def _sent(console: Console, address: str, form: MessageForm) -> str:
     return send(console.client("sqs"), address, form.body, delay=delay, group_id=group, attributes=attributes)[0]
 
 
-async def _rendered(
-    request: web.Request, form: MessageForm, names: Sequence[str], *, status: int = 200, **values: Any
-) -> web.Response:
+async def _rendered(request: web.Request, form: MessageForm, *, status: int = 200, **values: Any) -> web.Response:
     console = console_of(request)
+    names = [*addresses_of(console)]
     files = await console.compute(sample_files, _folder(console))
     shown = {"hints": [], "sample": "", "sent": "", "problem": "", **values}
     return pages.render(

@@ -134,7 +134,9 @@ def problem_of(text: str, *, shows_bodies: bool) -> BadFilter | None:
 def suggestions(text: str, snapshot: Snapshot, *, shows_bodies: bool) -> list[Suggestion]:
     """Return what can be typed next: fields, operators, or values of the dead letters, the most frequent first."""
     if found := _VALUE.match(text):
-        return [] if problem_of(f"{found[1]} = 1", shows_bodies=shows_bodies) else _values(snapshot, *found.groups())
+        field, operator, typed = found.groups()
+        is_shown = problem_of(f"{field} = 1", shows_bodies=shows_bodies) is None
+        return _values(snapshot, field, operator, typed) if is_shown else []
     if found := _OPERATOR.match(text):
         return [Suggestion(f"{found[1]} {each} ", about, False) for each, about in OPERATORS.items()]
     if (found := _FIELD.match(text)) is None:

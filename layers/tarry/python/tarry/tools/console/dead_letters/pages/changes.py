@@ -65,25 +65,36 @@ class Chosen:
     def words(self) -> str:
         return self.choice.words(self.count, self.queue.name)
 
-    def values(self, request: web.Request, verb: str, options: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the values of a preview. ``verb`` and ``options`` are those of the same command of `tarry failed`."""
+    def preview(
+        self, request: web.Request, verb: str, problem: str, changed: str, options: Sequence[str] = (), **values: Any
+    ) -> web.Response:
+        """Show what a command of `tarry failed` with options would do, with what was wrong or has changed since."""
         place = console_of(request).place_options
-        return {
+        return render(
+            request,
+            f"dead_letters/{verb}.html",
+            status=200 if is_fragment(request) else 400 if problem else 409 if changed else 200,
             **about(request, self.queue),
-            "choice": self.choice,
-            "until": self.until,
-            "words": self.words,
-            "count": self.count,
-            "not_compared": self.matching.not_compared,
-            "command": command(verb, self.queue.name, [*self.choice.options(self.until), *options, *place]),
-            "examples": self.matching.dead_letters[:SHOWN_EXAMPLES],
-        }
+            problem=problem,
+            changed=changed,
+            choice=self.choice,
+            until=self.until,
+            words=self.words,
+            count=self.count,
+            not_compared=self.matching.not_compared,
+            command=command(verb, self.queue.name, [*self.choice.options(self.until), *options, *place]),
+            examples=self.matching.dead_letters[:SHOWN_EXAMPLES],
+            **values,
+        )
+
+
+async def _form_of(request: web.Request) -> MultiMapping[Any]:
+    return request.query if request.method == "GET" else await request.post()
 
 
 async def _chosen(request: web.Request) -> Chosen:
     """Return the dead letters that the form of a request chooses. Raises `Problem`."""
-    form: MultiMapping[Any] = request.query if request.method == "GET" else await request.post()
-    console, queue = console_of(request), await queue_of(request)
+    console, queue, form = console_of(request), await queue_of(request), await _form_of(request)
     snapshot = scanned(request, queue.name)
     choice = chosen(form, shows_bodies=console.shows_bodies)
     until = None if choice.ids else snapshot.until
@@ -112,11 +123,6 @@ def _started(
     return see(f"/jobs/{job.number}")
 
 
-def _status_of(problem: str, changed: str) -> int:
-    """Return the status of a preview with a problem, or of one that was shown again because something has changed."""
-    return 400 if problem else 409 if changed else 200
-
-
 # removals
 
 
@@ -125,16 +131,8 @@ async def remove(
 ) -> web.Response:
     """Show exactly what a removal of the chosen dead letters does, or why it was not started."""
     console, found = console_of(request), found or await _chosen(request)
-    return render(
-        request,
-        "dead_letters/remove.html",
-        status=_status_of(problem, changed),
-        **found.values(request, "remove"),
-        changed=changed,
-        problem=problem,
-        asks_for_name=_asks_for_name(console, found.choice),
-        folder=str(console.state / "removed"),
-    )
+    asks, folder = _asks_for_name(console, found.choice), str(console.state / "removed")
+    return found.preview(request, "remove", problem, changed, asks_for_name=asks, folder=folder)
 
 
 def _asks_for_name(console: Console, choice: Choice) -> bool:
@@ -208,19 +206,8 @@ async def retry(
             plan = await console_of(request).in_thread(_plan, found, typed)
     except (UsageError, TarryError) as error:
         problem = problem or sentence(error)
-    return render(
-        request,
-        "dead_letters/retry.html",
-        status=200 if is_fragment(request) else _status_of(problem, changed),
-        **found.values(request, "retry", typed.options),
-        changed=changed,
-        problem=problem,
-        plan=plan,
-        settings=typed,
-        canary=typed.settings.canary,
-        form={name: str(found.form.get(name, "")) for name in NAMES},
-        in_doubt=min(typed.in_doubt, found.count),
-    )
+    form = {name: str(found.form.get(name, "")) for name in NAMES}
+    return found.preview(request, "retry", problem, changed, typed.options, plan=plan, settings=typed, form=form)
 
 
 def _plan(found: Chosen, typed: RetryForm) -> Plan:
@@ -258,7 +245,6 @@ async def _start_retry(
 
 
 # edits
-
 
 MAX_COMPARED_CHARACTERS = 64 * 1024
 MAX_COMPARED_LINES = 2_000
@@ -323,15 +309,14 @@ NO_BODIES = "This console shows no bodies (--no-bodies), so it cannot edit one."
 async def edit(request: web.Request, edited: Edited | None = None) -> web.Response:
     """Show the form to edit a body, or why an edited one was not sent."""
     console, queue = console_of(request), await queue_of(request)
-    dead_letter = edited.dead_letter if edited else await _whole(request, request.query.get("id", ""))
-    problem = edited.problem if edited else ""
+    dead_letter, body, problem = edited or await _edited(request)
     return render(
         request,
         "dead_letters/edit.html",
         status=400 if problem else 200,
         **about(request, queue),
         dead_letter=dead_letter,
-        body=await console.compute(editable, edited.body if edited else dead_letter.body),
+        body=await console.compute(editable, body),
         problem=problem,
         target=await console.in_thread(_target, queue, dead_letter),
     )
@@ -372,10 +357,12 @@ class Edited(NamedTuple):
 
 
 async def _edited(request: web.Request) -> Edited:
-    """Return what the form of a request says."""
-    console, form = console_of(request), await request.post()
+    """Return what the address of a request names, or its form says."""
+    console, form, problem = console_of(request), await _form_of(request), ""
     dead_letter = await _whole(request, str(form.get("id", "")))
-    body, problem = await console.compute(restored, dead_letter.body, str(form.get("body", ""))), ""
+    body = dead_letter.body
+    if request.method == "POST":
+        body = await console.compute(restored, body, str(form.get("body", "")))
     try:
         failed.edit(dead_letter, body, console.world.clock.time())
     except failed.CannotEdit as error:
@@ -385,14 +372,10 @@ async def _edited(request: web.Request) -> Edited:
 
 async def check_edit(request: web.Request) -> web.Response:
     """Say what an edit that is being typed changes, or why it cannot be sent."""
-    edited = await _edited(request)
-    found = await console_of(request).compute(_changes, edited.dead_letter.body, edited.body)
-    return render(request, "dead_letters/changes.html", problem=edited.problem, changes=found)
-
-
-def _changes(before: str, after: str) -> Changes:
-    """Return the changes of a body as it is edited: with one value a line."""
-    return changes(editable(before), editable(after))
+    dead_letter, body, problem = await _edited(request)
+    # As it is edited: with one value a line.
+    found = await console_of(request).compute(lambda: changes(editable(dead_letter.body), editable(body)))
+    return render(request, "dead_letters/changes.html", problem=problem, changes=found)
 
 
 async def start_edit(request: web.Request) -> web.StreamResponse:
