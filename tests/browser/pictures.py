@@ -103,7 +103,7 @@ class KnownHour(Sampler):
                 "arrived": tuple((at, hour.arrived(minute)) for at, minute in times),
                 "left": tuple((at, hour.left(minute)) for at, minute in times),
             }
-        self._rows = self._known()
+        self.rows = self._known()
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.text import brief
-from tarry.message.outcomes import State
 from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, console_of
 from tarry.tools.console.pages import fragment
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from tarry.tools.console.access import Console
     from tarry.tools.local.session import LocalRun
-    from tarry.tools.local.show.board import QueueRow, Scene
+    from tarry.tools.local.show.board import Scene
     from tarry.tools.local.show.timeline import MessageTimeline
 
 FRAME_SECONDS = 0.5
@@ -36,13 +35,6 @@ PARTS: Mapping[str, str] = {
     "feed-log": "feed/_log.html",
 }
 """The live parts of the page: the topic and the template of each."""
-KINDS: Mapping[str, str] = {
-    State.COMMITTED: "badge-good",
-    State.WAITING_RETRY: "badge-warn",
-    State.DEAD_LETTERED: "badge-bad",
-    LOST: "badge-bad",
-}
-"""The classes of badges, beside the names of the states."""
 
 
 def values_of(scene: Scene) -> dict[str, Any]:
@@ -50,7 +42,11 @@ def values_of(scene: Scene) -> dict[str, Any]:
     return {
         "ended": counted(scene.ended),
         "messages": [_shown(each) for each in scene.messages],
-        "queues": [(each, _begin_of(each, scene.now)) for each in scene.queues],
+        # When the oldest message was sent: an age would change the page each second.
+        "queues": [
+            (each, "" if each.oldest_seconds is None else stamp(scene.now - each.oldest_seconds))
+            for each in scene.queues
+        ],
         "functions": scene.functions,
         "lines": lines[::-1],  # the latest first
     }
@@ -62,17 +58,11 @@ def _shown(message: MessageTimeline) -> dict[str, Any]:
     return {
         "message": message,
         "name": name_of(message).strip().rpartition(" ")[0],
-        "kind": KINDS.get(message.state, ""),
         "back_at": "" if message.due is None else stamp(message.due),
         "why": brief(message.why),
         "steps": steps[-MOST_STEPS:],
         "are_left_out": len(steps) > MOST_STEPS,
     }
-
-
-def _begin_of(queue: QueueRow, now: float) -> str:
-    """Return when the oldest message was sent: an age would change the page each second."""
-    return "" if queue.oldest_seconds is None else stamp(now - queue.oldest_seconds)
 
 
 async def publish(console: Console, local: LocalRun) -> None:

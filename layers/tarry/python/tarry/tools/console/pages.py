@@ -196,8 +196,8 @@ def rate(value: float) -> str:
     return f"{value:,.1f}".removesuffix(".0") if value < 10 else f"{value:,.0f}"
 
 
-def plural(count: int, noun: str, plural_noun: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else plural_noun or noun + 's'}"
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s'[: count != 1]}"
 
 
 def moment(epoch_seconds: float) -> str:

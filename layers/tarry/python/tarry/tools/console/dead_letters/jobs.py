@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tarry.failed import Result
 
 Kind = Literal["scan", "retry", "dry run", "remove", "edit"]
-State = Literal["running", "stopping", "done", "stopped", "failed"]
 
 NOUNS: dict[Kind, str] = {
     "scan": "scan",
@@ -31,8 +30,6 @@ NOUNS: dict[Kind, str] = {
     "remove": "removal",
     "edit": "retry of an edited message",
 }
-WOULD_BE = {"retried": "would be retried", "failed": "would fail", "skipped": "would be skipped"}
-DONE_WORDS = {"deleted": "removed"}
 CAME_BACK = "stopped: messages came back"
 MAX_PROBLEMS = 200
 """The results of a job that its page lists; all are counted."""
@@ -83,7 +80,6 @@ class QueueJob:
         self._is_stopping = False
         self._lock = threading.Lock()
         self._published_at = 0.0
-        self._announced: State | None = None
 
     # from pages
 
@@ -95,7 +91,8 @@ class QueueJob:
         return found
 
     @property
-    def state(self) -> State:
+    def state(self) -> str:
+        """``running``, ``stopping``, ``done``, ``stopped`` or ``failed``."""
         if self.ended_at is None:
             return "stopping" if self._is_stopping else "running"
         if self.error:
@@ -134,18 +131,9 @@ class QueueJob:
         return text + f"; received {self._received:,} of about {self._about:,} in the queue" * looks_through_others
 
     @property
-    def results(self) -> list[tuple[str, str, int]]:
-        """The outcomes, in words, and their counts."""
-        return [(name, self.words(name), count) for name, count in self.counts.items() if count]
-
-    @property
     def more_lines(self) -> int:
         """The number of earlier results that are not listed any more."""
         return self._listed - len(self.lines)
-
-    def words(self, outcome: str) -> str:
-        """Return an outcome in words: that of a dry run did not happen."""
-        return (WOULD_BE if self.kind == "dry run" else DONE_WORDS).get(outcome, outcome)
 
     def stop(self) -> None:
         """Ask it to stop after its current dead letters. After its end, this has no effect."""
@@ -154,11 +142,6 @@ class QueueJob:
                 return
             self._is_stopping = True
         self.changed(self)
-
-    def announces(self, state: State) -> bool:
-        """Whether this state is another one than at the last call."""
-        before, self._announced = self._announced, state
-        return before != state
 
     # from its thread
 

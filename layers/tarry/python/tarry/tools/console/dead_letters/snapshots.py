@@ -76,6 +76,8 @@ class Snapshot:
         """Whether the scan has received all dead letters, as far as SQS tells."""
         self.dropped = 0
         """The number of dead letters whose body, attributes and traceback are not in memory."""
+        self.size = 0
+        """The memory that the whole dead letters take, in bytes."""
         self._memory = memory
         self.gone: dict[str, str] = {}
         """The stable ids of those that have left the queue since the scan or an earlier one, by their delivery ids."""
@@ -96,10 +98,11 @@ class Snapshot:
         record = json.dumps({**dead_letter.record, "receiptHandle": ""}, separators=(",", ":")).encode("ascii")
         packed = zlib.compress(record, 1)
         part = self._part(dead_letter)
-        has_room = self._memory.take(len(packed), self)
+        has_room = self._memory.has_room(len(packed), self)
         with self._lock:
             self._parts[dead_letter.delivery_id] = part
             if has_room:
+                self.size += len(packed)
                 self._packed[dead_letter.delivery_id] = packed
                 if len(record) > LARGE_BYTES:
                     self._large.add(dead_letter.delivery_id)
@@ -120,15 +123,14 @@ class Snapshot:
                 part = self._parts.pop(each, None)
                 if part is not None and len(self.gone) < MAX_GONE:
                     self.gone[each] = part.id
-                self._memory.give(len(self._packed.pop(each, b"")))
+                self.size -= len(self._packed.pop(each, b""))
             self._made = {}
 
     def drop(self) -> None:
         """Drop all whole dead letters."""
         with self._lock:
-            self._memory.give(sum(map(len, self._packed.values())))
             self.dropped += len(self._packed)
-            self._packed = {}
+            self._packed, self.size = {}, 0
 
     def _part(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
         """Return the part that is always kept. Texts that many have in common are kept once."""
@@ -253,9 +255,8 @@ class Snapshots:
 
     def __init__(self, most: int = MAX_PACKED_BYTES) -> None:
         self._by_queue: dict[str, Snapshot] = {}
-        self._left = most
+        self._most = most
         self._users: list[Snapshot] = []
-        self._lock = threading.Lock()
 
     def begin(self, queue: DeadLetterQueue, now: float) -> Snapshot:
         """Return an empty snapshot for a scan. Pages show the one before until `put`."""
@@ -277,21 +278,14 @@ class Snapshots:
             self._users.remove(snapshot)
         snapshot.drop()
 
-    def take(self, size: int, taker: Snapshot) -> bool:
-        """Take memory; return whether there is enough."""
-        while True:
-            with self._lock:
-                if self._left >= size:
-                    self._left -= size
-                    return True
-                others = [each for each in self._users if each is not taker]
+    def has_room(self, size: int, taker: Snapshot) -> bool:
+        """Whether there is memory for so many bytes more, after others have dropped theirs."""
+        while sum(each.size for each in self._users) + size > self._most:
+            others = [each for each in self._users if each is not taker]
             if not others:
                 return False
             self.discard(others[0])
-
-    def give(self, size: int) -> None:
-        with self._lock:
-            self._left += size
+        return True
 
     def of(self, queue: str) -> Snapshot | None:
         return self._by_queue.get(queue)

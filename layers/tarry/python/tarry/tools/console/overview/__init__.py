@@ -106,11 +106,8 @@ class Sampler:
         self._note = "" if console.account.is_aws else UNKNOWN_AGES
         self._metrics_at = 0.0
         self._wake = asyncio.Event()
-        self._rows = self._known()
-
-    def rows(self) -> OverviewRows:
-        """Return the overview as of the last reading."""
-        return self._rows
+        self.rows = self._known()
+        """The overview as of the last reading."""
 
     def reading(self, address: str) -> QueueReading | None:
         """Return the last reading of a queue; None if there is none, or the last one failed."""
@@ -128,9 +125,9 @@ class Sampler:
                 await self._read()
             except Exception:  # noqa: BLE001 a bug, which is logged; the console goes on
                 _log.exception("the overview could not be read")
-            self._rows = self._known()
+            self.rows = self._known()
             for topic, template in PARTS.items():  # also for a page that is about to show it
-                self._console.live.publish(topic, pages.fragment(template, overview=self._rows))
+                self._console.live.publish(topic, pages.fragment(template, overview=self.rows))
             await self._pause()
 
     def _known(self) -> OverviewRows:
@@ -211,7 +208,7 @@ async def _page(request: web.Request) -> web.Response:
     """Show what is known about the queues, without a request to SQS; the next reading comes by itself."""
     sampler = request.app[SAMPLER]
     sampler.look()
-    return pages.render(request, "overview/page.html", overview=sampler.rows())
+    return pages.render(request, "overview/page.html", overview=sampler.rows)
 
 
 async def _sampling(app: web.Application) -> AsyncIterator[None]:

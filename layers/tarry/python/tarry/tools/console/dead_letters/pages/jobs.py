@@ -68,12 +68,12 @@ def publish(console: Console, job: QueueJob) -> None:
     view = job.view()
     progress = fragment("dead_letters/progress.html", job=view, can_write=console.can_write)
     console.live.publish(f"job-{job.number}", progress)
-    if job.announces(view.state):  # a screen reader reads this: only what is new
-        console.live.publish(f"job-{job.number}-said", escape(f"{view.title}: {view.state_text}"))
-        if view.kind == "scan" and not view.is_active and not view.error:
-            of_queue = f"/dead-letters/{quote(view.queue, safe='')}"
-            for part, path in (("found", of_queue), ("listed", "/dead-letters")):  # the pages to show again
-                console.live.publish(f"job-{job.number}-{part}", fragment("dead_letters/found.html", path=path))
+    # A screen reader reads this: it is sent only when it is new.
+    console.live.publish(f"job-{job.number}-said", escape(f"{view.title}: {view.state_text}"))
+    if view.kind == "scan" and not view.is_active and not view.error:
+        of_queue = f"/dead-letters/{quote(view.queue, safe='')}"
+        for part, path in (("found", of_queue), ("listed", "/dead-letters")):  # the pages to show again
+            console.live.publish(f"job-{job.number}-{part}", fragment("dead_letters/found.html", path=path))
 
 
 READ_BYTES = 4 * 1024 * 1024
