@@ -77,7 +77,6 @@ async def publish(console: Console, local: LocalRun) -> None:
 
 
 def routes(app: web.Application) -> None:
-    """Add the page, if the console is that of a running `tarry local`."""
     if app[CONSOLE].local is not None:
         app.router.add_get("/feed", _page)
 

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
@@ -32,7 +32,6 @@ from tarry.tools.story.text import since_text, state_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     from tarry.failed import DeadLetterMessage
     from tarry.tools.console.access import Console
@@ -75,15 +74,8 @@ def body_view(body: str, view: str = FORMATTED, *, all_of_it: bool = False) -> B
     shown = visible_lines(first) if _UNPRINTABLE.search(first) else first
     if not note and len(shown) != len(first):
         note = "Control characters and marks of direction are shown as escapes, such as \\u202e."
-    return BodyView(
-        FORMATTED if is_formatted else RAW,
-        [*_blocks(shown)],
-        len(body),
-        len(body.encode("utf-8", "surrogatepass")),
-        len(first) < len(text),
-        found.is_json,
-        note,
-    )
+    view, size = FORMATTED if is_formatted else RAW, len(body.encode("utf-8", "surrogatepass"))
+    return BodyView(view, [*_blocks(shown)], len(body), size, len(first) < len(text), found.is_json, note)
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiohttp import web
-
 from tarry.failed.usage import UsageError
 from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, Problem, console_of
@@ -19,6 +17,8 @@ from tarry.tools.template.model import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from aiohttp import web
 
     from tarry.tools.console.access import Console
     from tarry.tools.template import Template
@@ -55,6 +55,13 @@ class PolicyReader:
         async with self._slots:
             return await self._console.in_thread(policies_of, template, function)
 
+    async def page(self, request: web.Request) -> web.Response:
+        template, name = self._console.template, request.match_info["function"]
+        if template is None or name not in consumers_of(template):
+            raise Problem(f"The template of this console has no function {name!r:.100} with a queue.", 404)
+        found = await self.read(template, name)
+        return pages.render(request, "policy/page.html", name=name, **found._asdict())
+
 
 def consumers_of(template: Template | None) -> dict[str, list[str]]:
     """Return the functions of a template that consume a queue, by name, with their queues."""
@@ -86,22 +93,11 @@ def policies_of(template: Template, function: str) -> ReadPolicies:
     return ReadPolicies(policies, notes)
 
 
-READER = web.AppKey("policy_reader", PolicyReader)
-
-
 def routes(app: web.Application) -> None:
-    app[READER] = PolicyReader(app[CONSOLE])
+    reader = PolicyReader(app[CONSOLE])
     app.router.add_get("/policies", _list)
-    app.router.add_get("/policies/{function}", _page)
+    app.router.add_get("/policies/{function}", reader.page)
 
 
 async def _list(request: web.Request) -> web.Response:
     return pages.render(request, "policy/list.html", consumers=consumers_of(console_of(request).template))
-
-
-async def _page(request: web.Request) -> web.Response:
-    template, name = console_of(request).template, request.match_info["function"]
-    if template is None or name not in consumers_of(template):
-        raise Problem(f"The template of this console has no function {name!r:.100} with a queue.", 404)
-    found = await request.app[READER].read(template, name)
-    return pages.render(request, "policy/page.html", name=name, **found._asdict())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tarry.failed import Result
 
+    Work = Callable[["QueueJob"], None]
+
 Kind = Literal["scan", "retry", "dry run", "remove", "edit"]
 
 NOUNS: dict[Kind, str] = {
@@ -80,8 +82,6 @@ class QueueJob:
         self._is_stopping = False
         self._lock = threading.Lock()
         self._published_at = 0.0
-
-    # from pages
 
     def view(self) -> QueueJob:
         """Return a copy as it is now, which does not change while a page is made of it."""
@@ -143,8 +143,6 @@ class QueueJob:
             self._is_stopping = True
         self.changed(self)
 
-    # from its thread
-
     def should_stop(self) -> bool:
         return self._is_stopping
 
@@ -205,14 +203,7 @@ class QueueJobs:
         self._lock = threading.Lock()
 
     def start(
-        self,
-        kind: Kind,
-        queue: str,
-        title: str,
-        total: int,
-        work: Callable[[QueueJob], None],
-        *,
-        again: Iterable[tuple[str, str]] = (),
+        self, kind: Kind, queue: str, title: str, total: int, work: Work, *, again: Iterable[tuple[str, str]] = ()
     ) -> QueueJob:
         """Start a job in a thread of its own. ``again``: of a dry run, the form that starts the retry itself.
 
@@ -258,7 +249,7 @@ class QueueJobs:
         for job in jobs:
             job.thread.join(max(0.0, ends_at - time.monotonic()))
 
-    def _work(self, job: QueueJob, work: Callable[[QueueJob], None]) -> None:
+    def _work(self, job: QueueJob, work: Work) -> None:
         error = ""
         try:
             self._run(lambda: work(job))

@@ -266,13 +266,10 @@ def _opened(run: JobRun, audit: Audit | None = None) -> Iterator[Inspection]:
         return job.should_stop()
 
     try:
-        longest = run.console.keepalive
+        longest, begin = run.console.keepalive, audit.begin if audit else lambda: None
+        keepalive = max(1.0, longest / INTERVALS)
         with failed.opened(
-            run.queue,
-            keepalive=max(1.0, longest / INTERVALS),
-            longest=longest,
-            stop=stop,
-            before_change=lambda: None if audit is None else audit.begin(),
+            run.queue, keepalive=keepalive, longest=longest, stop=stop, before_change=begin
         ) as inspection:
             yield inspection
     finally:

@@ -10,7 +10,7 @@ import json
 import threading
 import zlib
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from aiohttp import web
 
@@ -23,7 +23,6 @@ from tarry.record.attribute import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
 
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
     from tarry.failed.groups import GroupBy
@@ -91,8 +90,6 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self._parts)
 
-    # filling
-
     def add(self, dead_letter: DeadLetterMessage) -> None:
         """Add a dead letter, whole if there is room."""
         record = json.dumps({**dead_letter.record, "receiptHandle": ""}, separators=(",", ":")).encode("ascii")
@@ -153,8 +150,6 @@ class Snapshot:
     def _shared(self, text: str | None) -> str | None:
         # Not sys.intern: Python 3.12.0 to 3.12.3 keep its texts for ever.
         return None if text is None else self._texts.setdefault(text, text)
-
-    # reading
 
     @property
     def until(self) -> str:

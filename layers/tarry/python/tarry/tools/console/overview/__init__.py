@@ -131,14 +131,8 @@ class Sampler:
             await self._pause()
 
     def _known(self) -> OverviewRows:
-        return rows_of(
-            self._console.queues,
-            self._histories,
-            time.time(),
-            self._note,
-            self._console.place_options,
-            self._console.latest_errors(),
-        )
+        console, errors = self._console, self._console.latest_errors()
+        return rows_of(console.queues, self._histories, time.time(), self._note, console.place_options, errors)
 
     async def _pause(self) -> None:
         step = AWS_SECONDS if self._console.account.is_aws else LOCAL_SECONDS

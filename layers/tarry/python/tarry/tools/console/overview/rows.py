@@ -6,6 +6,8 @@ import shlex
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -211,12 +213,8 @@ def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None
 def _thinned(series: Series, span: TimeSpan) -> Series:
     """Return the highest value of each part of the time; the first and the last value stay."""
     step = span.seconds / MAX_POINTS
-    highest: dict[int, tuple[float, float]] = {}
-    for at, value in series[1:-1]:
-        part = int(at / step)
-        if part not in highest or value > highest[part][1]:
-            highest[part] = at, value
-    return (series[0], *highest.values(), series[-1])
+    parts = groupby(series[1:-1], key=lambda each: int(each[0] / step))
+    return (series[0], *(max(part, key=itemgetter(1)) for _, part in parts), series[-1])
 
 
 def _points(series: Series, highest: float, span: TimeSpan) -> str:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tarry.tools.console.dead_letters.jobs import Kind, QueueJob
     from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 
+    SelectionWork = Callable[[runs.JobRun, Selection], None]
+
 SHOWN_EXAMPLES = 20
 SCANNED_AGAIN = "The queue was scanned again since this page was opened"
 OTHER_SETTINGS = "The settings were changed since this preview was shown"
@@ -47,8 +49,9 @@ FIELDS = (*NAMES, "id", "where", "all", "scan", "until", "previewed")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A form, and the dead letters of a scan that it chooses."""
+    """The form of a request, and the dead letters of a scan that it chooses."""
 
+    request: web.Request
     form: MultiMapping[Any]
     queue: DeadLetterQueue
     snapshot: Snapshot
@@ -66,10 +69,10 @@ class Chosen:
         return self.choice.words(self.count, self.queue.name)
 
     def preview(
-        self, request: web.Request, verb: str, problem: str, changed: str, options: Sequence[str] = (), **values: Any
+        self, verb: str, problem: str, changed: str, options: Sequence[str] = (), **values: Any
     ) -> web.Response:
         """Show what a command of `tarry failed` with options would do, with what was wrong or has changed since."""
-        place = console_of(request).place_options
+        request, place = self.request, console_of(self.request).place_options
         return render(
             request,
             f"dead_letters/{verb}.html",
@@ -101,25 +104,20 @@ async def _chosen(request: web.Request) -> Chosen:
     if until and not is_older(form, snapshot):
         until = str(form.get("until") or until)
     matching = await console.compute(snapshot.matching, choice.selection(until))
-    return Chosen(form, queue, snapshot, choice, until, matching)
+    return Chosen(request, form, queue, snapshot, choice, until, matching)
 
 
 def _started(
-    request: web.Request,
-    found: Chosen,
-    kind: Kind,
-    title: str,
-    work: Callable[[runs.JobRun, Selection], None],
-    again: Iterable[tuple[str, str]] = (),
+    found: Chosen, kind: Kind, title: str, work: SelectionWork, again: Iterable[tuple[str, str]] = ()
 ) -> web.HTTPSeeOther:
     """Start a job on the dead letters that are chosen; return the redirection to its page. Raises `Busy`."""
-    console, queue, snapshot = console_of(request), found.queue, found.snapshot
+    console, queue, snapshot = console_of(found.request), found.queue, found.snapshot
     selection, title = snapshot.seen(found.choice.selection()), f"{title} of {found.words}"
 
     def run(job: QueueJob) -> None:
         work(runs.JobRun(console, job, queue, snapshot), selection)
 
-    job = request.app[JOBS].start(kind, queue.name, title, found.count, run, again=again)
+    job = found.request.app[JOBS].start(kind, queue.name, title, found.count, run, again=again)
     return see(f"/jobs/{job.number}")
 
 
@@ -132,7 +130,7 @@ async def remove(
     """Show exactly what a removal of the chosen dead letters does, or why it was not started."""
     console, found = console_of(request), found or await _chosen(request)
     asks, folder = _asks_for_name(console, found.choice), str(console.state / "removed")
-    return found.preview(request, "remove", problem, changed, asks_for_name=asks, folder=folder)
+    return found.preview("remove", problem, changed, asks_for_name=asks, folder=folder)
 
 
 def _asks_for_name(console: Console, choice: Choice) -> bool:
@@ -148,7 +146,7 @@ async def start_removal(request: web.Request) -> web.StreamResponse:
         return await remove(request, found, problem)
     if is_older(found.form, found.snapshot):
         return await remove(request, found, changed=SCANNED_AGAIN)
-    raise _started(request, found, "remove", "Removal", runs.remove)
+    raise _started(found, "remove", "Removal", runs.remove)
 
 
 # retries
@@ -207,7 +205,7 @@ async def retry(
     except (UsageError, TarryError) as error:
         problem = problem or sentence(error)
     form = {name: str(found.form.get(name, "")) for name in NAMES}
-    return found.preview(request, "retry", problem, changed, typed.options, plan=plan, settings=typed, form=form)
+    return found.preview("retry", problem, changed, typed.options, plan=plan, settings=typed, form=form)
 
 
 def _plan(found: Chosen, typed: RetryForm) -> Plan:
@@ -241,7 +239,7 @@ async def _start_retry(
         return await retry(request, found, changed=OTHER_SETTINGS)
     kept = FIELDS if kind == "dry run" else ()
     again = [(name, text) for name, text in form.items() if name in kept and isinstance(text, str)]
-    raise _started(request, found, kind, title, lambda run, selection: work(run, selection, typed), again)
+    raise _started(found, kind, title, lambda run, selection: work(run, selection, typed), again)
 
 
 # edits

@@ -132,23 +132,12 @@ def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
     except FileNotFoundError:
         return AuditPage((), False, 0)
     is_cut = size > READ_BYTES
-    runs: list[AuditedRun] = []
-    ended: set[str] = set()
-    damaged = 0
-    for line in reversed(lines[1:] if is_cut else lines):
-        if len(runs) >= MAX_RUNS:
-            is_cut = True
-            break
-        found = _fields(line)
-        damaged += found is None
-        if found is None:
-            continue
-        if not ENDS.isdisjoint(found):
-            ended.add(str(found.get("run")))
-        elif str(found.get("run")) in ended:
-            continue
-        runs.append(_run(found, shows_bodies=shows_bodies))
-    return AuditPage(tuple(runs), is_cut, damaged)
+    found = [_fields(line) for line in reversed(lines[is_cut:])]
+    read = [(each, not ENDS.isdisjoint(each)) for each in found if each is not None]
+    ended = {str(each["run"]) for each, is_end in read if is_end and "run" in each}
+    kept = [each for each, is_end in read if is_end or str(each.get("run")) not in ended]
+    runs = [_run(each, shows_bodies=shows_bodies) for each in kept[:MAX_RUNS]]
+    return AuditPage(runs, is_cut or len(kept) > MAX_RUNS, found.count(None))
 
 
 def runs_about(path: Path, ids: Iterable[str], *, shows_bodies: bool = True) -> list[AuditedRun]:

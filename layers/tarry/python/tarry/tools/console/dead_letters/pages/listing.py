@@ -264,7 +264,12 @@ async def index(request: web.Request) -> web.Response:
 async def search_errors(request: web.Request) -> web.Response:
     """Search the logs for the latest error of each queue, for all pages. It is a POST because AWS bills it."""
     console = console_of(request)
-    found, problem = await asked(console, _searched, console)
+
+    def search() -> LatestErrors:
+        place = places_of(console.client, console.account.region, console.stack, functions=console.functions)
+        return latest_errors(console.client("logs"), place)
+
+    found, problem = await asked(console, search)
     console.searched = problem
     if found is not None:
         console.known_errors = found.errors
@@ -272,11 +277,6 @@ async def search_errors(request: web.Request) -> web.Response:
         have = f"the latest errors of {count:,} dead-letter queue{'s'[: count != 1]}" if count else "no error"
         console.searched = f"The logs of the last 24 hours have {have}. {found.cost}"
     raise see("/dead-letters")
-
-
-def _searched(console: Console) -> LatestErrors:
-    place = places_of(console.client, console.account.region, console.stack, functions=console.functions)
-    return latest_errors(console.client("logs"), place)
 
 
 async def groups(request: web.Request) -> web.Response:
