@@ -65,10 +65,7 @@ class Live:
         self._loop = asyncio.get_running_loop()
 
     def publish(self, topic: str, html: str) -> None:
-        """Replace the content of the parts with this topic if it is another one, now, and of pages that open later.
-
-        Can be called from any thread.
-        """
+        """Replace, from any thread, what parts with this topic show now and in pages that open later, if it is new."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the console has stopped
                 self._loop.call_soon_threadsafe(self._publish, topic, html)

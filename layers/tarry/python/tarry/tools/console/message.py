@@ -401,10 +401,7 @@ def _story_at(endpoint: str, message_id: str) -> Story | None:
 
 
 def searched(console: Console, message_id: str) -> FoundStory:
-    """Search for the story in the logs of the stack, since the longest time that SQS keeps a message.
-
-    Raises `UsageError` and `ClientError`.
-    """
+    """Search for the story in the logs of the stack. Raises `UsageError` and `ClientError`."""
     if console.stack is None:
         raise UsageError("logs are searched by stack: start tarry console with --stack NAME")
     if len(message_id) < LEAST_CHARACTERS:

@@ -81,10 +81,7 @@ def render(request: web.Request, template: str, *, status: int = 200, **values: 
 
 
 def fragment(template: str, /, **values: Any) -> str:
-    """Return a template as HTML, for `Live.publish`: the same for all browsers, so without a CSRF token.
-
-    The script of the page adds the token to forms in it.
-    """
+    """Return a template as HTML, the same for all browsers: the script of the page adds the CSRF token to forms."""
     return environment().get_template(template).render(csrf="", **values)
 
 

@@ -40,10 +40,7 @@ class Choice(NamedTuple):
         return not (self.ids or self.where or self.everything)
 
     def selection(self, until: str | None = None) -> Selection:
-        """Return the selection for `tarry.failed`. ``until`` leaves out dead letters that came after a scan.
-
-        Raises `BadFilter`.
-        """
+        """Return the selection, without dead letters that came after ``until``, a scan. Raises `BadFilter`."""
         if self.ids:
             return failed.select(self.ids)
         return failed.select(where=self.where, everything=self.everything and not self.where, until=until)

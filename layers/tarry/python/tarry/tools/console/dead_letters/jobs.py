@@ -205,10 +205,7 @@ class QueueJobs:
     def start(
         self, kind: Kind, queue: str, title: str, total: int, work: Work, *, again: Iterable[tuple[str, str]] = ()
     ) -> QueueJob:
-        """Start a job in a thread of its own. ``again``: of a dry run, the form that starts the retry itself.
-
-        Raises `Busy`.
-        """
+        """Start a job in a thread. ``again``: of a dry run, the form that starts the retry itself. Raises `Busy`."""
         with self._lock:
             if (active := self.active(queue)) is not None:
                 raise Busy(active)

@@ -71,10 +71,7 @@ class RetryForm(NamedTuple):
 
 
 def parsed(form: Mapping[str, Any], *, by_id: bool) -> RetryForm:
-    """Parse the fields of a form. ``by_id``: the dead letters are selected one by one.
-
-    Raises `UsageError` and `ConfigurationError`.
-    """
+    """Parse a form, ``by_id`` if it selects dead letters one by one. Raises `UsageError` and `ConfigurationError`."""
     typed = {name: text for name in NAMES if (text := str(form.get(name, "")).strip())}
     canary = typed.get("canary")
     if canary and not (canary.isascii() and canary.isdecimal() and len(canary) < MAX_DIGITS):

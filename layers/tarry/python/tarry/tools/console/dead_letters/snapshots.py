@@ -286,10 +286,7 @@ class Snapshots:
         return self._by_queue.get(queue)
 
     def find(self, id: str) -> tuple[DeadLetterMessage | None, bool]:
-        """Return a dead letter by its delivery id or stable id, from the newest snapshot, and whether it is whole.
-
-        Otherwise body, attributes, traceback and history were dropped.
-        """
+        """Return a dead letter by its delivery id or stable id, from the newest snapshot, and whether it is whole."""
         for snapshot in reversed([*self._by_queue.values()]):
             if (delivery_id := snapshot.find(id)) is not None:
                 whole = snapshot.whole(delivery_id)

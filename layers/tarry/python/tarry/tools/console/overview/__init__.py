@@ -66,10 +66,7 @@ PAUSED_STATES = frozenset({"Disabled", "Disabling"})
 
 
 def paused_functions(client: Any, account: str | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the paused functions by the name of their queue, in one request or a few.
-
-    ``client`` is one of Lambda, ``account`` the id of the queues' account; None for any. Raises `ClientError`.
-    """
+    """Return the paused functions by the name of their queue, of one account or of all. Raises `ClientError`."""
     found: dict[str, tuple[str, ...]] = {}
     for each in listed(client, "list_event_source_mappings", "EventSourceMappings"):
         queue = queue_arn(each.get("EventSourceArn"))

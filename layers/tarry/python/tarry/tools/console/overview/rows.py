@@ -53,10 +53,7 @@ class QueueReading:
 
 
 def read_queue(address: str, sqs: Any, now: float, served: Mapping[str, Any] | None = None) -> QueueReading | None:
-    """Read a queue by its URL or name; return None if it does not exist. Raises `ClientError`.
-
-    ``served`` is its description by the SQS of `tarry local`, which knows more than SQS tells.
-    """
+    """Read a queue; None if it does not exist. ``served``: what `tarry local` tells of it. Raises `ClientError`."""
     attributes = attributes_of(address, sqs)
     if attributes is None:
         return None
@@ -96,21 +93,18 @@ class QueueHistory:
             self.readings.popleft()
 
     def ready(self, now: float) -> Series:
-        """Return the numbers of ready messages in the last hour."""
+        """Return the numbers of ready messages in the last hour: those of CloudWatch, then the own readings."""
         own = tuple((each.at, float(each.ready)) for each in self.readings)
-        return _joined(self.metrics.get("ready", ()), own, now)
+        began = own[0][0] if own else now
+        return _of_last_hour((*(each for each in self.metrics.get("ready", ()) if each[0] < began), *own), now)
 
     def arrived(self, now: float) -> Series:
         """Return the messages a minute that arrived, in the last hour; empty if it is not known."""
-        return _of_last_hour(self.metrics.get("arrived", ()), now) or _rates(
-            [(each.at, each.ever) for each in self.readings]
-        )
+        ever = [(each.at, each.ever) for each in self.readings]
+        return _of_last_hour(self.metrics.get("arrived", ()), now) or _rates(ever)
 
     def left(self, now: float) -> Series:
-        """Return the messages a minute that left the queue, in the last hour; empty if it is not known.
-
-        They were deleted, moved or expired.
-        """
+        """Return the messages a minute that were deleted, moved or expired, in the last hour; empty if unknown."""
         gone = [(each.at, None if each.ever is None else each.ever - each.messages) for each in self.readings]
         return _of_last_hour(self.metrics.get("left", ()), now) or _rates(gone)
 
@@ -125,17 +119,8 @@ class QueueHistory:
         return series[-1][1] if series else None
 
 
-def _joined(earlier: Series, own: Series, now: float) -> Series:
-    """Return a series of CloudWatch up to the first own reading, and then the own ones."""
-    began = own[0][0] if own else now
-    return _of_last_hour((*(each for each in earlier if each[0] < began), *own), now)
-
-
 def _of_last_hour(series: Series, now: float) -> Series:
     return tuple(each for each in series if each[0] >= now - HOUR_SECONDS)
-
-
-RATE_STEP_SECONDS = 60.0
 
 
 def _rates(counted: Sequence[tuple[float, int | None]]) -> Series:
@@ -147,7 +132,7 @@ def _rates(counted: Sequence[tuple[float, int | None]]) -> Series:
     found: list[tuple[float, float]] = []
     end = len(known) - 1
     while end > 0:
-        begin = min(end - 1, max(0, bisect_right(times, times[end] - RATE_STEP_SECONDS) - 1))
+        begin = min(end - 1, max(0, bisect_right(times, times[end] - 60) - 1))
         (before, earlier), (after, later) = known[begin], known[end]
         if after > before:
             found.append((after, max(0.0, later - earlier) * 60 / (after - before)))
@@ -192,10 +177,7 @@ class TimeSpan(NamedTuple):
 
 
 def chart(what: str, *named: tuple[str, Series], span: TimeSpan) -> Chart | None:
-    """Return the chart of series; None if no series has two values, or all are 0.
-
-    ``what`` it shows is for its label. ``named``: the series with their names; an only one may have an empty name.
-    """
+    """Return the chart of named series, an only one without a name; None without two values, or if all are 0."""
     drawn = [(name, series) for name, series in named if len(series) > 1]
     highest = [max(value for _, value in series) for _, series in drawn]
     if not any(highest):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tarry.failed.pending import is_due, pending, tables_of_stack, why
@@ -26,16 +27,14 @@ def routes(app: web.Application) -> None:
 async def _page(request: web.Request) -> web.Response:
     console, queue = console_of(request), request.query.get("queue") or None
     tables, found = await console.in_thread(_pending, console)
-    queues = sorted({str(record["queue"]) for record in found})
     shown = [record for record in found if queue in (None, record["queue"])]
     return pages.render(
         request,
         "pending/page.html",
         tables=tables,
-        queues=queues,
+        queues=sorted({str(record["queue"]) for record in found}),
         chosen=queue,
-        count=len(shown),
-        rows=shown[:MAX_ROWS],
+        records=shown,
         is_due=is_due,
         why=why,
         most=MAX_ROWS,
@@ -46,8 +45,6 @@ def _pending(console: Console) -> tuple[tuple[str, ...], list[Record]]:
     """Return the tables, and the messages in them. Raises `UsageError` if a table does not exist."""
     tables = tuple(console.attempt_tables)
     if not tables and console.stack is not None:
-        try:
+        with suppress(UsageError):  # it has none
             tables = tables_of_stack(console.client("cloudformation"), console.stack)
-        except UsageError:  # it has none
-            tables = ()
     return tables, pending(tables, console.client("dynamodb")) if tables else []

@@ -167,10 +167,7 @@ class Plan(NamedTuple):
 def planned(
     dead_letters: Iterable[DeadLetterMessage], target: Callable[[DeadLetterMessage], QueueArn], *, by_id: bool = False
 ) -> Plan:
-    """Return what a retry does. ``target`` returns the queue to send one to; it is asked once for each origin.
-
-    It raises `NowhereToGo` for an unknown one. ``by_id``: the dead letters are selected one by one.
-    """
+    """Return what a retry does. ``target`` is asked once an origin; it raises `NowhereToGo` for an unknown one."""
     answers: dict[str | None, tuple[str, bool]] = {}
     ids: set[str] = set()
     counts: Counter[tuple[str, bool]] = Counter()

@@ -120,10 +120,7 @@ class AuditPage(NamedTuple):
 
 
 def read_audit(path: Path, *, shows_bodies: bool = True) -> AuditPage:
-    """Read the end of an audit file; one that does not exist has no runs. Raises `OSError`.
-
-    Without ``shows_bodies``, conditions that compare bodies are left out: they have parts of them.
-    """
+    """Read the end of an audit file, without conditions on bodies unless ``shows_bodies``. Raises `OSError`."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -119,8 +119,6 @@ def about(request: web.Request, queue: DeadLetterQueue) -> dict[str, Any]:
     }
 
 
-# the list
-
 ROWS = 100
 
 
