@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
-from tarry.tools.local.functions import environment
-from tarry.tools.local.functions import host as loading
+from tarry.tools.local.functions import host
 
 from .process import STARTED
 
@@ -131,8 +130,7 @@ class Project:
 def _imports_may_take_long() -> Iterator[None]:
     """Let a busy machine take longer to import a function than Lambda allows: 10 s."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environment, "MAX_INIT_SECONDS", 60.0)
-        patch.setattr(loading, "MAX_INIT_SECONDS", 60.0)
+        patch.setattr(host, "MAX_INIT_SECONDS", 60.0)
         yield
 
 

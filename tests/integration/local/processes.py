@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tarry.tools.local.functions.code import Endpoints, variables_of
 from tarry.tools.local.functions.host import ProcessFunction
-from tarry.tools.local.functions.launcher import Launcher
-from tarry.tools.local.functions.runtime import Client
-from tarry.tools.local.functions.variables import Endpoints, variables_of
+from tarry.tools.local.functions.runtime import Client, Launcher
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.template import TemplateFunction

@@ -196,7 +196,7 @@ def test_a_redrive_policy_ends_a_recursive_loop_in_the_dead_letter_queue_and_the
 def test_a_recursive_loop_that_is_allowed_is_cut_in_virtual_time_unless_a_time_is_given(
     loops: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("simulator.recursion", "local.loops"):
+    for module in ("simulator.recursion", "local.show.timeline"):
         monkeypatch.setattr(f"tarry.tools.{module}.LONG_LOOP", 50)
     loops.edit("template.yaml", "      Runtime:", "      RecursiveLoop: Allow\n      Runtime:")
     result = loops.run("--skip-time")

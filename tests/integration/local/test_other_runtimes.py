@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.tools.local.functions.runtime import Program
+from tarry.tools.local.functions.runtime import command_of
 from tarry.tools.local.plan import RunSettings, make_plan
+from tarry.tools.template import TemplateFunction
 from tarry.tools.template.code import node
 
 from .conftest import Project
@@ -117,10 +118,10 @@ def test_the_client_of_aws_for_nodejs_runs_a_handler_where_it_is_compiled(tmp_pa
     package = tmp_path / "node_modules" / "aws-lambda-ric"
     package.mkdir(parents=True)
     (package / "package.json").write_text('{"bin": {"aws-lambda-ric": "bin/index.mjs"}}')
-    program = Program("index.handler", tmp_path / "src", {}, "", "own", "nodejs22.x")
-    assert program.command[1].endswith("/local/functions/client.mjs")
+    function = TemplateFunction("Jobs", "jobs", "", tmp_path / "src", "index.handler", runtime="nodejs22.x")
+    assert command_of(function, "own")[1].endswith("/local/functions/client.mjs")
     (package / "rapid-client.node").touch()
-    assert program.command[1:] == [str(package / "bin/index.mjs"), "index.handler"]
+    assert command_of(function, "own")[1:] == [str(package / "bin/index.mjs"), "index.handler"]
 
 
 TEMPLATE = """

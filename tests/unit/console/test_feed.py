@@ -16,8 +16,7 @@ from tarry.tools.console.access import WatchedQueue
 from tarry.tools.console.feed import publish, values_of
 from tarry.tools.console.overview.rows import QueueHistory, QueueReading, rows_of
 from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
-from tarry.tools.local.show.log import LogLine
-from tarry.tools.local.show.timeline import MessageTimeline
+from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 from tarry.tools.story.events import Story, StoryEvent
 from tests.consoles import Visitor, console_at, visiting
 from tests.scanned import HOSTILE, scan
@@ -53,6 +52,7 @@ class Local:
 
     def __init__(self) -> None:
         self.now = SCENE
+        self.board = self
 
     def scene(self) -> Scene:
         return self.now

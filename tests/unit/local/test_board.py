@@ -8,7 +8,7 @@ import pytest
 
 from tarry.record.attribute import ATTRIBUTE, body_sum
 from tarry.tools.local.cloud import show
-from tarry.tools.local.show.board import MOST_RECEIVES, MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
+from tarry.tools.local.show.board import MOST_RECEIVES, MOST_SETTLED, MOST_STEPS, Board
 from tarry.tools.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.testing.timeline import because
@@ -123,7 +123,7 @@ def test_a_log_line_after_the_answer_replaces_the_concluded_state(message: OneMe
     message.deleted(by="http")
     message.answered()
     message.logged("DEAD_LETTERED", attempt=2)
-    assert message.board.ended == {"COMMITTED": 0, "DEAD_LETTERED": 1}
+    assert message.board.ended == {"DEAD_LETTERED": 1}
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,6 @@ def test_a_forgetful_board_does_not_grow() -> None:
         message.answered("again")
     assert message.board.ended == {"COMMITTED": 3 * MOST_SETTLED}
     assert len(message.board.messages) <= MOST_SETTLED + 1
-    assert len(message.board.latest(10 * MOST_RECENT)) <= 2 * MOST_RECENT
     again = message.board.find("again")
     assert again is not None
     assert len(again.steps) <= MOST_STEPS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.tools.local.show.log import LogLine, LogReader
+from tarry.tools.local.show.timeline import LogLine, LogReader
 from tarry.tools.simulator.history import HistoryEvent
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.functions.variables import read_overrides
+from tarry.tools.local.functions.code import read_overrides
 from tarry.tools.template import TemplateFunction
 
 ORDERS = TemplateFunction(

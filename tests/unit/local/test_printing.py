@@ -9,9 +9,9 @@ from rich.console import Console
 from tarry.failed.text import coarse
 from tarry.message.outcomes import State
 from tarry.testing import Transition
-from tarry.tools.local.runs.printing import OutputLine, lines_of, print_summary, print_timeline
+from tarry.tools.local.runs.printing import lines_of, print_summary, print_timeline
 from tarry.tools.local.runs.report import RunReport
-from tarry.tools.local.show.timeline import MessageTimeline
+from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 
 
 def message(number: int | None, *steps: tuple[float, State], queue: str = "orders", why: str = "") -> MessageTimeline:
@@ -20,7 +20,7 @@ def message(number: int | None, *steps: tuple[float, State], queue: str = "order
     return MessageTimeline(f"{number or 'abcdefgh-1'}", queue, number, transitions)
 
 
-def printed(*messages: MessageTimeline, output: tuple[OutputLine, ...] = ()) -> list[str]:
+def printed(*messages: MessageTimeline, output: tuple[LogLine, ...] = ()) -> list[str]:
     return [f"{each.stamp} | {each.names} | {each.text}" for each in lines_of(messages, output, began=0)]
 
 
@@ -41,7 +41,7 @@ def test_lines_are_in_the_order_of_time_and_then_of_states() -> None:
 
 
 def test_output_of_a_function_is_printed_between_the_steps() -> None:
-    output = (OutputLine(0, "Plain", "hello"), OutputLine(0, "Plain", "hello"))
+    output = (LogLine(0, "Plain", "hello"), LogLine(0, "Plain", "hello"))
     assert printed(message(1, (0, State.IN_FLIGHT), (0, State.COMMITTED)), output=output) == [
         "+0 s | #1 | IN_FLIGHT 1",
         "+0 s |  | Plain: hello",
@@ -61,7 +61,7 @@ def failing(attempts: int, why: str = "Busy") -> MessageTimeline:
 
 def test_more_than_three_attempts_with_the_same_end_are_folded() -> None:
     first = ["+0 s | #1 | IN_FLIGHT 1", "+0 s | #1 | WAITING_RETRY 1 min 30 s"]
-    mentioned = [OutputLine(90 * number, "Plain", "Busy (traceback above)") for number in range(1, 10)]
+    mentioned = [LogLine(90 * number, "Plain", "Busy (traceback above)") for number in range(1, 10)]
     assert printed(failing(10), output=tuple(mentioned)) == [
         *first,
         "+1 min 30 s |  | Plain: Busy (traceback above)",

@@ -9,11 +9,10 @@ from rich.console import Console
 
 from tarry.message.outcomes import State
 from tarry.testing import Transition
-from tarry.tools.local.background import in_background
+from tarry.tools.local.cloud import in_background
 from tarry.tools.local.show.board import QueueRow, Scene
-from tarry.tools.local.show.log import LogLine
 from tarry.tools.local.show.screen import FRAME_SECONDS, PlainView, Screen
-from tarry.tools.local.show.timeline import MessageTimeline
+from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 
 
 def waiting(why: str) -> MessageTimeline:
@@ -36,9 +35,10 @@ def test_a_terminal_shows_frames_and_the_log_lines_at_the_end() -> None:
     screen = Screen(Console(file=stream, force_terminal=True, width=80, height=24))
 
     async def show() -> None:
-        async with screen.showing(lambda: Scene("the title", 0.0, [QueueRow("orders", ready=len(screen.lines))])):
+        lines: list[LogLine] = []
+        async with screen.showing(lambda: Scene("the title", 0.0, [QueueRow("orders", ready=len(lines))], lines=lines)):
             await asyncio.sleep(FRAME_SECONDS / 2)
-            screen.say(LogLine(0.0, "Orders", "logged once"))
+            lines.append(LogLine(0.0, "Orders", "logged once"))
             await asyncio.sleep(FRAME_SECONDS)
 
     asyncio.run(show())

@@ -8,9 +8,8 @@ from rich.console import Console
 from tarry.message.outcomes import State
 from tarry.testing import Transition
 from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
-from tarry.tools.local.show.log import LogLine
 from tarry.tools.local.show.screen import frame, shares
-from tarry.tools.local.show.timeline import MessageTimeline
+from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 
 NOW = 1_000.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.seeding import SeedCall, read_seed, stored_values
+from tarry.tools.local.samples import SeedCall, read_seed, stored_values
 
 PUT = '{"service": "ssm", "operation": "put_parameter", "parameters": {"Name": "/rate", "Value": "7"}}'
 

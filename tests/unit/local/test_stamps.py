@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tarry.tools.local.background import stamps_of
+from tarry.tools.local.reloading import stamps_of
 
 
 def test_compiled_dot_and_backup_files_are_ignored(tmp_path: Path) -> None:

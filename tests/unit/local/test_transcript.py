@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tarry.tools.local.runs.printing import OutputLine, Transcript, logging_to
+from tarry.tools.local.runs.printing import Transcript, logging_to
+from tarry.tools.local.show.timeline import LogLine
 
 
 def test_lines_are_recorded_with_their_times() -> None:
@@ -17,7 +18,7 @@ def test_lines_are_recorded_with_their_times() -> None:
         sys.stderr.write("two\nthr")
         print("ee", end="")
     assert [line.text for line in transcript.lines] == ["one", "two", "three"]
-    assert transcript.lines[0] == OutputLine(1.0, "", "one")
+    assert transcript.lines[0] == LogLine(1.0, "", "one")
 
 
 def test_lines_of_a_logger_are_recorded() -> None:
@@ -25,7 +26,7 @@ def test_lines_of_a_logger_are_recorded() -> None:
     with transcript.recording():
         handler = logging.StreamHandler()
         handler.emit(logging.makeLogRecord({"msg": "careful"}))
-    assert transcript.lines == [OutputLine(0, "", "careful")]
+    assert transcript.lines == [LogLine(0, "", "careful")]
 
 
 def test_output_of_a_debugger_is_shown_immediately(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +47,7 @@ def test_a_logger_that_is_made_at_import_writes_to_the_terminal_then_and_to_the_
     with transcript.recording():
         handler.emit(logging.makeLogRecord({"msg": "running"}))
     assert capsys.readouterr() == ("", "imported\n")
-    assert transcript.lines == [OutputLine(0, "", "running")]
+    assert transcript.lines == [LogLine(0, "", "running")]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

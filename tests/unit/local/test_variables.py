@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tarry.tools.local.functions.variables import Endpoints, variables_of
+from tarry.tools.local.functions.code import Endpoints, variables_of
 from tarry.tools.template import TemplateFunction
 from tarry.tools.template.model import TemplateLayer
 

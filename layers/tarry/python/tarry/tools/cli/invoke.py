@@ -58,12 +58,12 @@ def invoke(
         import samtranslator  # noqa: F401 reading a SAM template needs it, later
 
         from tarry.tools.local.aws.client import endpoint_of, given_region
-        from tarry.tools.local.functions.calling import call, read_event, variables
-        from tarry.tools.local.functions.variables import read_overrides
+        from tarry.tools.local.functions.code import read_overrides, variables_at
+        from tarry.tools.local.functions.host import call
         from tarry.tools.local.plan import function_named
         from tarry.tools.local.project import note_builds, read_project, template_path, with_placeholders
-        from tarry.tools.local.samples import not_sqs
-        from tarry.tools.local.show.log import LogReader
+        from tarry.tools.local.samples import not_sqs, read_event
+        from tarry.tools.local.show.timeline import LogReader
         from tarry.tools.simulator.batch_errors import batch_error, partial_text
 
     log = LogReader(verbose=True, whole_batches=False)
@@ -94,7 +94,7 @@ def invoke(
                 found = with_placeholders(found, [function_named(function, found).name], overrides, note)
             called: TemplateFunction = function_named(function, found)
             note_builds([called], note)
-            environment = variables(called, found, overrides, url)
+            environment = variables_at(called, found, overrides, url)
             given = read_event(event)
             answer = asyncio.run(call(called, environment, given, print_log))
             if refused:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from tarry.tools.local.plan import RunPlan, RunSettings
     from tarry.tools.local.runs.report import RunReport
-    from tarry.tools.local.session import Beside, LocalRun
-    from tarry.tools.local.show.board import View
+    from tarry.tools.local.session import Beside
+    from tarry.tools.local.show.board import Outlook, View
 
 EXAMPLE = """\
 tarry local --watch
@@ -170,11 +170,11 @@ def local(given: LocalOptions) -> None:
 
         from tarry.tools.check.start import findings_at_start
         from tarry.tools.local.aws.client import endpoint_of, given_region
-        from tarry.tools.local.functions.variables import read_overrides
+        from tarry.tools.local.functions.code import read_overrides
         from tarry.tools.local.plan import RunSettings, make_plan
         from tarry.tools.local.project import template_path
         from tarry.tools.local.runs.report import check_keep
-        from tarry.tools.local.seeding import read_seed
+        from tarry.tools.local.samples import read_seed
         from tarry.tools.simulator.http.admission import admission_of
 
         import_module("tarry.tools.local.runs.virtual" if given.skip_time else "tarry.tools.local.session")
@@ -245,18 +245,16 @@ def _run(plan: RunPlan, settings: RunSettings, console: Console, beside: Beside 
     """Run in real time, with a live view."""
     from tarry.tools.local.runs.report import RunReport
     from tarry.tools.local.session import run
-    from tarry.tools.local.show.screen import PlainView, RecordingView, Screen
+    from tarry.tools.local.show.screen import PlainView, Screen
 
     if settings.event is not None and not plan.samples:
         return RunReport(expected=settings.expected)
     view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
-    if beside is not None:
-        return run(plan, settings, RecordingView(view), note, beside)
-    return run(plan, settings, view, note)
+    return run(plan, settings, view, note, beside)
 
 
 @asynccontextmanager
-async def _serve_console(running: LocalRun, *, port: int) -> AsyncIterator[None]:
+async def _serve_console(running: Outlook, *, port: int) -> AsyncIterator[None]:
     """Serve the console of a `tarry local` within the context, and print its address."""
     from tarry.tools.cli.console import on_enter
     from tarry.tools.console.beside import serving_beside

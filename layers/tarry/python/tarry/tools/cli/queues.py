@@ -23,7 +23,7 @@ from tarry.tools.common.places import is_aws, place_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tarry.tools.local.aws.queues import QueueDepth
+    from tarry.tools.local.aws.client import QueueDepth
 
 
 class SqsConnection(NamedTuple):
@@ -186,7 +186,7 @@ def queues(
     url = next((each for each in names or [] if "://" in each), None)
     where, stack = TargetOptions(url, **vars(options)), options.stack
     with sqs_at("tarry queues", where) as sqs:
-        from tarry.tools.local.aws.queues import queue_depths
+        from tarry.tools.local.aws.client import queue_depths
 
         wanted = [queue_at(sqs.client, each, stack) for each in names or []]
         if stack is not None and not names:

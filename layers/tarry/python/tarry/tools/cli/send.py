@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -73,18 +73,18 @@ def send(  # noqa: PLR0913 the options of the command
         refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
     failed: Mapping[int, Exception] = {}
     with sqs_at("tarry send", where, sends=True) as sqs:
-        from tarry.tools.local.aws.queues import body_of, send_lines
-        from tarry.tools.local.aws.queues import send as send_to
+        from tarry.tools.local.aws.client import body_of, send_lines, target_of
 
         queue = queue_at(sqs.client, queue, stack)
         sqs.confirm("Send", queue)
-        settings: dict[str, Any] = {"delay": delay, "group_id": group_id, "attributes": attributes}
+        target = target_of(sqs.client, queue, group_id)
         if body == STDIN:
-            found = send_lines(sqs.client, queue, sys.stdin.buffer, show_progress, **settings)
-            sent = [{"message_id": each, "line": number} for number, each in found.ids.items()]
-            failed = found.failed
+            settings = {"delay": delay, "attributes": attributes}
+            lines, failed = send_lines(target, sys.stdin.buffer, show_progress, group_id=group_id, **settings)
+            sent = [{"message_id": each, "line": number} for number, each in lines.items()]
         else:
-            ids = send_to(sqs.client, queue, body_of(body), count=count, deduplication_id=dedup, **settings)
+            given = body_of(body), delay, attributes, group_id, dedup
+            ids = [target.send(*given)] if count == 1 else target.send_batch([target.entry(*given)] * count)
             sent = [{"message_id": each} for each in ids]
     to = f"to {queue} at {place(sqs.client)}"
     if as_json:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tarry.tools.common.audit import Account
-    from tarry.tools.local.session import LocalRun
+    from tarry.tools.local.show.board import Outlook
     from tarry.tools.template import Template
 
 HEARTBEAT_SECONDS = 15.0
@@ -200,7 +200,7 @@ class Console:
     """The names of the DynamoDB tables of ``attempts=``."""
     stack: str | None = None
     """The name of the stack, for logs and tables."""
-    local: LocalRun | None = None
+    local: Outlook | None = None
     """The live feed, with `tarry local --console`."""
 
     def __post_init__(self) -> None:

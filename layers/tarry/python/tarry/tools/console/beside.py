@@ -13,7 +13,7 @@ from tarry.tools.console.feed import publish
 from tarry.tools.console.finding import place_of, queues_of_template
 from tarry.tools.console.server import serve
 from tarry.tools.local.aws.client import client_at
-from tarry.tools.local.background import in_background
+from tarry.tools.local.cloud import in_background
 from tarry.tools.local.instances import file_of
 from tarry.tools.template.model import ACCOUNT
 from tarry.tools.template.variables import physical_name
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tarry.tools.console.server import Served
-    from tarry.tools.local.session import LocalRun
+    from tarry.tools.local.show.board import Outlook
 
 
 class LocalAccount:
     """The clients of a running `tarry local`: its SQS, and its other services."""
 
-    def __init__(self, run: LocalRun) -> None:
+    def __init__(self, run: Outlook) -> None:
         self.is_aws = False
         self.endpoint = run.cloud.url
         self.region = run.cloud.plan.template.region
-        self._others = run.cloud.backing.url
+        self._others = run.cloud.sqs.others
 
     def client(self, service: str) -> Any:
         return client_at(self.endpoint if service in {"sqs", "lambda"} else self._others, service)
@@ -46,7 +46,7 @@ class LocalAccount:
 
 
 @asynccontextmanager
-async def serving_beside(run: LocalRun, port: int = 0) -> AsyncIterator[Served]:
+async def serving_beside(run: Outlook, port: int = 0) -> AsyncIterator[Served]:
     """Serve the console of a running `tarry local` within the context; port 0 is a free one. Raises `PortTaken`.
 
     Its audit and archives are beside the stories of `tarry local`, not with those of queues at AWS.

@@ -10,8 +10,7 @@ from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, console_of
 from tarry.tools.console.pages import fragment
 from tarry.tools.console.security import TOKEN_PATH
-from tarry.tools.local.show.log import stamp
-from tarry.tools.local.show.timeline import LOST, counted, name_of, text_of
+from tarry.tools.local.show.timeline import LOST, counted, name_of, stamp, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from tarry.tools.console.access import Console
-    from tarry.tools.local.session import LocalRun
-    from tarry.tools.local.show.board import Scene
+    from tarry.tools.local.show.board import Outlook, Scene
     from tarry.tools.local.show.timeline import MessageTimeline
 
 FRAME_SECONDS = 0.5
@@ -65,7 +63,7 @@ def _shown(message: MessageTimeline) -> dict[str, Any]:
     }
 
 
-async def publish(console: Console, local: LocalRun) -> None:
+async def publish(console: Console, local: Outlook) -> None:
     """Publish what has changed, twice a second, while a page is open."""
     while True:
         await asyncio.sleep(FRAME_SECONDS)

@@ -97,9 +97,9 @@ def place_of(account: Account, account_id: str | None) -> Place:
         endpoint_host(endpoint)  # raises for an address that is not one
     if endpoint is None or is_aws(endpoint):
         return Place("AWS", account.region, account_id, endpoint)
-    from tarry.tools.local.aws.client import other_services
+    from tarry.tools.local.aws.client import description
 
-    is_local, _ = other_services(endpoint)
+    is_local = "queues" in description(endpoint)
     name = f"tarry local at {endpoint.partition('://')[2].rstrip('/')}" if is_local else endpoint
     return Place(name, account.region, None, endpoint)
 

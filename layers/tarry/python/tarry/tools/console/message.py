@@ -129,7 +129,7 @@ class Asked(NamedTuple):
         """The body of a dead letter, or of a message that a running `tarry local` knows."""
         if self.dead_letter is not None and self.is_whole:
             return self.dead_letter.body
-        return None if self.console.local is None else self.console.local.body(self.id)
+        return None if self.console.local is None else self.console.local.board.body(self.id)
 
     def whole(self) -> DeadLetterMessage:
         """Return the dead letter. Raises `Problem` if it is not there, or may not be seen."""

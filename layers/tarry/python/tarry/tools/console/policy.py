@@ -9,7 +9,7 @@ from tarry.failed.usage import UsageError
 from tarry.tools.console import pages
 from tarry.tools.console.access import CONSOLE, Problem, console_of
 from tarry.tools.console.pages import explained, inline
-from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.local.functions.code import Overrides
 from tarry.tools.plan.drawing import picture_of
 from tarry.tools.plan.request import subjects_in
 from tarry.tools.plan.text import timeline_text

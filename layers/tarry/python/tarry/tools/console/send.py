@@ -21,7 +21,7 @@ from tarry.tools.console import pages
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.pages import explained, sentence
 from tarry.tools.console.security import needs_write
-from tarry.tools.local.aws.queues import send
+from tarry.tools.local.aws.client import target_of
 from tarry.tools.local.samples import Sample, read_samples
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _sent(console: Console, address: str, form: MessageForm) -> str:
     """Send a message; return its id. Raises the errors of `tarry.Queue.send`."""
     delay, attributes = form.delay_seconds, form.attribute_values
     group = form.group or None
-    return send(console.client("sqs"), address, form.body, delay=delay, group_id=group, attributes=attributes)[0]
+    return target_of(console.client("sqs"), address, group).send(form.body, delay, attributes, group)
 
 
 async def _rendered(request: web.Request, form: MessageForm, *, status: int = 200, **values: Any) -> web.Response:

@@ -1,88 +1,75 @@
 """The local cloud: SQS, other AWS resources, function processes, and the mappings between them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import traceback
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
 from tarry.tools.local.aws.client import sqs_client
-from tarry.tools.local.aws.embedded import EmbeddedBacking, EmbeddedSqs
-from tarry.tools.local.aws.foreign import ForeignBacking, ForeignSqs
-from tarry.tools.local.aws.invoking import Invoking, target_of
-from tarry.tools.local.background import in_background
-from tarry.tools.local.functions.code import CannotImport, FunctionCode
+from tarry.tools.local.aws.foreign import ForeignSqs
+from tarry.tools.local.aws.services import EmbeddedSqs
+from tarry.tools.local.functions.code import CannotImport, Endpoints, FunctionCode, variables_of
 from tarry.tools.local.functions.host import ProcessFunction
-from tarry.tools.local.functions.launcher import Launcher
-from tarry.tools.local.functions.variables import Endpoints, variables_of
-from tarry.tools.local.plan import RunPlan, RunSettings, settings_of
-from tarry.tools.local.project import Note, with_placeholders
+from tarry.tools.local.functions.runtime import Launcher
+from tarry.tools.local.plan import RunPlan, RunSettings, invokable, settings_of
+from tarry.tools.local.project import Note
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.http import PortTaken, serve
-from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget, UnknownFunction
+from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.tools.simulator.mapping import EventSourceMapping
+from tarry.tools.simulator.mapping_settings import MappingSettings
 from tarry.tools.simulator.recursion import Lineage
 from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
-from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping
-from tarry.tools.template.code import missing_code
+from tarry.tools.template import TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import with_foreign_queues
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from tarry.tools.simulator.mapping_settings import MappingSettings
 
 Answer = tuple[int, dict[str, Any]]
 """A status of HTTP, and the body."""
 
 
 def answer_event_source_mappings(
-    cloud: LocalCloud, method: str, uuid: str, query: Mapping[str, str], body: Mapping[str, Any]
+    cloud: "LocalCloud", method: str, uuid: str, query: Mapping[str, str], body: Mapping[str, Any]
 ) -> Answer:
     """Answer a request for ``/2015-03-31/event-source-mappings/UUID``, on the loop of the cloud.
 
     A mapping changes at once, and only its state: batches that its function already has run to their end.
     """
     if method == "GET" and not uuid:
-        wanted = query.get("EventSourceArn"), query.get("FunctionName")
-        return 200, {"EventSourceMappings": [each for each in _all(cloud).values() if _is_of(each, *wanted, cloud)]}
-    logical_id = next((name for name, each in _all(cloud).items() if each["UUID"] == uuid), None)
-    if logical_id is None:
+        queue, function = query.get("EventSourceArn"), query.get("FunctionName")
+        found = []
+        for logical_id, each in cloud.mappings.items():
+            own = cloud.plan.template.functions[each.mapping.function]
+            is_of_function = function in {None, own.name, own.arn, own.logical_id}
+            if is_of_function and queue in {None, each.mapping.queue_arn}:
+                found.append(_described(cloud, logical_id))
+        return 200, {"EventSourceMappings": found}
+    known = (name for name in cloud.mappings if _described(cloud, name)["UUID"] == uuid)
+    if (wanted := next(known, None)) is None:
         return 404, {"Type": "User", "Message": "The resource you requested does not exist."}
     if method == "PUT" and "Enabled" in body:
-        cloud.enable(logical_id, enabled=bool(body["Enabled"]))
-    return 202 if method == "PUT" else 200, _all(cloud)[logical_id]
+        cloud.enable(wanted, enabled=bool(body["Enabled"]))
+    return 202 if method == "PUT" else 200, _described(cloud, wanted)
 
 
-def _all(cloud: LocalCloud) -> dict[str, dict[str, Any]]:
-    """Return the mappings as Lambda describes them, by their logical ids."""
-    functions = cloud.plan.template.functions
+def _described(cloud: "LocalCloud", logical_id: str) -> dict[str, Any]:
+    """Return a mapping as Lambda describes it."""
+    mapping = cloud.mappings[logical_id].mapping
     return {
-        logical_id: {
-            "UUID": str(uuid5(NAMESPACE_URL, logical_id)),
-            "EventSourceArn": each.mapping.queue_arn,
-            "FunctionArn": ":".join(filter(None, [functions[each.mapping.function].arn, each.mapping.qualifier])),
-            "State": "Disabled" if logical_id in cloud.paused else "Enabled",
-            "BatchSize": each.mapping.batch_size,
-        }
-        for logical_id, each in cloud.mappings.items()
+        "UUID": str(uuid5(NAMESPACE_URL, logical_id)),
+        "EventSourceArn": mapping.queue_arn,
+        "FunctionArn": ":".join(filter(None, [cloud.plan.template.functions[mapping.function].arn, mapping.qualifier])),
+        "State": "Disabled" if logical_id in cloud.paused else "Enabled",
+        "BatchSize": mapping.batch_size,
     }
-
-
-def _is_of(described: Mapping[str, Any], queue_arn: str | None, function: str | None, cloud: LocalCloud) -> bool:
-    """Whether a mapping is of a queue and a function; the function is named by name, ARN or logical id."""
-    name = str(described["FunctionArn"]).split(":")[6]
-    found = cloud.plan.template.functions[name]
-    return queue_arn in {None, described["EventSourceArn"]} and function in {None, name, found.arn, found.logical_id}
 
 
 _log = logging.getLogger(__name__)
@@ -99,7 +86,6 @@ class LocalCloud:
     plan: RunPlan
     settings: RunSettings
     sqs: EmbeddedSqs | ForeignSqs
-    backing: EmbeddedBacking | ForeignBacking
     scheduler: AsyncioScheduler
     history: History
     launcher: Launcher
@@ -145,14 +131,26 @@ class LocalCloud:
 
     # functions
 
-    async def update_backing(self, template: Template, urls: Mapping[str, str]) -> list[str]:
-        """Create the resources of a template; return notes about those that cannot be changed. Raises `UsageError`."""
-        return await self.backing.update(template, urls)
-
     def code_of(self, function: TemplateFunction) -> FunctionCode:
         """Return the code of a function. Raises `UsageError` or `TemplateError` if a variable cannot be resolved."""
-        endpoints = Endpoints(self.url, self.backing.url, is_foreign=isinstance(self.sqs, ForeignSqs))
-        return FunctionCode(function, variables_of(function, self.backing.environment(function), endpoints))
+        endpoints = Endpoints(self.url, self.sqs.others, is_foreign=isinstance(self.sqs, ForeignSqs))
+        own = self.sqs.environment(function, self.settings.overrides.of(function))
+        return FunctionCode(function, variables_of(function, own, endpoints))
+
+    def codes_of(self, plan: RunPlan, note: Note) -> dict[str, FunctionCode]:
+        """Return the code of the functions of a plan by name; note those that it does not need, and that cannot run.
+
+        Raises `UsageError` or `TemplateError` if a variable of another one cannot be resolved.
+        """
+        needed, codes = {mapping.function for mapping in plan.mappings}, {}
+        for function in plan.functions:
+            try:
+                codes[function.name] = self.code_of(function)
+            except (UsageError, TemplateError) as error:
+                if function.name in needed:
+                    raise
+                note(f"{function.logical_id} is not run: {error}")
+        return codes
 
     def host(self, code: FunctionCode) -> ProcessFunction:
         """Make the host of a function; no process is started."""
@@ -160,33 +158,19 @@ class LocalCloud:
         host = ProcessFunction(
             code.function, code.variables, self.history, self.launcher, on_broken=on_broken, lineage=self.lineage
         )
-        host.on_limit = partial(self._limit, code.function.name)
+
+        def limit(invocations: int | None) -> None:
+            for each in self.mappings.values():
+                if each.mapping.function == code.function.name:
+                    each.limit_to(invocations)
+
+        host.on_limit = limit
         return host
 
-    def make_invoker(self, sqs: EmbeddedSqs) -> Invoker:
-        """Make the invoker of the template's functions."""
-        call = partial(sqs.model.called_by, "http")
-        return Invoker(self.scheduler, self._target, call, lambda: str(uuid4()), self.note)
-
-    def _target(self, name: str) -> InvokeTarget:
-        function = self.plan.template.functions.get(name)
-        if function is None:
-            raise UnknownFunction(f"Function not found: the template has no function {name}")
-        if name not in self.functions:
-            if problem := missing_code(function):
-                raise UnknownFunction(f"{name} is not run here: {problem}")
-            try:
-                self.functions[name] = self.host(self.code_of(self._filled(name)))
-            except (UsageError, TemplateError) as error:
-                raise UnknownFunction(f"{name} is not run here: {error}") from error
-        return target_of(function, self.functions[name])
-
-    def _filled(self, name: str) -> TemplateFunction:
-        """Return a function that is invoked by code, with its placeholders: those of consumers are in the plan."""
-        template, settings = self.plan.template, self.settings
-        if not settings.is_strict:
-            template = with_placeholders(template, [name], settings.overrides, self.note)
-        return template.functions[name]
+    def target(self, name: str) -> InvokeTarget:
+        """Return a function that code invokes. Raises `UnknownFunction`."""
+        make = lambda function: self.host(self.code_of(function))  # noqa: E731 used once
+        return invokable(name, self.plan.template, self.settings, self.functions, make, self.note)
 
     def remove(self, function: str) -> None:
         """Remove a function that no mapping invokes any more; its current invocations end first."""
@@ -204,11 +188,6 @@ class LocalCloud:
         if isinstance(error, CannotImport):
             frames, problem = error.frames, f"{host.function.logical_id} cannot be imported: {one_line(error.why)}"
         self.note(f"{frames}\n{problem}; {goes_on} until a save can be imported.".lstrip("\n"), "red")
-
-    def _limit(self, function: str, limit: int | None) -> None:
-        for mapping in self.mappings.values():
-            if mapping.mapping.function == function:
-                mapping.limit_to(limit)
 
     # mappings
 
@@ -245,6 +224,24 @@ class LocalCloud:
 
 
 @asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine within the context; if it fails, the context is cancelled and raises its exception."""
+    task, owner = asyncio.create_task(work), asyncio.current_task()
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if owner is not None and not task.cancelled() and task.exception() is not None:
+            owner.cancel()
+
+    task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
 async def running(
     plan: RunPlan, settings: RunSettings, on_event: Callable[[HistoryEvent], None], note: Note
 ) -> AsyncIterator[LocalCloud]:
@@ -264,19 +261,18 @@ async def running(
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
-        invoking = Invoking(asyncio.get_running_loop())
-        backing = _backing(sqs, plan, settings, history, stack, invoking)
         launcher = Launcher()
         stack.callback(launcher.close)
-        cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
+        cloud = LocalCloud(url, plan, settings, sqs, scheduler, history, launcher)
         if isinstance(sqs, EmbeddedSqs):
-            invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
+            call = partial(sqs.model.called_by, "http")
+            sqs.invoker = cloud.invoker = Invoker(scheduler, cloud.target, call, lambda: str(uuid4()), cloud.note)
             sqs.model.event_source_mappings = partial(answer_event_source_mappings, cloud)
             cloud.lineage = Lineage(history)
-        for text in await cloud.update_backing(plan.template, sqs.urls):
+        for text in await sqs.make_resources(plan.template, sqs.urls):
             note(text)
-        if isinstance(backing, EmbeddedBacking) and settings.seed:
-            await backing.seed(settings.seed, plan.template.region)
+        if isinstance(sqs, EmbeddedSqs) and settings.seed:
+            await sqs.seed(settings.seed, plan.template.region)
         stack.push_async_callback(cloud.close)
         await _start_functions(cloud, note)
         for mapping in plan.all_mappings:
@@ -305,11 +301,14 @@ def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, A
 async def _sqs(
     plan: RunPlan, settings: RunSettings, scheduler: AsyncioScheduler, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
-    """Return the SQS and its endpoint URL."""
-    queues = with_foreign_queues(plan.template).values()
+    """Return the SQS, with the other services, and its endpoint URL. Nothing of moto runs before it is needed."""
+
+    def note(text: str) -> None:
+        history.record("noted", text=text, style="yellow")
+
     if settings.endpoint_url is not None:
-        client = sqs_client(settings.endpoint_url)
-        foreign = ForeignSqs(client, queues, scheduler, history, lambda text: history.record("noted", text=text))
+        queues, client = with_foreign_queues(plan.template).values(), sqs_client(settings.endpoint_url)
+        foreign = ForeignSqs(client, queues, scheduler, history, note)
         stack.push_async_callback(foreign.close)
         return foreign, settings.endpoint_url
     model = Sqs(lambda: scheduler.now, Random(), history, region=plan.template.region)
@@ -318,26 +317,7 @@ async def _sqs(
         url = await stack.enter_async_context(serving)
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
-    return EmbeddedSqs(model, scheduler, queues), url
-
-
-def _backing(
-    sqs: EmbeddedSqs | ForeignSqs,
-    plan: RunPlan,
-    settings: RunSettings,
-    history: History,
-    stack: AsyncExitStack,
-    invoking: Invoking,
-) -> EmbeddedBacking | ForeignBacking:
-    """Return the other services; nothing of them runs before they are needed."""
-    if isinstance(sqs, ForeignSqs):
-        return ForeignBacking(settings.overrides)
-
-    def note(text: str) -> None:
-        history.record("noted", text=text, style="yellow")
-
-    region, admission = plan.template.region, settings.admission
-    return EmbeddedBacking(sqs.model, settings.overrides, region, stack, note, invoking, admission=admission)
+    return EmbeddedSqs(model, scheduler, plan.template, settings.admission, note, stack), url
 
 
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:
@@ -348,14 +328,7 @@ async def _start_functions(cloud: LocalCloud, note: Note) -> None:
     """
     plan, functions = cloud.plan, cloud.functions
     needed = {mapping.function for mapping in plan.mappings}
-    for name in dict.fromkeys(mapping.function for mapping in plan.all_mappings):
-        function = plan.template.functions[name]
-        try:
-            functions[name] = cloud.host(cloud.code_of(function))
-        except (UsageError, TemplateError) as error:
-            if name in needed:
-                raise
-            note(f"{function.logical_id} is not run: {error}")
+    functions |= {name: cloud.host(code) for name, code in cloud.codes_of(plan, note).items()}
     started = await asyncio.gather(*(host.warm() for host in functions.values()), return_exceptions=True)
     is_open = not cloud.settings.functions and cloud.settings.event is None and None in started
     for name, problem in zip(list(functions), started, strict=True):

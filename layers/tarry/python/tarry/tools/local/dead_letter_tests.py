@@ -1,13 +1,13 @@
 """A test file from dead letters, for `tarry failed show --pytest` and the console."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pprint import pformat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tarry.failed import DeadLetterMessage
 from tarry.failed.dead_letters import fresh_envelope, user_attributes
 from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
@@ -15,17 +15,11 @@ from tarry.record.attribute import ATTRIBUTE, dump
 from tarry.settle.copies import as_sent
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved
 from tarry.support.values import queue_arn
+from tarry.tools.template import Template, TemplateFunction
 from tarry.tools.template.code import import_path
 from tarry.tools.template.intrinsics import references
 from tarry.tools.template.model import TemplateError
 from tarry.tools.template.variables import physical_name, variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tarry.failed import DeadLetterMessage
-    from tarry.tools.template import Template, TemplateFunction
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/"
 WIDTH = 100
@@ -116,7 +110,9 @@ def _test(dead_letter: DeadLetterMessage, function: TemplateFunction, template: 
     queue = queue_arn(dead_letter.origin)
     why = "no failure record" if failure is None else f"{failure.type or failure.reason}: {failure.message or ''}"
     text = printable(f"{dead_letter.id} of {dead_letter.queue}: {why}").replace("\\", "\\\\").replace('"', "'")
-    folders = [os.path.relpath(each, template.path.parent.resolve()) for each in _folders(function)]
+    path = import_path(function) or ([function.code] if function.code else [])
+    root = template.path.parent.resolve()  # below, the last first: each is put before those that were put there
+    folders = [os.path.relpath(each.resolve(), root) for each in reversed(path)]
     variables = {"AWS_DEFAULT_REGION": "us-east-1", **dict(_variables(function, template))}
     return TEST.format(
         name=f"MESSAGE_{short}".upper(),
@@ -133,12 +129,6 @@ def _test(dead_letter: DeadLetterMessage, function: TemplateFunction, template: 
         queue=queue.name,
         fifo={"FifoQueue": "true"} if queue.is_fifo else {},
     )
-
-
-def _folders(function: TemplateFunction) -> list[Path]:
-    """Return the import path of a function, last first: each is put before those that were put there."""
-    found = import_path(function) or [function.code] if function.code else []
-    return [each.resolve() for each in reversed(found)]
 
 
 def _python(value: Any) -> str:
@@ -167,9 +157,7 @@ def _variables(function: TemplateFunction, template: Template) -> Iterator[tuple
             yield name, variables_of(alone, template, urls, {})[name]
         except (TemplateError, KeyError):
             yield name, name
-    for name in function.unresolved:
-        if name not in function.environment:
-            yield name, name
+    yield from ((name, name) for name in function.unresolved if name not in function.environment)
 
 
 def _resources(function: TemplateFunction, template: Template, variables: Mapping[str, str]) -> Iterator[str]:

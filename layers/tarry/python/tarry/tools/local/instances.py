@@ -26,32 +26,43 @@ class Instance:
     began_at: float
 
 
-def directory(environment: Mapping[str, str], home: Path) -> Path:
+def directory(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
     """Return the directory of the files: in the runtime directory of the user, else in the state directory."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         if (given := environment.get(name)) and Path(given).is_dir():
             return Path(given) / "tarry"
-    return home / ".local" / "state" / "tarry"
+    return (home or Path.home()) / ".local" / "state" / "tarry"
 
 
 def file_of(template: Path, what: str, suffix: str = "") -> Path:
     """Return the path of what is kept of the runs of a template: its stories, or the directory of its console."""
     name = hashlib.sha256(str(template.resolve()).encode()).hexdigest()[:16]
-    return _directory() / f"{what}-{name}{suffix}"
+    return directory() / f"{what}-{name}{suffix}"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that a reader sees whole or not at all, in a folder of the user alone. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    written = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        written.write_text(text, encoding="utf-8")
+        written.chmod(0o600)
+        written.replace(path)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
 def announced(url: str, template: Path) -> Iterator[None]:
     """Let other commands find this process within the context. Where no file can be written, they do not."""
-    folder = _directory()
-    path = _path(folder, os.getpid())
+    path = directory() / f"local-{os.getpid()}.json"
     fields = {"url": url, "template": str(template.resolve()), "process_id": os.getpid(), "began_at": time.time()}
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _tidy(folder)
-        written = path.with_suffix(".new")
-        written.write_text(json.dumps(fields), encoding="utf-8")
-        written.replace(path)  # a reader never sees half of it
+        for each, found in _instances().items():
+            if not _is_running(found.process_id):  # it was killed
+                each.unlink(missing_ok=True)
+        write_whole(path, json.dumps(fields))
     try:
         yield
     finally:
@@ -62,7 +73,7 @@ def announced(url: str, template: Path) -> Iterator[None]:
 def instance_of(template: Path) -> Instance | None:
     """Return the running instance of a template, the last that started; None if there is none."""
     wanted = template.resolve()
-    found = [each for each in _instances(_directory()) if each.template == wanted and _is_running(each.process_id)]
+    found = [each for each in _instances().values() if each.template == wanted and _is_running(each.process_id)]
     return max(found, key=lambda each: each.began_at, default=None)
 
 
@@ -76,32 +87,15 @@ def instance_here() -> Instance | None:
         return None
 
 
-def _directory() -> Path:
-    return directory(os.environ, Path.home())
-
-
-def _instances(folder: Path) -> list[Instance]:
-    return [found for path in folder.glob("local-*.json") if (found := _read(path)) is not None]
-
-
-def _tidy(folder: Path) -> None:
-    """Remove the files of processes that were killed."""
-    for each in _instances(folder):
-        if not _is_running(each.process_id):
-            _path(folder, each.process_id).unlink(missing_ok=True)
-
-
-def _path(folder: Path, process_id: int) -> Path:
-    return folder / f"local-{process_id}.json"
-
-
-def _read(path: Path) -> Instance | None:
-    try:
-        fields = json.loads(path.read_bytes())
-        template, began_at = Path(fields["template"]), float(fields["began_at"])
-        return Instance(str(fields["url"]), template, int(fields["process_id"]), began_at)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+def _instances() -> dict[Path, Instance]:
+    """Return what the files say, by their paths."""
+    found = {}
+    for path in directory().glob("local-*.json"):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            fields = json.loads(path.read_bytes())
+            template, began_at = Path(fields["template"]), float(fields["began_at"])
+            found[path] = Instance(str(fields["url"]), template, int(fields["process_id"]), began_at)
+    return found
 
 
 def _is_running(process_id: int) -> bool:

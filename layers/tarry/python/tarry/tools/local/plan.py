@@ -4,20 +4,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tarry.failed.usage import UsageError
 from tarry.tools.check.consumers import is_consumer
 from tarry.tools.common.places import is_aws
-from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.local.functions.code import Overrides
 from tarry.tools.local.project import Note, note_builds, read_project, with_placeholders
-from tarry.tools.local.samples import Sample, read_samples
-from tarry.tools.local.seeding import SeedCall, stored_values
+from tarry.tools.local.samples import Sample, SeedCall, read_samples, stored_values
 from tarry.tools.simulator.http.admission import LOCAL_ONLY, Admission
+from tarry.tools.simulator.invocations import FunctionHost
+from tarry.tools.simulator.lambda_invoke import InvokeTarget, UnknownFunction
 from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue, MappingSettings
-from tarry.tools.template import Template, TemplateFunction, TemplateMapping
+from tarry.tools.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.code import is_elsewhere, is_node, missing_code
 from tarry.tools.template.finding import refuse_template
 from tarry.tools.template.model import dead_letter_cycles, with_foreign_queues
+
+Host = TypeVar("Host", bound=FunctionHost)
 
 
 def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
@@ -26,8 +30,24 @@ def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings
     return MappingSettings(mapping, queue.visibility_timeout_seconds, function.timeout_seconds)
 
 
+def code_problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
+    """Return why the function of a mapping cannot run here; an empty text if it can.
+
+    ``in_process``: without a process of its own, as with ``--skip-time``.
+    """
+    function = template.functions.get(mapping.function)
+    if function is None:
+        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
+    if in_process and is_node(function.runtime):
+        return (
+            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
+            "functions in Python; leave out --skip-time"
+        )
+    return missing_code(function)
+
+
 def problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
-    """Return why a mapping cannot run here; an empty text if it can. ``in_process``: without processes of its own."""
+    """Return why a mapping cannot run here; an empty text if it can."""
     if problem := code_problem_of(mapping, template, in_process=in_process):
         return problem
     function = template.functions[mapping.function]
@@ -44,41 +64,21 @@ def problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool
     return ""
 
 
-def code_problem_of(mapping: TemplateMapping, template: Template, *, in_process: bool) -> str:
-    """Return why the function of a mapping cannot run here; an empty text if it can."""
-    function = template.functions.get(mapping.function)
-    if function is None:
-        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
-    if in_process and is_node(function.runtime):
-        return (
-            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
-            "functions in Python; leave out --skip-time"
-        )
-    return missing_code(function)
-
-
-def check_mappings(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
-    """Raise `UsageError` if one of the mappings cannot run here."""
-    for mapping in mappings:
-        if problem := problem_of(mapping, template, in_process=in_process):
-            raise UsageError(problem)
-
-
 def with_code(
-    mappings: Sequence[TemplateMapping], template: Template, counts: Mapping[str, int], note: Note, *, in_process: bool
+    problems: Mapping[TemplateMapping, str], template: Template, counts: Mapping[str, int], note: Note
 ) -> list[TemplateMapping]:
     """Return the mappings without those of functions that cannot run here; their queues are served.
 
-    ``counts`` are the numbers of records of the event by queue, empty without an event. Raises `UsageError` if no
-    function is left for any record of the event, or the code of all functions is missing.
+    ``problems`` are those of the code of each mapping, ``counts`` the numbers of records of the event by queue, empty
+    without an event. Raises `UsageError` if no function is left for any record of the event, or the code of all
+    functions is missing.
     """
-    problems = {mapping: code_problem_of(mapping, template, in_process=in_process) for mapping in mappings}
     found = [mapping for mapping, problem in problems.items() if not problem]
     reasons = list(dict.fromkeys(filter(None, problems.values())))
     if reasons and not found and counts:
         raise UsageError("; ".join(reasons))
-    known = [template.functions.get(mapping.function) for mapping in mappings]
-    if mappings and not found and not any(function and is_elsewhere(function) for function in known):
+    known = [template.functions.get(mapping.function) for mapping in problems]
+    if problems and not found and not any(function and is_elsewhere(function) for function in known):
         raise UsageError(
             f"{template.path}: no function can run here: {'; '.join(reasons)}. To serve the queues: --queues-only"
         )
@@ -227,24 +227,15 @@ class RunPlan:
 
     samples: Sequence[Sample]
     template: Template
-    mappings: Sequence[TemplateMapping]
+    mappings: Sequence[TemplateMapping] = ()
     """The required mappings: of the named functions, or of the queues in the event, or all."""
-
-    queues_only: bool = False
-    """Whether no function runs."""
-    in_process: bool = False
-    """Whether the functions run in this process, as with ``--skip-time``."""
+    all_mappings: Sequence[TemplateMapping] = ()
+    """The required mappings, and all others that can run."""
 
     @property
-    def all_mappings(self) -> list[TemplateMapping]:
-        """The required mappings, and all others that can run."""
-        if self.queues_only:
-            return []
-        return [
-            each
-            for each in self.template.mappings
-            if each in self.mappings or problem_of(each, self.template, in_process=self.in_process) == ""
-        ]
+    def functions(self) -> list[TemplateFunction]:
+        """The functions of all mappings."""
+        return [self.template.functions[name] for name in dict.fromkeys(each.function for each in self.all_mappings)]
 
 
 def make_plan(settings: RunSettings, note: Note) -> RunPlan:
@@ -279,28 +270,43 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
             "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}. "
             "To serve the queues alone: --queues-only"
         )
-    if not settings.functions:
-        counts = Counter(sample.queue for sample in samples)
-        mappings = with_code(mappings, template, counts, note, in_process=settings.skip_time)
-    check_mappings(mappings, template, in_process=settings.skip_time)
-    if any(sample.receive_count > 1 for sample in samples):
-        note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
-    note_shared_queues(mappings, note)
-    here = (each for each in template.mappings if not code_problem_of(each, template, in_process=settings.skip_time))
-    consumers = dict.fromkeys(each.function for each in here)
-    note_builds((template.functions[name] for name in consumers), note)
-    if not settings.is_strict:
-        template = with_placeholders(template, consumers, settings.overrides, note)
-    plan = RunPlan(samples, template, mappings, in_process=settings.skip_time)
-    for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
-        note(hint)
-    return plan
+    return _with_functions(samples, template, mappings, settings, note)
 
 
 def _queues_alone(template: Template) -> RunPlan:
     if not with_foreign_queues(template):
         raise UsageError(f"{template.path} has no queue for --queues-only: add a resource of the type AWS::SQS::Queue")
-    return RunPlan([], template, [], queues_only=True)
+    return RunPlan([], template)
+
+
+def _with_functions(
+    samples: Sequence[Sample],
+    template: Template,
+    mappings: Sequence[TemplateMapping],
+    settings: RunSettings,
+    note: Note,
+) -> RunPlan:
+    """Return the plan with those of the wanted ``mappings`` whose functions can run here."""
+    problems = {each: code_problem_of(each, template, in_process=settings.skip_time) for each in template.mappings}
+    if not settings.functions:
+        counts = Counter(sample.queue for sample in samples)
+        mappings = with_code({each: problems[each] for each in mappings}, template, counts, note)
+    for mapping in mappings:
+        if problem := problem_of(mapping, template, in_process=settings.skip_time):
+            raise UsageError(problem)
+    if any(sample.receive_count > 1 for sample in samples):
+        note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
+    note_shared_queues(mappings, note)
+    here = [each for each in template.mappings if not problems[each]]
+    consumers = dict.fromkeys(each.function for each in here)
+    note_builds((template.functions[name] for name in consumers), note)
+    if not settings.is_strict:
+        template = with_placeholders(template, consumers, settings.overrides, note)
+    in_process = settings.skip_time
+    running = [each for each in here if each in mappings or not problem_of(each, template, in_process=in_process)]
+    for hint in hints(template, running, is_foreign=settings.endpoint_url is not None):
+        note(hint)
+    return RunPlan(samples, template, mappings, running)
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
@@ -329,3 +335,33 @@ def _only(template: Template, names: Sequence[str]) -> Template:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def invokable(
+    name: str,
+    template: Template,
+    settings: RunSettings,
+    running: dict[str, Host],
+    make: Callable[[TemplateFunction], Host],
+    note: Note,
+) -> InvokeTarget:
+    """Return the function with this name, for code that invokes it; ``running`` are those that were made already.
+
+    Raises `UnknownFunction`.
+    """
+    function = template.functions.get(name)
+    if function is None:
+        raise UnknownFunction(f"Function not found: the template has no function {name}")
+    if name not in running:
+        if problem := missing_code(function):
+            raise UnknownFunction(f"{name} is not run here: {problem}")
+        if not settings.is_strict:  # the plan has only the placeholders of consumers
+            function = with_placeholders(template, [name], settings.overrides, note).functions[name]
+        try:
+            running[name] = make(function)
+        except (UsageError, TemplateError) as error:
+            raise UnknownFunction(f"{name} is not run here: {error}") from error
+    asked = function.asynchronous
+    return InvokeTarget(
+        running[name], function.arn, asked.retries, asked.on_success, asked.on_failure, asked.dead_letter_arn
+    )

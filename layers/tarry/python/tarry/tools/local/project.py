@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tarry.tools.local.aws.client import DEFAULT_REGION
-from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.local.functions.code import Overrides
 from tarry.tools.template import Template, TemplateFunction, read_template
 from tarry.tools.template.dynamic import Stored
 from tarry.tools.template.finding import SOURCES, find_template, read_samconfig
@@ -118,9 +118,12 @@ def with_placeholders(template: Template, functions: Collection[str], given: Ove
     reasons: dict[str, str] = {}
     for name in dict.fromkeys(functions):
         function = template.functions[name]
-        found = _unresolvable(function, known)
-        made_up = {variable: why for variable, why in found.items() if variable not in given.of(function)}
-        if made_up:
+        found = {variable: why.partition(": ")[2] for variable, why in function.unresolved.items()}
+        for variable, value in function.environment.items():
+            for reference in references(value):
+                if reference.name not in known:
+                    found[variable] = f"tarry does not create {reference.name}"
+        if made_up := {variable: why for variable, why in found.items() if variable not in given.of(function)}:
             environment = {**function.environment, **{variable: variable for variable in made_up}}
             changed[name] = replace(function, environment=environment, unresolved={})
             reasons |= {f"{variable} of {function.logical_id}": why for variable, why in made_up.items()}
@@ -128,13 +131,3 @@ def with_placeholders(template: Template, functions: Collection[str], given: Ove
         listed = "; ".join(f"{variable} ({why})" for variable, why in reasons.items())
         note(f"Variables with their name as placeholder: {listed}. To set one: --env NAME=VALUE")
     return replace(template, functions={**template.functions, **changed})
-
-
-def _unresolvable(function: TemplateFunction, known: Collection[str | None]) -> dict[str, str]:
-    """Return the variables without a value here, with the reason."""
-    found = {name: why.partition(": ")[2] for name, why in function.unresolved.items()}
-    for name, value in function.environment.items():
-        for reference in references(value):
-            if reference.name not in known:
-                found[name] = f"tarry does not create {reference.name}"
-    return found

@@ -1,34 +1,49 @@
 """Changes while `tarry local --watch` runs: of the code of functions, and of the template."""
 
-from __future__ import annotations
-
 import asyncio
+import os
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from tarry.failed.usage import UsageError
+from tarry.tools.check.finding import Finding
 from tarry.tools.check.start import findings_at_start
-from tarry.tools.local.background import Watcher
-from tarry.tools.local.plan import make_plan
-from tarry.tools.template import TemplateError
+from tarry.tools.local.cloud import LocalCloud
+from tarry.tools.local.functions.code import FunctionCode
+from tarry.tools.local.plan import RunPlan, RunSettings, make_plan
+from tarry.tools.simulator.sqs import Depth
+from tarry.tools.template import TemplateError, TemplateFunction, TemplateQueue
 from tarry.tools.template.model import with_foreign_queues
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
+SCAN_SECONDS = 0.5
+IGNORED = frozenset({"__pycache__", "node_modules"})
 
-    from tarry.tools.check.finding import Finding
-    from tarry.tools.local.cloud import LocalCloud
-    from tarry.tools.local.functions.code import FunctionCode
-    from tarry.tools.local.plan import RunPlan
-    from tarry.tools.simulator.sqs import Depth
-    from tarry.tools.template import TemplateFunction, TemplateQueue
+Stamps = dict[str, tuple[int, int]]
+"""The modification time and size of each file; the size shows a second change within one clock tick."""
 
 
-def watched(plan: RunPlan) -> Iterator[Path]:
+def stamps_of(path: Path) -> Stamps:
+    """Return the stamps of a file, or of all files in a directory by relative path, without hidden and compiled ones.
+
+    A path that does not exist has none.
+    """
+    found: Stamps = {}
+    files = [] if path.is_dir() else [path]
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = [each for each in folders if each not in IGNORED and not each.startswith(".")]
+        files += [Path(folder, each) for each in names if not each.startswith(".") and not each.endswith((".pyc", "~"))]
+    for file in files:
+        with suppress(OSError):  # just removed, or being rewritten
+            stat = file.stat()
+            found[file.name if file == path else str(file.relative_to(path))] = stat.st_mtime_ns, stat.st_size
+    return found
+
+
+def watched(plan: RunPlan, settings: RunSettings) -> Iterator[Path]:
     """Yield the template, and the directories of the functions, those too that only other code invokes."""
     yield plan.template.path
-    for function in () if plan.queues_only else plan.template.functions.values():
+    for function in () if settings.queues_only else plan.template.functions.values():
         yield from _directories(function)
         if function.other_code is not None:
             yield function.other_code  # the source of a build
@@ -40,36 +55,59 @@ def _directories(function: TemplateFunction) -> list[Path]:
 
 
 class Reloader:
-    """The changes of one cloud. Its ``watcher`` begins with the state of the files before the cloud was started."""
+    """The changes of one cloud, from the state of the files before the cloud was started.
 
-    def __init__(self, plan: RunPlan) -> None:
-        self.watcher = Watcher()
-        self.watcher.add(watched(plan))
+    Files are polled: unlike notifications, that works on every system and on network and container mounts, and
+    functions have few files.
+    """
+
+    def __init__(self, plan: RunPlan, settings: RunSettings) -> None:
+        self._known: dict[Path, Stamps] = {}
+        self._watch(plan, settings)
         self._findings = _findings(plan)
 
     async def run(self, cloud: LocalCloud) -> None:
         """Reload what has changed, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SCAN_SECONDS)
+            if found := await loop.run_in_executor(None, self._changes):
+                await self._reload(cloud, found)
 
-        async def changed(files: Mapping[Path, list[str]]) -> None:
-            loaded: Collection[str] = ()
-            template = cloud.plan.template.path
+    def _watch(self, plan: RunPlan, settings: RunSettings) -> None:
+        """Watch the files of a plan too, those that are new from their current state on."""
+        for path in watched(plan, settings):
+            if path not in self._known:
+                self._known[path] = stamps_of(path)
 
-            def changes(function: TemplateFunction) -> list[str]:
-                places = ((path, file) for path in _directories(function) for file in files.get(path, ()))
-                return [file for path, file in places if path / file != template]
+    def _changes(self) -> dict[Path, list[str]]:
+        """Return the changed files of each path."""
+        found = {}
+        for path, before in list(self._known.items()):
+            now = stamps_of(path)
+            if now and now != before:  # without a file it is being replaced, as by a build
+                found[path] = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+                self._known[path] = now
+        return found
 
-            sources = (each.other_code for each in cloud.plan.template.functions.values() if each.other_code in files)
-            places = (path / file for path in sources if path is not None for file in files[path])
-            edited = next((place for place in places if place != template), None)
-            if template in files or edited:
-                loaded = await self._reload_template(cloud, None if template in files else edited)
-            elif any(changes(function) for function in _not_started(cloud)):
-                loaded = await _start_again(cloud)
-            names = {name: changes(host.function) for name, host in cloud.functions.items() if name not in loaded}
-            await asyncio.gather(*(_reload_code(cloud, name, found) for name, found in names.items() if found))
-            await self._warn(cloud)
+    async def _reload(self, cloud: LocalCloud, files: Mapping[Path, list[str]]) -> None:
+        loaded: Collection[str] = ()
+        template = cloud.plan.template.path
 
-        await self.watcher.run(changed)
+        def changes(function: TemplateFunction) -> list[str]:
+            places = ((path, file) for path in _directories(function) for file in files.get(path, ()))
+            return [file for path, file in places if path / file != template]
+
+        sources = (each.other_code for each in cloud.plan.template.functions.values() if each.other_code in files)
+        places = (path / file for path in sources if path is not None for file in files[path])
+        edited = next((place for place in places if place != template), None)
+        if template in files or edited:
+            loaded = await self._reload_template(cloud, None if template in files else edited)
+        elif any(changes(function) for function in _not_started(cloud)):
+            loaded = await _start_again(cloud)
+        names = {name: changes(host.function) for name, host in cloud.functions.items() if name not in loaded}
+        await asyncio.gather(*(_reload_code(cloud, name, found) for name, found in names.items() if found))
+        await self._warn(cloud)
 
     async def _warn(self, cloud: LocalCloud) -> None:
         """Show the warnings of the start that the changes have added."""
@@ -90,54 +128,41 @@ class Reloader:
         try:
             loop = asyncio.get_running_loop()
             plan = await loop.run_in_executor(None, make_plan, cloud.settings, notes.append)
-            codes = await self._prepare(cloud, plan, notes)
+            queues = with_foreign_queues(plan.template)
+            urls = await cloud.sqs.check(queues.values())
+            notes += await cloud.sqs.make_resources(plan.template, urls)
+            codes = cloud.codes_of(plan, notes.append)
         except (UsageError, TemplateError) as error:
             cloud.note(f"{name} has changed, but the former template stays in use: {error}", "red")
             return ()
         before, cloud.plan = cloud.plan, plan
-        notes += await cloud.sqs.update(with_foreign_queues(plan.template).values())
-        notes += _kept_queues(_queues_of(before), _queues_of(plan), cloud.sqs.depths())
+        queues_before = with_foreign_queues(before.template)
+        notes += await cloud.sqs.update(queues.values())
+        notes += _kept_queues(queues_before, queues, cloud.sqs.depths())
+        events_before, events = ({each.logical_id: each for each in of.all_mappings} for of in (before, plan))
         summary = "; ".join(
             [
-                *_differences("queue", _queues_of(before), _queues_of(plan)),
+                *_differences("queue", queues_before, queues),
                 *_differences("function", {name: host.wanted for name, host in cloud.functions.items()}, codes),
-                *_differences("event", _events_of(before), _events_of(plan)),
+                *_differences("event", events_before, events),
             ]
         )
         same = "the build still runs" if edited else "its queues, functions and events are the same"
         cloud.note(f"{name} has changed: {summary or same}.", "cyan")
-        notes += _taken_back(before.template.functions, plan.template.functions)
+        for name, function in plan.template.functions.items():
+            known = before.template.functions.get(name)
+            if known is not None and known.build_reason and not function.build_reason:
+                notes.append(f"{function.logical_id} runs from {function.code}, which is newer than its build.")
         for text in notes:
             cloud.note(text)
         cloud.history.record("reloaded", queues={mapping.queue for mapping in plan.all_mappings})
-        self.watcher.add(watched(plan))
+        self._watch(plan, cloud.settings)
         return await _run_plan(cloud, codes)
-
-    async def _prepare(self, cloud: LocalCloud, plan: RunPlan, notes: list[str]) -> dict[str, FunctionCode]:
-        """Check that the queues and functions of a plan can be run; create its resources.
-
-        Raises `UsageError` or `TemplateError` if they cannot. The queues and functions are as before.
-        """
-        template = plan.template
-        urls = await cloud.sqs.check(with_foreign_queues(template).values())
-        notes += await cloud.update_backing(template, urls)
-        needed = {mapping.function for mapping in plan.mappings}
-        codes: dict[str, FunctionCode] = {}
-        for name in dict.fromkeys(mapping.function for mapping in plan.all_mappings):
-            function = template.functions[name]
-            try:
-                codes[name] = cloud.code_of(function)
-            except (UsageError, TemplateError) as error:
-                if name in needed:
-                    raise
-                notes.append(f"{function.logical_id} is not run: {error}")
-        return codes
 
 
 def _not_started(cloud: LocalCloud) -> list[TemplateFunction]:
     """Return the consumers that did not start: packages are not installed, or a variable cannot be resolved."""
-    names = dict.fromkeys(mapping.function for mapping in cloud.plan.all_mappings)
-    return [cloud.plan.template.functions[name] for name in names if name not in cloud.functions]
+    return [function for function in cloud.plan.functions if function.name not in cloud.functions]
 
 
 async def _start_again(cloud: LocalCloud) -> Collection[str]:
@@ -209,14 +234,6 @@ def _findings(plan: RunPlan) -> dict[str, Finding]:
     return {finding.text: finding for finding in findings_at_start(plan.template, plan.all_mappings)}
 
 
-def _queues_of(plan: RunPlan) -> dict[str, TemplateQueue]:
-    return with_foreign_queues(plan.template)
-
-
-def _events_of(plan: RunPlan) -> dict[str, Any]:
-    return {mapping.logical_id: mapping for mapping in plan.all_mappings}
-
-
 def _differences(kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[str]:
     """Yield what was added, changed and removed, each in a few words."""
     for verb, names in (
@@ -228,16 +245,9 @@ def _differences(kind: str, before: Mapping[str, object], after: Mapping[str, ob
             yield f"{kind}{'s'[: len(names) != 1]} {', '.join(names)} {verb}"
 
 
-def _taken_back(before: Mapping[str, TemplateFunction], after: Mapping[str, TemplateFunction]) -> Iterator[str]:
-    """Yield a note for each function that ran from its build, and now runs from its source."""
-    for name, function in after.items():
-        if name in before and before[name].build_reason and not function.build_reason:
-            yield f"{function.logical_id} runs from {function.code}, which is newer than its build."
-
-
 def _kept_queues(
     before: Mapping[str, TemplateQueue], after: Mapping[str, TemplateQueue], depths: Mapping[str, Depth]
-) -> Iterable[str]:
+) -> Iterator[str]:
     """Yield a note for each queue that the template no longer has: it stays, so that no message is lost."""
     names = {queue.logical_id: name for name, queue in after.items() if queue.logical_id}
     for name, queue in before.items():

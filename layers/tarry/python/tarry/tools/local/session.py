@@ -5,50 +5,30 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tarry.failed.queue_names import queue_name
+from botocore.exceptions import BotoCoreError, ClientError
+
 from tarry.failed.usage import UsageError
 from tarry.tools.local.aws.client import DEFAULT_PORT, exports
-from tarry.tools.local.aws.embedded import EmbeddedSqs
-from tarry.tools.local.background import in_background
-from tarry.tools.local.cloud import LocalCloud, running
+from tarry.tools.local.aws.services import EmbeddedSqs
+from tarry.tools.local.cloud import LocalCloud, in_background, running
 from tarry.tools.local.instances import announced
 from tarry.tools.local.plan import RunPlan, RunSettings
 from tarry.tools.local.project import Note
 from tarry.tools.local.reloading import Reloader
 from tarry.tools.local.runs.report import RunReport, Waits, dead_letters_of, keep, messages_left
-from tarry.tools.local.show.board import Board, Outlook, Scene, View
+from tarry.tools.local.show.board import Board, Outlook, View
 from tarry.tools.local.show.timeline import counted
-from tarry.tools.local.stories import MOST_STORIES, answer_to, find_story, keep_stories
-from tarry.tools.story.events import Story
+from tarry.tools.local.stories import MOST_STORIES, answer_to, keep_stories
+from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.template.model import with_foreign_queues
 
 GIVE_UP_SECONDS = 300.0
 CHECK_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class LocalRun:
-    """A running `tarry local`, for the console beside it. Use it on its event loop."""
-
-    cloud: LocalCloud
-    outlook: Outlook
-
-    def scene(self) -> Scene:
-        """Return the queues, functions, messages and log lines of now."""
-        return self.outlook.scene(self.cloud)()
-
-    def story(self, message_id: str) -> Story | None:
-        """Return the story of a message, None if it is unknown or was forgotten. Raises the errors of `find_story`."""
-        return find_story(self.outlook.board.stories_of(message_id, self.cloud.scheduler.now), message_id)
-
-    def body(self, message_id: str) -> str | None:
-        """Return the body of a message by one of its ids; None if it is unknown, or was forgotten."""
-        return self.outlook.board.body(message_id)
-
-
-Beside = Callable[[LocalRun], AbstractAsyncContextManager[None]]
+Beside = Callable[[Outlook], AbstractAsyncContextManager[None]]
 """Returns a context that begins when the cloud has started, and ends before the cloud does."""
 
 
@@ -57,7 +37,7 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
 
     When cancelled, return the report of the run so far. Raises `UsageError` if SQS refuses a record.
     """
-    began, began_at = time.monotonic(), cloud.scheduler.now
+    began, waits = time.monotonic(), Waits(cloud.scheduler.now, is_real=True)
     seconds = GIVE_UP_SECONDS if settings.give_up_seconds is None else settings.give_up_seconds
     is_interrupted = False
     await _send(cloud, outlook.board, note)
@@ -65,7 +45,11 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await _until_settled(cloud, outlook, cloud.scheduler.now + seconds)
+                until = cloud.scheduler.now + seconds
+                while True:
+                    if _is_over(cloud, outlook, until):
+                        break
+                    await asyncio.sleep(CHECK_SECONDS)
     except asyncio.CancelledError:
         is_interrupted = True
     messages = outlook.board.messages
@@ -73,13 +57,11 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
     if isinstance(cloud.sqs, EmbeddedSqs):
         cloud.sqs.model.catch_up()
         dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.scheduler.now)
-    took = time.monotonic() - began
     pending = cloud.invoker.pending if cloud.invoker is not None else []
-    waits = Waits(began_at, is_real=True)
     return RunReport(
         messages,
         dead_letters,
-        took,
+        time.monotonic() - began,
         is_interrupted,
         causes=[*outlook.loops.texts(is_cut=False), *waits.for_calls(pending)],
         waits="" if is_interrupted else waits.for_messages(messages, outlook.loops.stuck),
@@ -95,24 +77,18 @@ async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
         board.number = sample.number
         try:
             message_id = await cloud.sqs.send(request)
-        except UsageError as error:
-            raise UsageError(f"SQS refuses record {sample.number}: {error}") from error
+        except (SqsError, BotoCoreError, ClientError) as refusal:
+            error = getattr(refusal, "message", refusal)
+            raise UsageError(f"SQS refuses record {sample.number}: {error}") from refusal
         finally:
             board.number = None
         if board.numbers.setdefault(message_id, sample.number) != sample.number:
             note(f"SQS drops record {sample.number} as a duplicate: its deduplication id was sent before.")
 
 
-async def _until_settled(cloud: LocalCloud, outlook: Outlook, until: float) -> None:
-    while True:
-        if _is_over(cloud, outlook, until):
-            return
-        await asyncio.sleep(CHECK_SECONDS)
-
-
 def _is_over(cloud: LocalCloud, outlook: Outlook, until: float) -> bool:
     """Return whether all messages and asynchronous invocations have ended, or cannot end in time."""
-    if not outlook.tallies.is_idle or (cloud.invoker and any(call.due <= until for call in cloud.invoker.pending)):
+    if not outlook.is_idle or (cloud.invoker and any(call.due <= until for call in cloud.invoker.pending)):
         return False
     is_embedded = isinstance(cloud.sqs, EmbeddedSqs)
     return outlook.board.is_settled or (is_embedded and outlook.board.is_hopeless(until, outlook.loops.stuck))
@@ -133,26 +109,29 @@ def run(plan: RunPlan, settings: RunSettings, view: View, note: Note, beside: Be
 async def _session(
     plan: RunPlan, settings: RunSettings, view: View, note: Note, beside: Beside | None
 ) -> RunReport | None:
-    _stop_on_sigterm()
+    task = asyncio.current_task()
+    assert task is not None
+    with suppress(NotImplementedError):  # Windows; asyncio itself handles Ctrl-C so
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     if settings.port is None and settings.event is None:
         settings = replace(settings, port=DEFAULT_PORT)
     board = Board({mapping.queue for mapping in plan.all_mappings}, view.step, forgetful=settings.event is None)
     outlook = Outlook(board, view, verbose=settings.verbose)
-    reloader = Reloader(plan) if settings.watch else None
+    reloader = Reloader(plan, settings) if settings.watch else None
     report: RunReport | None = None
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
-        board.consumed = cloud.consumed
-        await stack.enter_async_context(view.showing(outlook.scene(cloud)))
+        outlook.cloud, board.consumed = cloud, cloud.consumed
+        await stack.enter_async_context(view.showing(outlook.scene))
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
         if isinstance(cloud.sqs, EmbeddedSqs):
             cloud.sqs.model.find_story = lambda wanted: answer_to(board.stories_of(wanted, cloud.scheduler.now), wanted)
-            cloud.sqs.model.latest_errors = lambda: outlook.scene(cloud)().latest_errors
-        if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
-            stack.enter_context(announced(cloud.url, plan.template.path))
+            cloud.sqs.model.latest_errors = lambda: outlook.scene().latest_errors
+            if settings.event is None:
+                stack.enter_context(announced(cloud.url, plan.template.path))
         if beside is not None:
-            await stack.enter_async_context(beside(LocalRun(cloud, outlook)))
+            await stack.enter_async_context(beside(outlook))
         try:
             if settings.event is not None:
                 report = await play(cloud, outlook, settings, note)
@@ -198,18 +177,9 @@ def _hints(cloud: LocalCloud, queues: Sequence[str]) -> Iterator[str]:
     template = cloud.plan.template
     if isinstance(cloud.sqs, EmbeddedSqs):
         yield "To use the AWS SDK or CLI in another terminal:"
-        yield from exports(cloud.url, cloud.backing.url, template.region)
+        yield from exports(cloud.url, cloud.sqs.others, template.region)
     sources = [template.queues[queue] for queue in queues if queue in template.queues]
-    targets = (queue_name(queue.dead_letter_arn) for queue in sources if queue.dead_letter_arn)
     # What a function consumes is not there to be shown.
-    if dead_letters := next((each for each in targets if each not in queues), None):
+    if dead_letters := next((each.dead_letters for each in sources if each.dead_letters not in (None, *queues)), None):
         yield "To see why messages were dead-lettered:"
         yield f"tarry failed show --queue {dead_letters} --endpoint-url {cloud.url}"
-
-
-def _stop_on_sigterm() -> None:
-    """Stop on SIGTERM as on Ctrl-C, which asyncio handles."""
-    task = asyncio.current_task()
-    assert task is not None
-    with suppress(NotImplementedError):  # Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,23 +1,19 @@
 """The stories of the messages of `tarry local`: asked for while it runs, and kept in a file when it ends."""
 
-from __future__ import annotations
-
 import json
-import os
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.instances import file_of
+from tarry.tools.local.instances import file_of, write_whole
 from tarry.tools.story.events import Story, moment, story_from
 from tarry.tools.story.lines import only_one
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 MOST_STORIES = 1_000
 MOST_BYTES = 20_000_000
@@ -61,8 +57,8 @@ def ask(url: str, wanted: str) -> Story | None:
     try:
         with opener.open(f"{url}/story?{query}", timeout=PATIENCE_SECONDS) as answer:
             found: Any = json.loads(answer.read(MOST_ANSWER_BYTES))
-    except ValueError as error:
-        raise OSError(f"{url} is not the SQS of tarry local") from error
+    except ValueError:
+        found = None
     if not isinstance(found, dict) or "story" not in found:
         raise OSError(f"{url} is not the SQS of tarry local")
     if found.get("problem"):
@@ -84,7 +80,6 @@ def answer_to(stories: Iterable[Story], wanted: str) -> dict[str, Any]:
 
 def keep_stories(template: Path, stories: Iterable[Story]) -> None:
     """Write the stories of a run that ends; a run without messages, or without a place for the file, keeps none."""
-    path = _path(template)
     lines, left = [], MOST_BYTES
     for story in [*stories][: -MOST_STORIES - 1 : -1]:
         line = json.dumps(story.as_json())
@@ -92,17 +87,10 @@ def keep_stories(template: Path, stories: Iterable[Story]) -> None:
         if left < 0:
             break
         lines.append(line)
-    if not lines:
-        return
     head = json.dumps({"template": str(template.resolve()), "ended_at": moment(time.time())})
-    written = path.with_suffix(f".{os.getpid()}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        written.write_text("\n".join([head, *reversed(lines), ""]), encoding="utf-8")
-        written.chmod(0o600)
-        written.replace(path)  # a reader never sees half of it
-    except OSError:
-        written.unlink(missing_ok=True)
+    with suppress(OSError):
+        if lines:
+            write_whole(_path(template), "\n".join([head, *reversed(lines), ""]))
 
 
 def last_run(template: Path) -> Record | None:

@@ -13,7 +13,7 @@ from tarry.errors import ConfigurationError
 from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
 from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.tools.local.functions.variables import Overrides
+from tarry.tools.local.functions.code import Overrides
 from tarry.tools.plan.policy import PlannedPolicy, WantedPolicies, load_policies, policy_of
 from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, LoadResult, longest_recovery, scale_of
 from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
@@ -191,7 +191,7 @@ def subjects_of(  # noqa: PLR0913
         return [_of_backoff(backoff, max_attempts)]
     if max_attempts is not None:
         raise UsageError(f"--max-attempts needs --backoff, such as --backoff '{EXAMPLE}'")
-    from tarry.tools.local.functions.variables import read_overrides
+    from tarry.tools.local.functions.code import read_overrides
     from tarry.tools.local.project import read_project, template_path
     from tarry.tools.template.finding import refuse_template
 
@@ -271,13 +271,13 @@ def _function_in(template: Template, name: str | None) -> TemplateFunction:
 def _policies_in(
     template: Template, function: TemplateFunction, queues: Mapping[str, bool], overrides: Overrides, note: Note
 ) -> dict[str, PlannedPolicy]:
-    from tarry.tools.local.functions.calling import variables
+    from tarry.tools.local.functions.code import variables_at
     from tarry.tools.local.project import with_placeholders
 
     made_up: list[str] = []
     template = with_placeholders(template, [function.name], overrides, made_up.append)
     function = template.functions[function.name]
-    given = variables(function, template, overrides, None)
+    given = variables_at(function, template, overrides, None)
     try:
         return load_policies(WantedPolicies(function.logical_id, queues, function, given))
     except UsageError:

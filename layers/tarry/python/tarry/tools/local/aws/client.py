@@ -1,28 +1,45 @@
-"""The SQS of a command, its endpoint and its client; the variables that keep programs away from AWS.
+"""The SQS of a command: its endpoint, its client and its queues; the variables that keep programs away from AWS.
 
 By default this is the SQS of `tarry local`, so that no message goes to AWS by mistake.
 """
 
 import json
 import os
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
-from tarry.failed.queue_names import endpoint_host
+from tarry import Queue, SendError
+from tarry.failed.queue_names import counts_of, endpoint_host, listed, queue_name, redrive_of
 from tarry.failed.usage import UsageError
+from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tools.common.places import checking_answers, is_aws
 from tarry.tools.local.instances import Instance
 from tarry.tools.simulator.code import environment
 
 HOST = "127.0.0.1"
+WITHOUT_AWS = {
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",  # of some operations, such as cp.maps.127.0.0.1
+}
+"""Variables with which an SDK finds no settings and no credentials of this machine."""
+
+
+def direct(outside: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment with which no proxy is used for this machine."""
+    return {name: ",".join(filter(None, [outside.get(name), HOST])) for name in ("NO_PROXY", "no_proxy")}
 
 
 @contextmanager
@@ -33,11 +50,8 @@ def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     kept |= {
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",  # of some operations, such as cp.maps.127.0.0.1
-        **{name: ",".join(filter(None, [os.environ.get(name), HOST])) for name in ("NO_PROXY", "no_proxy")},
+        **WITHOUT_AWS,
+        **direct(os.environ),
         "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
@@ -45,33 +59,15 @@ def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_SESSION_TOKEN": "local",
     }
-    with environment(kept, replace=True), _no_session():
-        yield
-
-
-@contextmanager
-def _no_session() -> Iterator[None]:
-    """Reset the default session of boto3, before and after: a session keeps its credentials."""
-    before = getattr(sys.modules.get("boto3"), "DEFAULT_SESSION", None)
-    _set_session(None)
+    before, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None  # a session keeps its credentials
     try:
-        yield
+        with environment(kept, replace=True):
+            yield
     finally:
-        _set_session(before)
-
-
-def _set_session(session: object) -> None:
-    boto3 = sys.modules.get("boto3")
-    if boto3 is not None:
-        boto3.DEFAULT_SESSION = session  # type: ignore[attr-defined]
+        boto3.DEFAULT_SESSION = before
 
 
 PATIENCE_SECONDS = 2
-
-
-def served_queues(endpoint_url: str) -> dict[str, Mapping[str, Any]]:
-    """Return the queues by name as the server of tarry describes them; empty for another SQS."""
-    return queues_in(description(endpoint_url))
 
 
 def queues_in(about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -82,15 +78,11 @@ def queues_in(about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         return {}
 
 
-def other_services(endpoint_url: str) -> tuple[bool, str | None]:
-    """Return whether `tarry local` serves the SQS at a URL, and the endpoint URL of its tables, buckets and topics."""
-    about = description(endpoint_url)
-    url = about.get("other_services")
-    return "queues" in about, url if isinstance(url, str) else None
-
-
 def description(endpoint_url: str) -> dict[str, Any]:
-    """Return the description at an endpoint; empty for another SQS."""
+    """Return how `tarry local` describes itself at the URL of its SQS; empty for another SQS.
+
+    ``queues`` are its queues, ``other_services`` is the endpoint URL of its tables, buckets and topics.
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
@@ -175,7 +167,7 @@ def client_at(url: str | None, service: str) -> Any:
         return at_aws.client(service, endpoint_url=url, config=config)  # type: ignore[call-overload]
     has_keys = "AWS_ACCESS_KEY_ID" in os.environ and "AWS_SECRET_ACCESS_KEY" in os.environ
     made_up = {} if has_keys else {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-    session = session_without_profile(region_name=region(), **made_up)
+    session = session_without_profile(region_name=given_region() or DEFAULT_REGION, **made_up)
     # Without proxies: a company proxy cannot reach this machine.
     return session.client(service, endpoint_url=url, config=config.merge(Config(proxies={})))  # type: ignore[call-overload]
 
@@ -186,11 +178,127 @@ def session_without_profile(**settings: Any) -> boto3.session.Session:
     return boto3.session.Session(botocore_session=without_profile, **settings)
 
 
-def region() -> str:
-    """Return the region of the environment variables, or the default."""
-    return given_region() or DEFAULT_REGION
-
-
 def given_region() -> str | None:
     """Return the region of the environment variables."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+
+
+AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    """A queue and its approximate numbers of messages."""
+
+    name: str
+    url: str
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest: float | None
+    """When the oldest message was sent (epoch seconds); None if unknown, as with AWS."""
+    dead_letter_queue: str | None
+
+    @property
+    def messages(self) -> int:
+        """The number of all messages."""
+        return self.ready + self.in_flight + self.delayed
+
+
+def queue_depths(client: Any) -> list[QueueDepth]:
+    """Return all queues, sorted by name. Raises the errors of boto3."""
+    urls = [*listed(client, "list_queues", "QueueUrls")]
+    endpoint: str = client.meta.endpoint_url
+    oldest: dict[str, float] = {}
+    if urls and not is_aws(endpoint):
+        with suppress(LookupError, TypeError, ValueError):  # only the server of tarry tells it
+            found = description(endpoint)["queues"]
+            oldest = {each["name"]: float(each["oldest"]) for each in found if each["oldest"] is not None}
+
+    def depth(url: str) -> QueueDepth | None:
+        """Return the depth of a queue; None if it was deleted in the meantime."""
+        try:
+            attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        except ClientError as error:
+            if is_no_queue(error_code(error)):
+                return None
+            raise
+        name, redrive = queue_name(url), redrive_of(attributes)
+        target = redrive.target.name if redrive else None
+        return QueueDepth(name, url, *counts_of(attributes), oldest.get(name), target)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return sorted(filter(None, threads.map(depth, urls)), key=lambda depth: depth.name)
+
+
+def queue_urls(endpoint_url: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the URLs of the queues that exist at an endpoint. Raises `UsageError` if no SQS answers there."""
+    client, urls = sqs_client(endpoint_url), {}
+    for name in names:
+        try:
+            urls[name] = client.get_queue_url(QueueName=name)["QueueUrl"]
+        except ClientError:
+            continue
+        except BotoCoreError as error:
+            raise UsageError(f"no SQS answers at {endpoint_url}: start tarry local, or give another URL") from error
+    return urls
+
+
+def body_of(given: str) -> str:
+    """Return the body for an argument: the text itself, or the content of a file (``@file``).
+
+    The content is unchanged, including a newline at the end. Raises `UsageError` if the file cannot be read, or is not
+    text.
+    """
+    if not given.startswith("@"):
+        return given
+    name = given.removeprefix("@")
+    try:
+        return Path(name).read_bytes().decode()
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not text: byte {error.start} is not UTF-8, and SQS accepts only text") from error
+
+
+def send_lines(
+    queue: Queue, stream: Iterable[bytes], on_read: Callable[[int], None], **settings: Any
+) -> tuple[dict[int, str], dict[int, Exception]]:
+    """Send each line of a stream that is not empty as a message, while the stream is read.
+
+    ``on_read`` is called with the number of messages that were read so far. Checks and raises like
+    `tarry.Queue.send_batch`, which gets the ``settings``, except that it returns the ids of the messages, and why the
+    others could not be sent; both by the number of the line.
+    """
+    failed: dict[int, Exception] = {}
+    numbers: list[int] = []
+
+    def bodies() -> Iterator[str]:
+        for number, line in enumerate(stream, start=1):
+            content = line.rstrip(b"\r\n")
+            if not content.strip():
+                continue
+            try:
+                body = content.decode()
+            except UnicodeDecodeError as error:
+                failed[number] = UsageError(f"byte {error.start} is not UTF-8, and SQS accepts only text")
+                continue
+            numbers.append(number)
+            yield body
+            on_read(len(numbers))
+
+    try:
+        sent: Sequence[str | None] = queue.send_batch(bodies(), **settings)
+    except SendError as error:
+        sent = error.message_ids
+        failed |= {numbers[unsent.index]: unsent.reason for unsent in error.failed}
+    ids = {number: message_id for number, message_id in zip(numbers, sent, strict=True) if message_id is not None}
+    return ids, dict(sorted(failed.items()))
+
+
+def target_of(client: Any, queue: str, group_id: str | None) -> Queue:
+    """Return the queue to send to. Raises `UsageError` for a FIFO queue without a message group id."""
+    target = Queue(queue, sqs=client)
+    if target.is_fifo and not group_id:
+        raise UsageError(f"{queue} is a FIFO queue: give a message group id (--group-id ID)")
+    return target

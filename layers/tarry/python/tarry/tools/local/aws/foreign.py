@@ -4,14 +4,13 @@ It may start after `tarry local`, stop, and come back empty. `tarry local` waits
 template whenever they are missing.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -23,18 +22,13 @@ from botocore.exceptions import (
 from tarry.failed.queue_names import counts_of, queue_name
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
+from tarry.tools.simulator.history import History
+from tarry.tools.simulator.mapping_settings import MappingSettings
+from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs.message_store import Depth
+from tarry.tools.template import Template, TemplateFunction, TemplateQueue
 from tarry.tools.template.model import make_queues
 from tarry.tools.template.variables import variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-
-    from tarry.tools.local.functions.variables import Overrides
-    from tarry.tools.simulator.history import History
-    from tarry.tools.simulator.mapping_settings import MappingSettings
-    from tarry.tools.simulator.scheduler import AsyncioScheduler
-    from tarry.tools.template import Template, TemplateFunction, TemplateQueue
 
 POLL_SECONDS = 2
 """The wait of a poll. A poll cannot be cancelled, so stopping may take as long."""
@@ -42,22 +36,23 @@ LEAST_POLL_SECONDS = 0.5
 """The minimum interval of polls, for emulators that do not support long polling."""
 MAX_RECEIPTS = 1_000
 
-Message = dict[str, Any]
-
-
 PAUSE_SECONDS = 1.0
 COUNT_SECONDS = 2.0
 MOST_THREADS = 50
 
+Message = dict[str, Any]
 T = TypeVar("T")
 
 
 class ForeignSqs:
-    """An external SQS behind a boto3 client, with the queues of the template.
+    """An external SQS behind a boto3 client, with the queues of the template; its other resources exist there.
 
     Made on the running loop and used from there. ``note`` is called once when SQS does not answer, when it is back, and
     when queues were created.
     """
+
+    others: str | None = None
+    """The endpoint URL of the other services; None if it is that of SQS."""
 
     def __init__(
         self,
@@ -80,10 +75,11 @@ class ForeignSqs:
         self._note = note
         self._where: str = client.meta.endpoint_url
         self._is_unreachable = False
-        self._depths = {name: Depth(0, 0, 0, None) for name in self._queues}
+        self._depths: dict[str, Depth] = {}
         self._next_count_at = 0.0
         self._creating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._template: Template
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sqs")
 
     async def ready(self) -> None:
@@ -108,26 +104,29 @@ class ForeignSqs:
         except (BotoCoreError, ClientError) as error:
             self._queues = before
             raise UsageError(f"SQS at {self._where} cannot be used: {error}") from error
-        self._depths = {name: Depth(0, 0, 0, None) for name in self._queues} | self._depths
         return self.urls
 
     async def update(self, queues: Iterable[TemplateQueue]) -> list[str]:
         """Return notes about the changed queues: they exist, and `tarry local` does not change them."""
-        changed = [queue.name for queue in queues if self._queues[queue.name] != queue]
-        return [
-            f"Queue {name} stays as it is: tarry local changes no existing queue at {self._where}." for name in changed
-        ]
+        stays = f"stays as it is: tarry local changes no existing queue at {self._where}."
+        return [f"Queue {queue.name} {stays}" for queue in queues if self._queues[queue.name] != queue]
 
-    def port(self, settings: MappingSettings) -> ForeignPort:
+    async def make_resources(self, template: Template, _: Mapping[str, str]) -> list[str]:
+        """Use the names of a template for the environment variables of its functions."""
+        self._template = template
+        return []
+
+    def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment variables of a function. Raises `TemplateError` if one cannot be resolved."""
+        return variables_of(function, self._template, self.urls, given)
+
+    def port(self, settings: MappingSettings) -> "ForeignPort":
         """Return the access of a mapping to its queue; its settings have the ARN of the queue."""
         return ForeignPort(self, settings)
 
     async def send(self, request: Mapping[str, Any]) -> str:
-        """Send a message; return its id. Raises `UsageError` if SQS refuses the message."""
-        try:
-            answer = await self.call("send_message", **request)
-        except (BotoCoreError, ClientError) as error:
-            raise UsageError(str(error)) from error
+        """Send a message; return its id. Raises the errors of boto3."""
+        answer = await self.call("send_message", **request)
         self.history.record(
             "sent",
             queue=queue_name(request["QueueUrl"]),
@@ -143,7 +142,7 @@ class ForeignSqs:
         if now > self._next_count_at and not self.closed:
             self._next_count_at = now + COUNT_SECONDS
             self.start(self._count())
-        return dict(self._depths)
+        return {name: self._depths.get(name, Depth(0, 0, 0, None)) for name in self._queues}
 
     async def close(self) -> None:
         """Stop all polls. Messages that one of them still receives are released at once."""
@@ -188,13 +187,19 @@ class ForeignSqs:
             self._creating = None
 
     async def _create_missing(self) -> None:
-        created = await self._in_thread(self._create_queues)
-        if created:
+        if created := await self._in_thread(self._create_queues):
             self._note(f"created at {self._where}: {', '.join(created)}")
 
     def _create_queues(self) -> list[str]:
         """Create the missing queues, in a thread; existing queues of others stay unchanged."""
-        missing = [name for name in self._queues if not self._exists(name)]
+        missing = []
+        for name in self._queues:
+            try:
+                self.urls[name] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
+            except ClientError as error:
+                if not is_no_queue(error_code(error)):
+                    raise
+                missing.append(name)
         self._created.update(missing)
         created = [self._queues[name] for name in self._queues if name in self._created]
         # Redrive policies need the ARNs, which are known only after the queues were created.
@@ -204,15 +209,6 @@ class ForeignSqs:
             self.arns[name] = answer["Attributes"]["QueueArn"]
         make_queues(self._client, [replace(queue, arn=self.arns[queue.name]) for queue in created])
         return missing
-
-    def _exists(self, name: str) -> bool:
-        try:
-            self.urls[name] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
-        except ClientError as error:
-            if not is_no_queue(error_code(error)):
-                raise
-            return False
-        return True
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run in a thread; raise its exception; record whether SQS could be reached."""
@@ -237,15 +233,6 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, (ConnectionError, HTTPClientError))
 
 
-@dataclass(frozen=True)
-class _Receipt:
-    """A received message, for the event of its deletion."""
-
-    delivery_id: str
-    receive_count: int
-    until: float
-
-
 class ForeignPort:
     """A `tarry.tools.simulator.mapping.QueuePort` for a queue of an external SQS."""
 
@@ -253,7 +240,8 @@ class ForeignPort:
         self._sqs = sqs
         self._queue = settings.mapping.queue
         self._visibility_seconds = int(settings.visibility_timeout_seconds)
-        self._receipts: dict[str, _Receipt] = {}
+        self._receipts: dict[str, tuple[float, dict[str, Any]]] = {}
+        """The visible messages' time and names, for the events of their deletion, by receipt handle."""
         self._on_change: Callable[[], None] = lambda: None
 
     def receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
@@ -283,23 +271,18 @@ class ForeignPort:
             then(error)
             return
         messages: list[Message] = answer.get("Messages") or []
-        if self._sqs.closed:
-            await self._release(messages)
+        if self._sqs.closed:  # they are released
+            handles = enumerate(message["ReceiptHandle"] for message in messages)
+            entries = [{"Id": str(index), "ReceiptHandle": each, "VisibilityTimeout": 0} for index, each in handles]
+            with suppress(BotoCoreError, ClientError):  # they become visible when their timeout ends
+                if entries:
+                    await self._request("change_message_visibility_batch", entries)
             return
         for message in messages:
             self._received(message, asked_at + self._visibility_seconds)
         then(messages)
         if not messages:
             self._sqs.scheduler.at(asked_at + LEAST_POLL_SECONDS, self._on_change)
-
-    async def _release(self, messages: Sequence[Message]) -> None:
-        if messages:
-            entries = [
-                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-                for index, message in enumerate(messages)
-            ]
-            with suppress(BotoCoreError, ClientError):  # they become visible when their timeout ends
-                await self._request("change_message_visibility_batch", entries)
 
     async def _delete(self, handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
         entries = [{"Id": str(index), "ReceiptHandle": handle} for index, handle in enumerate(handles)]
@@ -309,7 +292,8 @@ class ForeignPort:
             then(None if is_no_queue(error_code(error)) else error)  # the message was deleted with its queue
             return
         for entry in answer.get("Successful") or []:
-            self._deleted(handles[int(entry["Id"])])
+            if (receipt := self._receipts.pop(handles[int(entry["Id"])], None)) is not None:
+                self._record("deleted", **receipt[1])
         failed = failed_entries(answer)
         passing = [failed[entry["Id"]] for entry in answer.get("Failed") or [] if not entry.get("SenderFault")]
         then(passing[0] if passing else None)
@@ -321,14 +305,15 @@ class ForeignPort:
 
     def _received(self, message: Message, until: float) -> None:
         attributes: Mapping[str, str] = message.get("Attributes") or {}
-        count = int(attributes.get("ApproximateReceiveCount", 1))
-        self._receipts[message["ReceiptHandle"]] = _Receipt(message["MessageId"], count, until)
-        self._forget_expired()
+        handle, count = message["ReceiptHandle"], int(attributes.get("ApproximateReceiveCount", 1))
+        names = {"delivery_id": message["MessageId"], "receive_count": count, "receipt_handle": handle}
+        self._receipts[handle] = until, names
+        if len(self._receipts) > MAX_RECEIPTS:  # forget those whose visibility timeout has ended
+            now = self._sqs.scheduler.now
+            self._receipts = {handle: each for handle, each in self._receipts.items() if each[0] > now}
         self._record(
             "received",
-            delivery_id=message["MessageId"],
-            receive_count=count,
-            receipt_handle=message["ReceiptHandle"],
+            **names,
             visible_until=until,
             group=attributes.get("MessageGroupId"),
             # For the embedded SQS these are in the "sent" event.
@@ -337,47 +322,5 @@ class ForeignPort:
             sent_at=int(attributes.get("SentTimestamp", 0)) / 1000,
         )
 
-    def _deleted(self, handle: str) -> None:
-        receipt = self._receipts.pop(handle, None)
-        if receipt is not None:
-            self._record(
-                "deleted",
-                delivery_id=receipt.delivery_id,
-                receipt_handle=handle,
-                receive_count=receipt.receive_count,
-            )
-
-    def _forget_expired(self) -> None:
-        """Forget receipts whose visibility timeout has ended."""
-        if len(self._receipts) > MAX_RECEIPTS:
-            now = self._sqs.scheduler.now
-            self._receipts = {handle: each for handle, each in self._receipts.items() if each.until > now}
-
     def _record(self, what: str, **fields: Any) -> None:
-        history = self._sqs.history
-        history.by = "mapping"
-        try:
-            history.record(what, queue=self._queue, **fields)
-        finally:
-            history.by = None
-
-
-class ForeignBacking:
-    """The services at the endpoint of another SQS, where the resources are expected to exist."""
-
-    url: str | None = None
-    """The endpoint URL of the other services; None if it is that of SQS."""
-
-    def __init__(self, given: Overrides) -> None:
-        self._given = given
-        self._template: Template
-        self._urls: Mapping[str, str] = {}
-
-    async def update(self, template: Template, urls: Mapping[str, str]) -> list[str]:
-        """Use the names of another template."""
-        self._template, self._urls = template, urls
-        return []
-
-    def environment(self, function: TemplateFunction) -> dict[str, str]:
-        """Return the environment variables of a function. Raises `TemplateError` if one cannot be resolved."""
-        return variables_of(function, self._template, self._urls, self._given.of(function))
+        self._sqs.history.record(what, by="mapping", queue=self._queue, **fields)

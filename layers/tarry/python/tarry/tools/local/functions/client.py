@@ -161,7 +161,7 @@ def _frames(error: BaseException) -> list[str]:
     return traceback.format_list(own)
 
 
-# logging, in the two formats of Lambda
+# logging, in Lambda's JSON: `tarry local` reads the fields
 
 
 class _Json(logging.Formatter):
@@ -182,19 +182,12 @@ class _Json(logging.Formatter):
         return _json_line({**extras, **fields})
 
 
-class _Text(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        record.request_id = _request_id
-        return super().format(record)
-
-
 def _set_up_logging() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True, errors="backslashreplace")  # type: ignore[union-attr]
     logging.Formatter.converter = time.gmtime
-    form = "[%(levelname)s]\t%(asctime)s.%(msecs)03dZ\t%(request_id)s\t%(message)s"
     lines = logging.StreamHandler(sys.stdout)
-    lines.setFormatter(_Json() if _logs_json() else _Text(form, "%Y-%m-%dT%H:%M:%S"))
+    lines.setFormatter(_Json())
     root = logging.getLogger()
     root.addHandler(lines)
     logging.getLogger("tarry").setLevel(logging.INFO)  # `tarry local` reads its log
@@ -205,22 +198,12 @@ def _set_up_logging() -> None:
 
 
 def _log_error(fields: dict[str, Any]) -> None:
-    if _logs_json():
-        print(_json_line({"timestamp": time.strftime(TIMESTAMP, time.gmtime()), "level": "ERROR", **fields}))  # noqa: T201
-        return
-    lines = [f"[ERROR] {fields['errorType']}: {fields['errorMessage']}"]
-    if fields["stackTrace"]:
-        lines += ["Traceback (most recent call last):", *"".join(fields["stackTrace"]).splitlines()]
-    print("\r".join(lines))  # noqa: T201 one event of the log, as Lambda has it
+    print(_json_line({"timestamp": time.strftime(TIMESTAMP, time.gmtime()), "level": "ERROR", **fields}))  # noqa: T201
 
 
 def _json_line(fields: dict[str, Any]) -> str:
     known = {name: value for name, value in fields.items() if value is not None}
     return json.dumps(known, ensure_ascii=False, default=str)
-
-
-def _logs_json() -> bool:
-    return os.environ.get("AWS_LAMBDA_LOG_FORMAT", "").upper() == "JSON"
 
 
 if __name__ == "__main__":

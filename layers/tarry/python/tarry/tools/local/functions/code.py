@@ -1,18 +1,29 @@
-"""The code of a function, and why its handler cannot be imported."""
+"""The code and the environment variables of function processes, and why a handler cannot be imported.
+
+The variables are those of Lambda, of the template, and of ``--env``. A process gets only the variables of the
+developer's environment that it needs to run. Other variables could mask a mistake, or give credentials to a function.
+"""
 
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import site
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tarry
 from tarry.errors import ConfigurationError
 from tarry.failed.usage import UsageError
-from tarry.tools.template import TemplateFunction
-from tarry.tools.template.code import is_node
+from tarry.tools.common.places import is_aws
+from tarry.tools.local.aws.client import HOST, WITHOUT_AWS, description, direct, queue_urls
+from tarry.tools.simulator.code import lambda_environment
+from tarry.tools.template import Template, TemplateFunction
+from tarry.tools.template.code import import_path, is_node
+from tarry.tools.template.model import ACCOUNT, with_foreign_queues
+from tarry.tools.template.variables import variables_of as template_variables_of
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
 
@@ -58,10 +69,11 @@ class CannotImport(UsageError):
         if advice:
             error, why = {}, advice
         handler = f"{function.logical_id}: its handler {function.handler}"
-        text = f"{handler} cannot be imported from {function.code}: {why}"
-        super().__init__(text, traceback_of(error) if error else "")
+        frames, kind, message = _frames_of(error), error.get("errorType"), error.get("errorMessage")
+        own = [] if error.get("trace") or not error else [plain(f"{kind}: {message}" if message else str(kind))]
+        super().__init__(f"{handler} cannot be imported from {function.code}: {why}", "\n".join([*frames, *own]))
         self.why = why
-        self.frames = "\n".join(_frames_of(error))
+        self.frames = "\n".join(frames)
         """The frames of the traceback, without the error."""
 
 
@@ -102,16 +114,11 @@ def _is_listed(listing: Path, package: str) -> bool:
     return any(isinstance(each, dict) and package in each for each in lists)
 
 
-def traceback_of(error: Mapping[str, Any]) -> str:
-    """Format an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without frames of the runtime client."""
-    if error.get("trace"):
-        return "\n".join(_frames_of(error))
-    kind, text = error.get("errorType"), error.get("errorMessage")
-    return "\n".join([*_frames_of(error), plain(f"{kind}: {text}" if text else str(kind))])
-
-
 def _frames_of(error: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a traceback except the last; of Node.js all, since its ``trace`` begins with the error."""
+    """Return the lines of a traceback except the last, without frames of the runtime client.
+
+    Of Node.js they are all, since its ``trace`` begins with the error.
+    """
     if isinstance(trace := error.get("trace"), list) and trace:
         return list(map(str, trace))
     frames = error.get("stackTrace")
@@ -142,3 +149,169 @@ def is_of_failed_init(fields: Mapping[str, Any]) -> bool:
     if "stackTrace" in fields and not fields.get("requestId"):
         return "logger" not in fields
     return str(fields.get("message")).startswith(WARNING)
+
+
+FOR_ALL = "Parameters"
+"""The key for the variables of all functions in a file for ``--env-vars`` of SAM CLI."""
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Variables by the logical id or name of a function, which have precedence over those of `FOR_ALL`."""
+
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, function: TemplateFunction) -> dict[str, str]:
+        """Return the variables of a function."""
+        all_, named, own = (self.values.get(each, {}) for each in (FOR_ALL, function.name, function.logical_id))
+        return {**all_, **named, **own}
+
+
+def read_overrides(given: Iterable[str]) -> Overrides:
+    """Read the values of ``--env``, each ``NAME=VALUE`` or a file; later values have precedence.
+
+    A file has lines ``NAME=VALUE``, or is JSON: ``{"NAME": "value"}``, or in the format of ``--env-vars`` of SAM CLI:
+    ``{"Parameters": {"NAME": "for all"}, "OrdersFunction": {"NAME": "for one"}}``. Raises `UsageError` if a file cannot
+    be read, or has another format.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for each in given:
+        pair = _PAIR.fullmatch(each)
+        for name, value in ({pair[1]: pair[2]} if pair else _read(Path(each))).items():
+            function, values = (name, value) if isinstance(value, dict) else (FOR_ALL, {name: value})
+            texts = {key: one if isinstance(one, str) else json.dumps(one) for key, one in values.items()}
+            found.setdefault(function, {}).update(texts)
+    return Overrides(found)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"--env must be NAME=VALUE or a file: {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--env {path} is not a text file") from error
+    if not text.lstrip().startswith("{"):
+        return dict(_pairs(path, text))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--env {path} is not JSON: {error}") from error
+    return dict(found)
+
+
+def _pairs(path: Path, text: str) -> Iterable[tuple[str, str]]:
+    lines = (line.strip().removeprefix("export ") for line in text.splitlines())
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            pair = _PAIR.fullmatch(line)
+            if pair is None:
+                raise UsageError(f"--env {path}, line {number}: must be NAME=VALUE")
+            value = pair[2].strip()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            yield pair[1], value[1:-1] if quoted else value
+
+
+PASSED_ON = (
+    *("PATH", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
+)
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+PROFILE = ("HOME", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """The AWS endpoints of functions.
+
+    ``sqs`` is the endpoint of SQS, ``others`` that of all other services; None if it is the same. ``is_foreign``: they
+    are not part of `tarry local`, and may need the credentials of the developer's environment.
+    """
+
+    sqs: str
+    others: str | None = None
+    is_foreign: bool = False
+
+
+def variables_of(
+    function: TemplateFunction,
+    own: Mapping[str, str],
+    endpoints: Endpoints,
+    outside: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Return all variables of a process, except those specific to one environment.
+
+    ``own`` are those of the template and of the developer, which have precedence; ``outside`` is the environment of
+    this process.
+    """
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return {
+        **{name: outside[name] for name in PASSED_ON if name in outside},
+        **direct(outside),
+        **_import_path(function, outside),
+        **lambda_environment(function, (function.code or Path()).resolve()),
+        "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime if is_node(function.runtime) else python}",
+        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+        "AWS_LAMBDA_LOG_FORMAT": "JSON",  # overrides the template: the fields are read
+        "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
+        "LANG": "en_US.UTF-8",
+        "TARRY_LOAD_BOTO3": "later",  # a machine has a whole core at any time
+        "TZ": ":UTC",
+        **_of_aws(endpoints, outside),
+        **own,
+    }
+
+
+def _import_path(function: TemplateFunction, outside: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with the directories of modules that are not beside the code."""
+    if is_node(function.runtime):
+        major = re.sub(r"\D", "", (function.runtime or "").partition(".")[0])
+        folders = [layer / "nodejs" / each for layer in reversed(function.layers) for each in (f"node{major}", "")]
+        found = [str((folder / "node_modules").resolve()) for folder in folders]
+        return {"NODE_PATH": os.pathsep.join([*found, str((function.code or Path()).resolve())])}
+    # code, layers, and the path of this Python without its site-packages
+    given = [Path(each).resolve() for each in outside.get("PYTHONPATH", "").split(os.pathsep) if each]
+    own = Path(tarry.__file__).resolve().parents[1]
+    mine = [] if str(own) in {*site.getsitepackages(), site.getusersitepackages()} else [own]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, [*import_path(function), *given, *mine])))}
+
+
+def _of_aws(endpoints: Endpoints, outside: Mapping[str, str]) -> dict[str, str]:
+    if endpoints.is_foreign and is_aws(endpoints.sqs):
+        passed_on = {name: outside[name] for name in (*KEYS, *PROFILE) if name in outside}
+        others = {"AWS_ENDPOINT_URL": endpoints.others} if endpoints.others else {}
+        return {**passed_on, "AWS_ENDPOINT_URL_SQS": endpoints.sqs, **others}
+    found = {
+        "AWS_ENDPOINT_URL": endpoints.others or endpoints.sqs,
+        "AWS_ENDPOINT_URL_SQS": endpoints.sqs,
+        **WITHOUT_AWS,
+    }
+    if endpoints.is_foreign and all(name in outside for name in KEYS[:2]):
+        return found | {name: outside[name] for name in KEYS if name in outside}
+    return found | dict.fromkeys(KEYS, "local")
+
+
+NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"
+"""The AWS endpoint of a function without ``--endpoint-url``. No server listens; the text appears in errors."""
+
+
+def variables_at(
+    function: TemplateFunction, template: Template, overrides: Overrides, endpoint_url: str | None
+) -> dict[str, str]:
+    """Return the environment variables of a function, with the queues, tables and buckets at the endpoint URL.
+
+    Without one they do not exist, and no request of the function is answered. Raises `TemplateError` if a variable
+    refers to a resource without a known name, `UsageError` if no SQS answers at the endpoint URL.
+    """
+    queues, url = with_foreign_queues(template), endpoint_url or NO_AWS
+    urls = {name: f"{url.rstrip('/')}/{ACCOUNT}/{name}" for name in queues}
+    others, once = None, {"AWS_MAX_ATTEMPTS": "1"}
+    if endpoint_url is not None:
+        urls |= queue_urls(url, queues)
+        # Another emulator, or AWS, has all services at one place; `tarry local` has others only if it uses them.
+        about, once = {} if is_aws(url) else description(url), {}
+        others = (about.get("other_services") or NO_AWS) if "queues" in about else None
+    own = template_variables_of(function, template, urls, overrides.of(function))
+    return variables_of(function, once | own, Endpoints(url, others, is_foreign=endpoint_url is not None))

@@ -3,39 +3,28 @@
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from tarry.tools.local.functions.launcher import Launcher, kill_marked, signal_group
+from tarry.tools.local.functions.code import FunctionCode
+from tarry.tools.simulator.http.server import HOST, log_of_aiohttp
 from tarry.tools.simulator.invocations import exit_status, qualified_arn
+from tarry.tools.template import TemplateFunction
 from tarry.tools.template.code import is_node, node
 
 VERSION = "/2018-06-01/runtime/"
-HOST = "127.0.0.1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024 + 100
 """The limit of Lambda: 6291556 bytes."""
-
-_log = logging.getLogger(__name__)
-
-
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Whether a log record is not about a garbled request, as two forks of a handler on one connection make."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-_log.addFilter(_is_worth_logging)
 
 
 class InitError(Exception):
@@ -46,24 +35,23 @@ class InitError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The reply to an invocation: the encoded return value of the handler, or its error."""
 
     body: bytes
-    is_error: bool = False
+    is_error: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class RuntimeInvocation:
-    """An invocation for the environment. ``deadline`` is in epoch seconds."""
+    """An invocation of a function, made on the running loop. ``qualifier`` is the alias or version that is invoked."""
 
-    request_id: str
     event: bytes
-    deadline: float
-    reply: asyncio.Future[Reply]
     qualifier: str = ""
-    """The alias or version that is invoked."""
+    request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    deadline: float = 0.0
+    """In epoch seconds; known when its time begins."""
+    reply: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class RuntimeApi:
@@ -81,7 +69,8 @@ class RuntimeApi:
         self._asking: asyncio.Future[RuntimeInvocation] | None = None
         self._waiting: RuntimeInvocation | None = None
         self._current: RuntimeInvocation | None = None
-        self._web = web.Server(self._serve, access_log=None, logger=_log)
+        # Two forks of a handler on one connection garble their requests: that is not logged.
+        self._web = web.Server(self._serve, access_log=None, logger=log_of_aiohttp)
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
@@ -109,12 +98,13 @@ class RuntimeApi:
         match request.method, path.split("/"):
             case "GET", ["invocation", "next"]:
                 return await self._next()
-            case "POST", ["invocation", request_id, "response"]:
-                return await self._reply(request, request_id, is_error=False)
-            case "POST", ["invocation", request_id, "error"]:
-                return await self._reply(request, request_id, is_error=True)
+            case "POST", ["invocation", request_id, "response" | "error" as kind]:
+                return await self._reply(request, request_id, is_error=kind == "error")
             case "POST", ["init", "error"]:
-                return await self._init_error(request)
+                body = await _body(request) or b"{}"
+                if not self.ready.done():
+                    self.ready.set_exception(InitError(json.loads(body)))
+                return web.json_response({"status": "OK"}, status=202)
         return _refused(404, "NotFound", f"{request.method} {request.path}")
 
     async def _next(self) -> web.StreamResponse:
@@ -126,11 +116,13 @@ class RuntimeApi:
             self._on_idle()
             invocation = await self._asking
         self._current = invocation
+        request_id, root = invocation.request_id, f"1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]}"
         headers = {
-            "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+            "Lambda-Runtime-Aws-Request-Id": request_id,
             "Lambda-Runtime-Deadline-Ms": str(int(invocation.deadline * 1000)),
             "Lambda-Runtime-Invoked-Function-Arn": qualified_arn(self._arn, invocation.qualifier),
-            "Lambda-Runtime-Trace-Id": _trace(invocation.request_id),
+            # AWS SDKs send it with each request; its lineage is the invocation.
+            "Lambda-Runtime-Trace-Id": f"Root={root};Sampled=0;Lineage={request_id}",
         }
         return web.Response(body=invocation.event, headers=headers, content_type="application/json")
 
@@ -142,20 +134,12 @@ class RuntimeApi:
         self._current = None
         if invocation.reply.done():
             return _refused(400, "InvalidRequestID", f"{request_id} is over")
-        # A response that is too large is accepted: the client of AWS would exit if it were refused.
-        invocation.reply.set_result(Reply(_too_large(), is_error=True) if body is None else Reply(body, is_error))
-        return _accepted()
-
-    async def _init_error(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await _body(request) or b"{}"
-        if not self.ready.done():
-            self.ready.set_exception(InitError(json.loads(body)))
-        return _accepted()
-
-
-def _trace(request_id: str) -> str:
-    """Return a trace header. AWS SDKs send it with each request; its lineage is the invocation."""
-    return f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0;Lineage={request_id}"
+        if body is None:  # it is accepted: the client of AWS would exit if it were refused
+            text = "Response payload size exceeded maximum allowed payload size (6291556 bytes)."
+            error = {"errorMessage": text, "errorType": "Function.ResponseSizeTooLarge"}
+            body, is_error = json.dumps(error).encode(), True
+        invocation.reply.set_result(Reply(body, is_error))
+        return web.json_response({"status": "OK"}, status=202)
 
 
 async def _body(request: web.BaseRequest) -> bytes | None:
@@ -168,20 +152,85 @@ async def _body(request: web.BaseRequest) -> bytes | None:
     return b"".join(parts) if size <= MAX_RESPONSE_BYTES else None
 
 
-def _too_large() -> bytes:
-    error = {
-        "errorMessage": "Response payload size exceeded maximum allowed payload size (6291556 bytes).",
-        "errorType": "Function.ResponseSizeTooLarge",
-    }
-    return json.dumps(error).encode()
-
-
-def _accepted() -> web.Response:
-    return web.json_response({"status": "OK"}, status=202)
-
-
 def _refused(status: int, kind: str, text: str) -> web.Response:
     return web.json_response({"errorType": kind, "errorMessage": text}, status=status)
+
+
+WARDEN = """
+import os, signal, sys
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+"""A program that tracks the running process groups, and kills them when its input ends: when this process ends.
+
+PR_SET_PDEATHSIG does not reach the children of a child, and exists only on Linux.
+"""
+
+
+class Launcher:
+    """A launcher of processes, each as the leader of a session, so that it can be ended with all that it started."""
+
+    _warden: subprocess.Popen[bytes] | None = None
+
+    async def start(
+        self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, output: int
+    ) -> asyncio.subprocess.Process:
+        """Start a process with exactly this environment, and with stdout and stderr to the file ``output``."""
+        self._send("")  # the warden starts first
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            cwd=directory,
+            start_new_session=True,
+        )
+        self._send(f"+{process.pid}\n")
+        return process
+
+    def ended(self, process: asyncio.subprocess.Process) -> None:
+        """Clean up after a process that has ended: kill the processes that it left behind."""
+        signal_group(process.pid, signal.SIGKILL)
+        self._send(f"-{process.pid}\n")
+
+    def close(self) -> None:
+        """Kill all processes that still run."""
+        if self._warden is not None:
+            self._warden.communicate()
+            self._warden = None
+
+    def _send(self, line: str) -> None:
+        if self._warden is None:
+            command, nothing = [sys.executable, "-I", "-S", "-c", WARDEN], subprocess.DEVNULL
+            self._warden = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, start_new_session=True
+            )
+        assert self._warden.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the program was killed; this process can still end its own
+            self._warden.stdin.write(line.encode())
+            self._warden.stdin.flush()
+
+
+def kill_marked(name: str, value: str) -> None:
+    """Kill all processes with this environment variable, in any session (only on Linux)."""
+    mark = f"{name}={value}".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            if mark in environment.read_bytes().split(b"\0"):
+                os.kill(int(environment.parent.name), signal.SIGKILL)
+
+
+def signal_group(leader: int, number: int) -> None:
+    """Send a signal to a process and all that it started, if any are left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises it for a group of zombies
+        os.killpg(leader, number)
 
 
 MAX_LINE_BYTES = 256 * 1024
@@ -200,29 +249,13 @@ class Exited(Exception):
     """The process ended. The text is that of Lambda; empty for status 0."""
 
 
-def best_client() -> Client:
-    """Return the client of AWS if it is installed; it has builds only for Linux."""
-    return "awslambdaric" if find_spec("awslambdaric") else "own"
-
-
-@dataclass(frozen=True)
-class Program:
-    """The program of a process: a handler, the directory of its code, and its environment variables."""
-
-    handler: str
-    directory: Path
-    variables: Mapping[str, str]
-    function_arn: str
-    client: Client
-    runtime: str | None = None
-
-    @property
-    def command(self) -> list[str]:
-        if is_node(self.runtime):
-            client = _node_client(self.directory) or Path(__file__).with_name("client.mjs")
-            return [node() or "node", str(client), self.handler]
-        # -u: unbuffered output. -P: the directory of the client is not on the import path of the handler.
-        return [sys.executable, "-uP", str(Path(__file__).with_name(CLIENTS[self.client])), self.handler]
+def command_of(function: TemplateFunction, client: Client) -> list[str]:
+    """Return the command that runs the handler of a function."""
+    handler, directory = function.handler or "", (function.code or Path()).resolve()
+    if is_node(function.runtime):
+        return [node() or "node", str(_node_client(directory) or Path(__file__).with_name("client.mjs")), handler]
+    # -u: unbuffered output. -P: the directory of the client is not on the import path of the handler.
+    return [sys.executable, "-uP", str(Path(__file__).with_name(CLIENTS[client])), handler]
 
 
 def _node_client(directory: Path) -> Path | None:
@@ -243,15 +276,12 @@ class RuntimeProcess:
     ``on_line`` is called with each line that it, or a process it starts, writes to stdout or stderr.
     """
 
-    def __init__(self, program: Program, launcher: Launcher, on_line: Callable[[str], None]) -> None:
-        self._program = program
+    def __init__(self, code: FunctionCode, client: Client, launcher: Launcher, on_line: Callable[[str], None]) -> None:
+        self._code = code
+        self._client = client
         self._launcher = launcher
-        self._api = RuntimeApi(program.function_arn, self._freeze)
-        self._lines: OutputReader
-        self._address: str
+        self._api = RuntimeApi(code.function.arn, self._freeze)
         self._on_line = on_line
-        self._process: asyncio.subprocess.Process
-        self._ended: asyncio.Task[str]
         self._frozen = False
         self._idle = asyncio.Event()
 
@@ -265,9 +295,9 @@ class RuntimeProcess:
         try:
             self._address = await self._api.open()
             self._process = await self._launcher.start(
-                self._program.command,
-                environment={**self._program.variables, "AWS_LAMBDA_RUNTIME_API": self._address},
-                directory=self._program.directory,
+                command_of(self._code.function, self._client),
+                environment={**self._code.variables, "AWS_LAMBDA_RUNTIME_API": self._address},
+                directory=(self._code.function.code or Path()).resolve(),
                 output=writing,
             )
         except BaseException as error:
@@ -287,7 +317,9 @@ class RuntimeProcess:
 
     async def invoke(self, invocation: RuntimeInvocation) -> Reply:
         """Run an invocation. Raises `Exited` if the process ends before it replies."""
-        self._thaw()
+        if self._frozen:
+            self._frozen = False
+            signal_group(self._process.pid, signal.SIGCONT)
         self._idle.clear()
         self._api.submit(invocation)
         reply = await self._or_exit(invocation.reply)
@@ -302,22 +334,13 @@ class RuntimeProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
         return self._ended.done()
 
     async def end(self) -> None:
         """Kill the process and all that it started, and wait until it has ended."""
-        if not self._ended.done():
+        if not self.has_ended:
             signal_group(self._process.pid, signal.SIGKILL)
         await self._ended
-
-    def peak_memory_mb(self) -> int | None:
-        """Return the peak memory in MB, where the system provides it."""
-        with contextlib.suppress(OSError, ValueError, StopIteration):
-            with open(f"/proc/{self._process.pid}/status", encoding="ascii") as file:
-                line = next(line for line in file if line.startswith("VmHWM:"))
-            return -(-int(line.split()[1]) // 1024)
-        return None
 
     async def _or_exit(self, future: asyncio.Future[T]) -> T:
         both: list[asyncio.Future[Any]] = [future, self._ended]
@@ -330,9 +353,8 @@ class RuntimeProcess:
         """Wait for the end of the process and clean up; return the exit status as text."""
         status = await self._process.wait()
         self._launcher.ended(self._process)
-        kill_marked(
-            "AWS_LAMBDA_RUNTIME_API", self._address
-        )  # processes in sessions of their own; the port is still in use here
+        # Processes in sessions of their own; the port is still in use here.
+        kill_marked("AWS_LAMBDA_RUNTIME_API", self._address)
         self._lines.close()
         await self._api.close()
         return exit_status(status)
@@ -342,11 +364,6 @@ class RuntimeProcess:
         self._frozen = True
         self._idle.set()
         signal_group(self._process.pid, signal.SIGSTOP)
-
-    def _thaw(self) -> None:
-        if self._frozen:
-            self._frozen = False
-            signal_group(self._process.pid, signal.SIGCONT)
 
 
 class OutputReader:
@@ -366,7 +383,7 @@ class OutputReader:
         while room > 0 and (got := self._read()):
             room -= got
         if self._rest:
-            self._emit(self._rest)
+            self._on_line(self._rest.decode(errors="replace"))
             self._rest = b""
 
     def close(self) -> None:
@@ -384,15 +401,12 @@ class OutputReader:
             self._stop()
             return 0
         *lines, self._rest = (self._rest + got).split(b"\n")
-        for line in lines:
-            self._emit(line)
         while len(self._rest) >= MAX_LINE_BYTES:
-            self._emit(self._rest[:MAX_LINE_BYTES])
+            lines.append(self._rest[:MAX_LINE_BYTES])
             self._rest = self._rest[MAX_LINE_BYTES:]
+        for line in lines:
+            self._on_line(line.decode(errors="replace"))
         return len(got)
-
-    def _emit(self, line: bytes) -> None:
-        self._on_line(line.decode(errors="replace"))
 
     def _stop(self) -> None:
         self._loop.remove_reader(self._pipe)

@@ -1,14 +1,14 @@
 """How a run ended: the timeline of each message, its dead letters, and the exit code."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tarry.failed.dead_letters import as_event, as_json, read_dead_letter
 from tarry.failed.queue_names import region_of
@@ -18,20 +18,14 @@ from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State
 from tarry.support.values import queue_arn
 from tarry.tools.local.show.timeline import MessageTimeline, state_counts, timeline_of
+from tarry.tools.simulator.lambda_invoke import PendingCall
+from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.simulator.sqs.message import RequestedAttributes
+from tarry.tools.template import Template
+from tarry.tools.testing.checkers import Violation
 from tarry.tools.testing.messages import QueuedMessage
+from tarry.tools.testing.report import Report
 from tarry.tools.testing.timeline import REPORTED, Transition
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tarry.record.attribute import FailureRecord
-    from tarry.tools.simulator.lambda_invoke import PendingCall
-    from tarry.tools.simulator.sqs import Sqs, StoredMessage
-    from tarry.tools.template import Template
-    from tarry.tools.testing.checkers import Violation
-    from tarry.tools.testing.report import Report
 
 EVERYTHING = RequestedAttributes({"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]})
 
@@ -69,30 +63,24 @@ def keep(path: Path, sqs: Sqs, template: Template, now: float) -> str:
         beside.replace(path)
     except OSError as error:
         raise UsageError(f"--keep {path}: {error.strerror or error}") from error
-    left = messages_left(sqs)
-    return (
-        f"Wrote {left} to {path}. To send them again: tarry local --event {path}"
-        if left
-        else f"Wrote {path}: no message was left."
-    )
+    if left := messages_left(sqs):
+        return f"Wrote {left} to {path}. To send them again: tarry local --event {path}"
+    return f"Wrote {path}: no message was left."
 
 
 def _records(sqs: Sqs, template: Template, now: float) -> Iterator[dict[str, Any]]:
     dead_letter_queues = {queue_arn(each.dead_letter_arn).name for each in template.queues.values()}
     for queue in sqs.queues():
+        arn = sqs.arn(queue)
         for message in sqs.peek(queue):
-            record = (_dead_letter if queue in dead_letter_queues else _message)(message, sqs.arn(queue), now)
+            received = message.as_received("", EVERYTHING)
+            if queue in dead_letter_queues:
+                dead_letter = read_dead_letter(received, queue_arn(arn), now)
+                [record] = as_event([dead_letter])["Records"]
+                record = {**record, "failure": as_json(dead_letter)["failure"]}
+            else:
+                record = event_record(received, arn, region_of(arn))
             yield {**record, "leftIn": queue}
-
-
-def _message(message: StoredMessage, arn: str, _: float) -> dict[str, Any]:
-    return event_record(message.as_received("", EVERYTHING), arn, region_of(arn))
-
-
-def _dead_letter(message: StoredMessage, arn: str, now: float) -> dict[str, Any]:
-    dead_letter = read_dead_letter(message.as_received("", EVERYTHING), queue_arn(arn), now)
-    [record] = as_event([dead_letter])["Records"]
-    return {**record, "failure": as_json(dead_letter)["failure"]}
 
 
 SPARE_SECONDS = 10
@@ -101,39 +89,12 @@ NOT_IN_A_DLQ = "reported as dead-lettered, but in no dead-letter queue"
 
 
 @dataclass(frozen=True)
-class DeadLetterSummary:
-    """A message in a dead-letter queue, and its number of deliveries; ``failure`` is tarry's record, if it has one.
-
-    ``last_error`` is why its last delivery failed, as far as known.
-    """
-
-    id: str
-    queue: str
-    deliveries: int
-    failure: FailureRecord | None
-    last_error: str = ""
-
-    @property
-    def why(self) -> str:
-        failure = self.failure
-        if not failure:
-            deliveries = f"{self.deliveries} deliver{'y' if self.deliveries == 1 else 'ies'}"
-            why = f" ({self.last_error})" if self.last_error else ""
-            return f"moved by SQS itself after {deliveries}, without a failure record{why}"
-        error = ": ".join(filter(None, [failure.type, failure.message]))
-        at_most = "≤" if failure.attempts_at_most else ""
-        attempts = (
-            f" after {at_most}{failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
-        )
-        return f"{failure.reason or 'failed'}{attempts}" + (f": {error}" if error else "")
-
-
-@dataclass(frozen=True)
 class RunReport:
     """The result of a run: its messages and dead letters."""
 
     messages: list[MessageTimeline] = field(default_factory=list)
-    dead_letters: Mapping[str, DeadLetterSummary] = field(default_factory=dict)
+    dead_letters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The queue of each dead letter, and why it is there, by stable id."""
     seconds: float = 0.0
     interrupted: bool = False
     virtual_seconds: float | None = None
@@ -228,12 +189,10 @@ def _counted(steps: Sequence[Transition]) -> Sequence[Transition]:
     return [step._replace(attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
 
 
-def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, DeadLetterSummary]:
-    """Return the dead letters by stable id; mark a message as lost if its dead letter is in no queue."""
+def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, tuple[str, str]]:
+    """Return the queues and reasons of the dead letters; mark a message as lost if its dead letter is in no queue."""
     found = [QueuedMessage(stored, queue, now) for queue in sqs.queues() for stored in sqs.peek(queue)]
-    by_id = {dead_letter.id: dead_letter for dead_letter in found} | {
-        dead_letter.delivery_id: dead_letter for dead_letter in found
-    }
+    by_id = {each.id: each for each in found} | {each.delivery_id: each for each in found}
     dead_letters = {}
     for message in messages:
         if message.state != State.DEAD_LETTERED:
@@ -241,15 +200,20 @@ def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -
         ids = [message.id, *(step.delivery_id for step in message.steps)]
         dead_letter = next((by_id[each] for each in ids if each in by_id), None)
         if dead_letter is not None:
-            dead_letters[message.id] = DeadLetterSummary(
-                message.id, dead_letter.queue, dead_letter.receive_count, dead_letter.failure, _last_error(message)
-            )
+            dead_letters[message.id] = dead_letter.queue, _why(dead_letter, message)
         else:
             message.lost = NOT_IN_A_DLQ
     return dead_letters
 
 
-def _last_error(message: MessageTimeline) -> str:
-    """Return why the last delivery of a message failed; empty if it gave no reason of its own."""
-    found = next((step.why for step in reversed(message.steps) if step.state is State.WAITING_RETRY), "")
-    return found if found != REPORTED else ""
+def _why(dead_letter: QueuedMessage, message: MessageTimeline) -> str:
+    """Return why a message is a dead letter, from its failure record, if it has one."""
+    failure, count = dead_letter.failure, dead_letter.receive_count
+    if failure is None:
+        last = next((step.why for step in reversed(message.steps) if step.state is State.WAITING_RETRY), "")
+        why = f" ({last})" if last and last != REPORTED else ""
+        return f"moved by SQS itself after {count} deliver{'y' if count == 1 else 'ies'}, without a failure record{why}"
+    error = ": ".join(filter(None, [failure.type, failure.message]))
+    at_most = "≤" if failure.attempts_at_most else ""
+    attempts = f" after {at_most}{failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
+    return f"{failure.reason or 'failed'}{attempts}" + (f": {error}" if error else "")

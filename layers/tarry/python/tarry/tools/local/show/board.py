@@ -1,28 +1,32 @@
 """The timelines and stories of the messages of a running cloud, read from its history."""
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tarry.failed.queue_names import queue_name
 from tarry.failed.text import coarse, one_line
 from tarry.message.outcomes import State
 from tarry.tools.local.cloud import LocalCloud
-from tarry.tools.local.functions.host import ProcessFunction
-from tarry.tools.local.loops import RecursiveLoops
-from tarry.tools.local.show.log import LogLine, LogReader, report_text
-from tarry.tools.local.show.timeline import ORDINARY, MessageTimeline, timeline_of
+from tarry.tools.local.show.timeline import (
+    LogLine,
+    LogReader,
+    MessageTimeline,
+    RecursiveLoops,
+    chosen,
+    report_text,
+    timeline_of,
+)
+from tarry.tools.local.stories import find_story
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.events import ENDS, Story
 from tarry.tools.template.model import with_foreign_queues
 from tarry.tools.testing.deliveries import LEFT
 from tarry.tools.testing.recorded_history import ProjectedHistory
 from tarry.tools.testing.report import story_of
-from tarry.tools.testing.timeline import Timeline, Transition, without_copies
+from tarry.tools.testing.timeline import Timeline, without_copies
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class QueueRow:
         return not (self.ready or self.in_flight or self.delayed or self.dead)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FunctionRow:
     """A function: its processes, the busy ones among them, its invocations so far."""
 
@@ -89,10 +93,6 @@ class Scene:
 class View(Protocol):
     """The display of a running cloud."""
 
-    @property
-    def lines(self) -> Collection[LogLine]:
-        """The latest log lines, if they are not shown at once."""
-
     def step(self, message: MessageTimeline) -> None:
         """Show that a message has moved to another state."""
 
@@ -105,7 +105,6 @@ class View(Protocol):
 
 MOST_SETTLED = 500
 """The number of settled messages that are kept after they have left all queues."""
-MOST_RECENT = 200
 OF_RECEIVES = ("received", "visibility_changed")
 MOST_RECEIVES = 10
 """The number of receives and changes of its visibility that are kept of a message, up to twice as many."""
@@ -129,8 +128,6 @@ class Board:
         *,
         forgetful: bool,
     ) -> None:
-        self.ended: Counter[str] = Counter()
-        """The number of messages whose last state is each of these; a retried dead letter counts once."""
         self.number: int | None = None
         """The place in the event file of the message that is being sent."""
         self.numbers: dict[str, int] = {}
@@ -138,11 +135,11 @@ class Board:
         self._on_step = on_step
         self._forgetful = forgetful
         self._history = ProjectedHistory(self._stepped, by_deliveries=True)
-        self._recent: OrderedDict[str, Timeline] = OrderedDict()
-        self._troubled: OrderedDict[str, Timeline] = OrderedDict()
         self._settled: OrderedDict[str, Timeline] = OrderedDict()
         """The messages that may be forgotten, the oldest first."""
-        self._counted: dict[str, str] = {}
+        self._states: dict[str, str] = {}
+        """The last state of each message that has ended, and is not forgotten."""
+        self._forgotten: Counter[str] = Counter()
 
     def take(self, event: HistoryEvent) -> None:
         """Note the next event."""
@@ -158,6 +155,11 @@ class Board:
                 self._forget(timeline)
             elif timeline is not None and not timeline.is_in_a_queue:  # restored after its message was forgotten
                 self._history.forget(timeline)
+
+    @property
+    def ended(self) -> Counter[str]:
+        """The number of messages whose last state is each of these; a retried dead letter counts once."""
+        return self._forgotten + Counter(self._states.values())
 
     @property
     def messages(self) -> list[MessageTimeline]:
@@ -188,9 +190,7 @@ class Board:
 
     def stories(self, now: float, most: int) -> list[Story]:
         """Return the stories of the messages with the latest events, in the order of those."""
-        timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]
-        timelines.sort(key=lambda timeline: timeline.transitions[-1].at)
-        return [story_of(timeline, SOURCE, now) for timeline in timelines[-most:]]
+        return [story_of(timeline, SOURCE, now) for timeline in self._by_latest_step()[-most:]]
 
     def stories_of(self, wanted: str, now: float) -> list[Story]:
         """Return the stories of the messages that have an id, or a delivery id, that begins with ``wanted``."""
@@ -201,11 +201,11 @@ class Board:
 
     def latest(self, most: int) -> list[MessageTimeline]:
         """Return the messages with the latest steps, the latest first; half of them are messages in trouble."""
-        troubled = list(islice(reversed(self._troubled.values()), most // 2))
-        others = (timeline for timeline in reversed(self._recent.values()) if timeline not in troubled)
-        shown = [*troubled, *islice(others, most - len(troubled))]
-        shown.sort(key=lambda timeline: timeline.transitions[-1].at, reverse=True)
-        return [self._shown(timeline) for timeline in shown]
+        return [self._shown(timeline) for timeline in chosen(self._by_latest_step()[::-1], most)]
+
+    def _by_latest_step(self) -> list[Timeline]:
+        timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]
+        return sorted(timelines, key=lambda timeline: timeline.transitions[-1].at)
 
     def _shown(self, timeline: Timeline) -> MessageTimeline:
         return timeline_of(
@@ -213,35 +213,21 @@ class Board:
         )
 
     def _stepped(self, timeline: Timeline) -> None:
-        last = timeline.transitions[-1]
         if self.number is not None and len(timeline.transitions) == 1:
             self.numbers[timeline.id] = self.number
-        self._count(timeline, last)
-        _put(self._recent, timeline)
-        if last.state in ORDINARY:
-            self._troubled.pop(timeline.id, None)
+        if timeline.state in ENDS:  # tarry's log line may come after the end was concluded without it
+            self._states[timeline.id] = self._shown(timeline).state
         else:
-            _put(self._troubled, timeline)
+            self._states.pop(timeline.id, None)  # it may be retried from a dead-letter queue
         if self._forgetful:
             self._history.shorten(timeline, MOST_STEPS)
             self._forget(timeline)
         if timeline.id not in self.numbers or len(timeline.transitions) > 1:
             self._on_step(self._shown(timeline))
 
-    def _count(self, timeline: Timeline, last: Transition) -> None:
-        """Count each end of a message once: tarry's log line may come after the end was concluded without it."""
-        if last.state in ENDS:
-            state = self._shown(timeline).state
-            if timeline.id in self._counted:
-                self.ended[self._counted[timeline.id]] -= 1
-            self._counted[timeline.id] = state
-            self.ended[state] += 1
-        elif (state_before := self._counted.pop(timeline.id, None)) is not None:  # retried from a dead-letter queue
-            self.ended[state_before] -= 1
-
     def _forget(self, timeline: Timeline) -> None:
         """Forget the oldest settled message if this one makes them too many."""
-        if timeline.transitions[-1].state not in ENDS or timeline.is_in_a_queue:
+        if timeline.state not in ENDS or timeline.is_in_a_queue:
             self._settled.pop(timeline.id, None)
             return
         self._settled[timeline.id] = timeline
@@ -251,127 +237,103 @@ class Board:
             if oldest.is_in_a_queue:  # restored without a step, from an archive
                 return
             self._history.forget(oldest)
-            for known in (self._recent, self._troubled, self._counted, self.numbers):
-                known.pop(oldest.id, None)
-
-
-def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
-    kept[timeline.id] = timeline
-    kept.move_to_end(timeline.id)
-    if len(kept) > MOST_RECENT:
-        kept.popitem(last=False)
+            self._forgotten[self._states.pop(oldest.id, oldest.state)] += 1
+            self.numbers.pop(oldest.id, None)
 
 
 MOST_MESSAGES = 100
+MOST_LINES = 500
 NOT_RUN = "not run here"
 
 
 class Outlook:
-    """A listener to the history of one cloud, from start to end."""
+    """The view of one running cloud: a listener to its history, from start to end.
+
+    The console beside it uses it on its event loop, once ``cloud`` is set.
+    """
+
+    cloud: LocalCloud
 
     def __init__(self, board: Board, view: View, *, verbose: bool) -> None:
         self.board = board
-        self.tallies = Tallies()
+        self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
+        """The latest log lines."""
         self.loops = RecursiveLoops()
         self.is_over = False
         """Set when the cloud is asked to end: the log lines of its processes about that are not shown."""
+        self._functions: dict[str, FunctionRow] = {}
         self._view = view
         self._log = LogReader(verbose=verbose)
         self._began = time.time()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no invocation is under way."""
+        return not any(row.busy for row in self._functions.values())
 
     def on_event(self, event: HistoryEvent) -> None:
         """Take the next event."""
         if self.is_over:
             return
-        if event.what == "reloaded":
-            self.board.consumed = event.fields["queues"]
-        self.tallies.take(event)
+        match event.what:
+            case "reloaded":
+                self.board.consumed = event.fields["queues"]
+            case "invoked":
+                row = self._row(event.fields["function"])
+                row.invoked += 1
+                row.busy += 1
+            case "report":
+                row = self._row(event.fields["function"])
+                row.busy -= 1
+                row.failed += event.fields["kind"] != "returned"
+                row.last = report_text(event.fields)
+            case "throttled":
+                self._row(event.fields["function"]).throttled += 1
         self.loops.take(event)
         self.board.take(event)
         for line in self._log.lines(event):
+            self.lines.append(line)
             self._view.say(line)
 
-    def scene(self, cloud: LocalCloud) -> Callable[[], Scene]:
-        """Return a function that returns the current scene."""
+    def scene(self) -> Scene:
+        """Return the queues, functions, messages and log lines of now."""
+        cloud = self.cloud
         title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
-        return lambda: Scene(
+        functions = []
+        for name, function in cloud.functions.items():
+            problem = "" if function.limit is None else "old code" if function.limit else "not running"
+            functions.append(replace(self._row(name), environments=len(function.environments), problem=problem))
+        consumers = dict.fromkeys(mapping.function for mapping in cloud.plan.template.mappings)
+        return Scene(
             title=f"{title}  {coarse(time.time() - self._began)}",
             now=cloud.scheduler.now,
             queues=_queue_rows(cloud),
             functions=[
-                _function_row(name, function, self.tallies.by_function.get(name) or Tally())
-                for name, function in cloud.functions.items()
-            ]
-            + [FunctionRow(name, last=NOT_RUN) for name in _not_run(cloud)],
+                *functions,
+                *(FunctionRow(name, last=NOT_RUN) for name in consumers if name not in cloud.functions),
+            ],
             messages=self.board.latest(MOST_MESSAGES),
-            lines=list(self._view.lines),
+            lines=list(self.lines),
             ended=dict(self.board.ended),
         )
 
+    def story(self, message_id: str) -> Story | None:
+        """Return the story of a message, None if it is unknown or was forgotten. Raises the errors of `find_story`."""
+        return find_story(self.board.stories_of(message_id, self.cloud.scheduler.now), message_id)
 
-@dataclass
-class Tally:
-    """The counts of one function."""
-
-    busy: int = 0
-    invoked: int = 0
-    failed: int = 0
-    throttled: int = 0
-    last: str = ""
-
-
-class Tallies:
-    """The counts of all functions, by name."""
-
-    def __init__(self) -> None:
-        self.by_function: dict[str, Tally] = {}
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no invocation is under way."""
-        return not any(tally.busy for tally in self.by_function.values())
-
-    def take(self, event: HistoryEvent) -> None:
-        """Count the next event."""
-        if event.what not in ("invoked", "report", "throttled"):
-            return
-        tally = self.by_function.setdefault(event.fields["function"], Tally())
-        match event.what:
-            case "invoked":
-                tally.invoked += 1
-                tally.busy += 1
-            case "report":
-                tally.busy -= 1
-                tally.failed += event.fields["kind"] != "returned"
-                tally.last = report_text(event.fields)
-            case "throttled":
-                tally.throttled += 1
+    def _row(self, function: str) -> FunctionRow:
+        return self._functions.setdefault(function, FunctionRow(function))
 
 
 def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
     """Return a row for each queue; a dead-letter queue is part of the row of its source queue."""
     depths, now = cloud.sqs.depths(), cloud.scheduler.now
-    rows, dead_letters = [], set()
-    for queue in with_foreign_queues(cloud.plan.template).values():
-        target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None
-        depth = depths.get(queue.name)
-        dead = depths.get(target) if target else None
-        if target:
-            dead_letters.add(target)
-        if depth is not None:
+    queues = with_foreign_queues(cloud.plan.template).values()
+    rows, dead_letters = [], {queue.dead_letters for queue in queues}
+    for queue in queues:
+        depth, dead = depths.get(queue.name), depths.get(queue.dead_letters or "")
+        if depth is not None and queue.name not in dead_letters:
             oldest = None if depth.oldest is None else max(0.0, now - depth.oldest)
             count = sum(dead[:3]) if dead else 0
-            rows.append(QueueRow(queue.name, *depth[:3], oldest, target, count))
-    return [row for row in rows if row.name not in dead_letters]
-
-
-def _not_run(cloud: LocalCloud) -> list[str]:
-    """Return the functions that consume a queue at AWS, but do not run here."""
-    names = (mapping.function for mapping in cloud.plan.template.mappings)
-    return [name for name in dict.fromkeys(names) if name not in cloud.functions]
-
-
-def _function_row(name: str, function: ProcessFunction, tally: Tally) -> FunctionRow:
-    problem = "" if function.limit is None else "old code" if function.limit else "not running"
-    counts = len(function.environments), tally.busy, tally.invoked, tally.failed, tally.throttled
-    return FunctionRow(name, *counts, tally.last, problem)
+            rows.append(QueueRow(queue.name, *depth[:3], oldest, queue.dead_letters, count))
+    return rows

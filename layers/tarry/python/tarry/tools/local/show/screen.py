@@ -2,10 +2,9 @@
 
 import asyncio
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, TextIO, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, NamedTuple, TextIO, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.failed.text import brief, coarse, one_line, printable
-from tarry.tools.local.background import in_background
-from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene, View
-from tarry.tools.local.show.log import LogLine, stamp
-from tarry.tools.local.show.timeline import ORDINARY, STYLES, MessageTimeline, name_of, text_of
+from tarry.tools.local.cloud import in_background
+from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
+from tarry.tools.local.show.timeline import STYLES, LogLine, MessageTimeline, chosen, name_of, stamp, text_of
 from tarry.tools.story.events import ENDS
 
 Row = TypeVar("Row", QueueRow, FunctionRow)
@@ -24,7 +22,11 @@ Row = TypeVar("Row", QueueRow, FunctionRow)
 LINES_AROUND = 9
 """The title, the totals, three headings, and the empty lines between the parts."""
 FEWEST_LINES = 16
-MOST_NAME, MOST_QUEUE = 30, 22
+WIDTHS = {"Queue": 22, "Function": 30}
+NUMBERS = frozenset(
+    ("Ready", "In flight", "Delayed", "Oldest", "Processes", "Busy", "Invoked", "Failed", "Throttled", "Try", "Back in")
+)
+"""The columns that are aligned on the right."""
 
 
 class Shares(NamedTuple):
@@ -49,36 +51,26 @@ def shares(scene: Scene, height: int) -> Shares:
 def frame(scene: Scene, console: Console) -> RenderableType:
     """Draw the scene in the current size of the console."""
     share = shares(scene, console.size.height)
-    parts: list[RenderableType] = [Text(scene.title, "bold", no_wrap=True, overflow="ellipsis"), _totals(scene)]
+    ended = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
+    none = Text("no message has finished yet" if scene.messages else "no messages yet", "dim")
+    totals = Text(", ").join(ended) if ended else none
+    parts: list[RenderableType] = [Text(scene.title, "bold", no_wrap=True, overflow="ellipsis"), totals]
     if scene.queues:
         parts += [Text(), _queues(scene.queues, share.queues)]
     if scene.functions:
         parts += [Text(), _functions(scene.functions, share.functions)]
     if scene.messages:
-        parts += [Text(), _messages(_chosen(scene.messages, share.messages), scene.now)]
+        parts += [Text(), _messages(chosen(scene.messages, share.messages), scene.now)]
     return Group(*parts, Text(), *_log(scene.lines, console, share.log))
 
 
-def _totals(scene: Scene) -> Text:
-    """The numbers of messages that have ended, by state."""
-    totals = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
-    if totals:
-        return Text(", ").join(totals)
-    return Text("no message has finished yet" if scene.messages else "no messages yet", "dim")
-
-
-def _table(*columns: str, numbers: Iterable[str] = (), widest: str = "") -> Table:
+def _table(*columns: str) -> Table:
+    """Make a table; the last column is as wide as there is room."""
     table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in columns:
-        limits = {"Queue": MOST_QUEUE, "Function": MOST_NAME}
-        table.add_column(
-            name,
-            no_wrap=True,
-            overflow="ellipsis",
-            justify="right" if name in numbers else "left",
-            ratio=1 if name == widest else None,
-            max_width=limits.get(name),
-        )
+        justify: Literal["right", "left"] = "right" if name in NUMBERS else "left"
+        ratio, width = 1 if name == columns[-1] else None, WIDTHS.get(name)
+        table.add_column(name, no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio, max_width=width)
     return table
 
 
@@ -88,8 +80,7 @@ def _fitting(rows: Sequence[Row], most: int) -> Sequence[Row]:
 
 
 def _queues(rows: Sequence[QueueRow], most: int) -> Table:
-    numbers = ("Ready", "In flight", "Delayed", "Oldest")
-    table = _table("Queue", *numbers, "Dead letters", numbers=numbers, widest="Dead letters")
+    table = _table("Queue", "Ready", "In flight", "Delayed", "Oldest", "Dead letters")
     for row in _fitting(rows, most):
         counts = (Text(f"{count:,}", "" if count else "dim") for count in (row.ready, row.in_flight, row.delayed))
         oldest = "" if row.oldest_seconds is None else coarse(row.oldest_seconds)
@@ -102,34 +93,18 @@ def _queues(rows: Sequence[QueueRow], most: int) -> Table:
 
 
 def _functions(rows: Sequence[FunctionRow], most: int) -> Table:
-    numbers = ("Processes", "Busy", "Invoked", "Failed", "Throttled")
-    table = _table("Function", *numbers, "Last", numbers=numbers, widest="Last")
+    table = _table("Function", "Processes", "Busy", "Invoked", "Failed", "Throttled", "Last")
     for row in _fitting(rows, most):
-        counts = [
-            Text(f"{count:,}", style if count else "dim")
-            for count, style in (
-                (row.environments, ""),
-                (row.busy, "cyan"),
-                (row.invoked, ""),
-                (row.failed, "red"),
-                (row.throttled, "yellow"),
-            )
-        ]
+        numbers = (row.environments, row.busy, row.invoked, row.failed, row.throttled)
+        styles = ("", "cyan", "", "red", "yellow")
+        counts = [Text(f"{n:,}", style if n else "dim") for n, style in zip(numbers, styles, strict=True)]
         last = Text.assemble((f"{row.problem}  " if row.problem else "", "red"), (row.last, "dim"))
         table.add_row(Text(printable(row.name)), *counts, last)
     return table
 
 
-def _chosen(messages: Sequence[MessageTimeline], most: int) -> list[MessageTimeline]:
-    """The messages for which there is room; half of it is for messages in trouble, which a developer looks for."""
-    places = range(len(messages))
-    troubled = [place for place in places if messages[place].state not in ORDINARY][: most // 2]
-    others = [place for place in places if place not in troubled][: most - len(troubled)]
-    return [messages[place] for place in sorted([*troubled, *others])]
-
-
 def _messages(messages: Sequence[MessageTimeline], now: float) -> Table:
-    table = _table("Message", "Queue", "State", "Try", "Back in", "Why", numbers=("Try", "Back in"), widest="Why")
+    table = _table("Message", "Queue", "State", "Try", "Back in", "Why")
     for message in messages:
         number = "" if message.number is None else f"#{message.number} "
         waits = message.due is not None and message.state not in ENDS
@@ -162,14 +137,12 @@ def line_text(line: LogLine) -> Text:
 
 
 FRAME_SECONDS = 0.25
-MOST_LINES = 500
 
 
 class PlainView:
     """A display without a terminal: a line for each step on stdout, log lines on stderr."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.lines: Collection[LogLine] = ()
         self._stream = stream
 
     @asynccontextmanager
@@ -197,37 +170,17 @@ class PlainView:
         sys.stderr.flush()
 
 
-class RecordingView:
-    """A display that also keeps the latest log lines, for the console of `tarry local`."""
-
-    def __init__(self, view: View) -> None:
-        self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
-        self._view = view
-
-    def step(self, message: MessageTimeline) -> None:
-        self._view.step(message)
-
-    def say(self, line: LogLine) -> None:
-        self.lines.append(line)
-        self._view.say(line)
-
-    def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
-        """Show the current ``scene`` until the context ends."""
-        return self._view.showing(scene)
-
-
 class Screen:
     """A display on the whole terminal while the cloud runs; afterwards the terminal is as before."""
 
     def __init__(self, console: Console) -> None:
-        self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
         self._console = console
 
     def step(self, message: MessageTimeline) -> None:
         """Do nothing: the next frame shows it."""
 
     def say(self, line: LogLine) -> None:
-        self.lines.append(line)
+        """Do nothing: the next frame shows it."""
 
     @asynccontextmanager
     async def showing(self, scene: Callable[[], Scene]) -> AsyncIterator[None]:
@@ -236,7 +189,7 @@ class Screen:
         with live:
             async with in_background(self._draw(live, scene)):
                 yield
-        for line in self.lines:
+        for line in scene().lines:
             self._console.print(line_text(line), soft_wrap=True)
 
     async def _draw(self, live: Live, scene: Callable[[], Scene]) -> None:

@@ -168,8 +168,8 @@ def is_our_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
-_log_of_aiohttp = logging.getLogger(f"{__name__}.aiohttp")
-_log_of_aiohttp.addFilter(is_our_fault)
+log_of_aiohttp = logging.getLogger(f"{__name__}.aiohttp")
+log_of_aiohttp.addFilter(is_our_fault)
 
 
 class PortTaken(Exception):
@@ -189,7 +189,7 @@ async def serve(
     runner = web.AppRunner(
         server.application(),
         access_log=None,
-        logger=_log_of_aiohttp,
+        logger=log_of_aiohttp,
         handler_cancellation=True,  # ends a long poll whose client disconnects
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=SHUTDOWN_SECONDS,
