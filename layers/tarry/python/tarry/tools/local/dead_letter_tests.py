@@ -81,9 +81,8 @@ def test_file(
     """
     if template is None:
         raise UsageError("a test needs a template, to find the handler: name one (--template FILE)")
-    parts = [HEAD.format(template=template.path.name)]
-    parts += [_test(each, _function_of(each, template, template_names), template) for each in dead_letters]
-    return "".join(parts)
+    tests = (_test(each, _function_of(each, template, template_names), template) for each in dead_letters)
+    return "".join([HEAD.format(template=template.path.name), *tests])
 
 
 def _function_of(

@@ -186,7 +186,6 @@ class RunSettings:
     functions: Sequence[str] = ()
     """The functions to run, by name or logical id; empty for all that consume a queue."""
     queues_only: bool = False
-    """Serve the queues, and run no function."""
     queue: str | None = None
     """The queue for records of the event that name no queue with a function."""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -195,14 +194,12 @@ class RunSettings:
     strict_parameters: bool = False
     """Refuse a parameter without a value; otherwise it gets a placeholder."""
     overrides: Overrides = field(default_factory=Overrides)
-    """Environment variables that override the template."""
     region: str | None = None
     """The region; None for that of the samconfig file, or the default."""
     endpoint_url: str | None = None
     """The endpoint of another SQS, to use instead of the embedded one."""
     port: int | None = None
     admission: Admission = LOCAL_ONLY
-    """The callers whose requests are answered."""
     watch: bool = False
     give_up_seconds: float | None = None
     """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""

@@ -216,12 +216,9 @@ async def _run_plan(cloud: LocalCloud, codes: Mapping[str, FunctionCode]) -> Col
             del cloud.mappings[logical_id]
     for name in [name for name in cloud.functions if name not in codes]:
         cloud.remove(name)
-    loaded = [
-        name for name, code in codes.items() if name not in cloud.functions or cloud.functions[name].wanted != code
-    ]
-    for name in loaded:
-        if name not in cloud.functions:
-            cloud.functions[name] = cloud.host(codes[name])
+    running = {name: host.wanted for name, host in cloud.functions.items()}
+    loaded = [name for name, code in codes.items() if running.get(name) != code]
+    cloud.functions |= {name: cloud.host(code) for name, code in codes.items() if name not in running}
     await asyncio.gather(*(_load(cloud, name, codes[name]) for name in loaded))
     for logical_id, settings in wanted.items():
         if logical_id not in cloud.mappings:

@@ -127,10 +127,8 @@ def _load(name: str) -> Any:
 
 
 def _marshalled(result: Any) -> bytes:
-    if isinstance(result, bytes):
-        return result
     try:
-        return _encode(result)
+        return result if isinstance(result, bytes) else _encode(result)
     except Exception as error:
         raise HandlerFault("Runtime.MarshalError", f"Unable to marshal response: {error}") from error
 

@@ -389,7 +389,7 @@ class OutputReader:
     def close(self) -> None:
         """Read the remaining output and close the pipe."""
         self.flush()
-        self._stop()
+        self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
 
     def _read(self) -> int:
@@ -398,7 +398,7 @@ class OutputReader:
         except BlockingIOError:
             return 0
         if not got:
-            self._stop()
+            self._loop.remove_reader(self._pipe)
             return 0
         *lines, self._rest = (self._rest + got).split(b"\n")
         while len(self._rest) >= MAX_LINE_BYTES:
@@ -407,6 +407,3 @@ class OutputReader:
         for line in lines:
             self._on_line(line.decode(errors="replace"))
         return len(got)
-
-    def _stop(self) -> None:
-        self._loop.remove_reader(self._pipe)

@@ -147,7 +147,6 @@ class VirtualRun:
     began: float
     problem: str = ""
     stories: Sequence[Story] = ()
-    """The stories of its messages."""
 
 
 def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:

@@ -1,11 +1,11 @@
 """The timelines and stories of the messages of a running cloud, read from its history."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from tarry.failed.text import coarse, one_line
 from tarry.message.outcomes import State
@@ -90,15 +90,16 @@ class Scene:
         return found
 
 
-class View(Protocol):
-    """The display of a running cloud."""
+class View(ABC):
+    """The display of a running cloud. Steps and lines are also in its scene."""
 
-    def step(self, message: MessageTimeline) -> None:
+    def step(self, message: MessageTimeline) -> None:  # noqa: B027 a frame of the scene shows it
         """Show that a message has moved to another state."""
 
-    def say(self, line: LogLine) -> None:
+    def say(self, line: LogLine) -> None:  # noqa: B027
         """Show a log line of a function or of the cloud."""
 
+    @abstractmethod
     def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
         """Show the current ``scene`` until the context ends."""
 

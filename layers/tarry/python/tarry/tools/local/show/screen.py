@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tarry.failed.text import brief, coarse, one_line, printable
 from tarry.tools.local.cloud import in_background
-from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
+from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene, View
 from tarry.tools.local.show.timeline import STYLES, LogLine, MessageTimeline, chosen, name_of, stamp, text_of
 from tarry.tools.story.events import ENDS
 
@@ -139,7 +139,7 @@ def line_text(line: LogLine) -> Text:
 FRAME_SECONDS = 0.25
 
 
-class PlainView:
+class PlainView(View):
     """A display without a terminal: a line for each step on stdout, log lines on stderr."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -170,17 +170,11 @@ class PlainView:
         sys.stderr.flush()
 
 
-class Screen:
+class Screen(View):
     """A display on the whole terminal while the cloud runs; afterwards the terminal is as before."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-
-    def step(self, message: MessageTimeline) -> None:
-        """Do nothing: the next frame shows it."""
-
-    def say(self, line: LogLine) -> None:
-        """Do nothing: the next frame shows it."""
 
     @asynccontextmanager
     async def showing(self, scene: Callable[[], Scene]) -> AsyncIterator[None]:
