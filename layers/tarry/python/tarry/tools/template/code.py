@@ -312,7 +312,7 @@ def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> s
     if is_node(runtime):
         listing = source / PACKAGE
         folders = [folder / "node_modules" for folder in listing.resolve().parents]
-        needed = _package(listing, "dependencies")
+        needed = package_section(listing, "dependencies")
         missing = [name for name in needed if not any((folder / name).is_dir() for folder in folders)]
     else:
         listing = source / REQUIREMENTS
@@ -335,14 +335,14 @@ def _how_to_build(function: TemplateFunction) -> str:
     """Return the command that builds a function: the build of its own package, or that of SAM."""
     folder = function.code
     if folder is not None and is_node(function.runtime) and function.build_method is None:
-        folders = [each for each in (folder, *folder.parents) if "build" in _package(each / PACKAGE, "scripts")]
+        folders = [each for each in (folder, *folder.parents) if "build" in package_section(each / PACKAGE, "scripts")]
         if folders:
             change = "" if folders[0] == Path() else f"cd {folders[0]} && "
             return f"If a build makes it, run: {change}npm ci && npm run build"
     return "If a build makes it, run: sam build"
 
 
-def _package(path: Path, section: str) -> Mapping[str, Any]:
+def package_section(path: Path, section: str) -> Mapping[str, Any]:
     """Return a section of a package of Node.js; empty if it has none, or cannot be read."""
     try:
         return _dict(_dict(json.loads(path.read_bytes())).get(section))

@@ -21,7 +21,7 @@ from tarry.tools.common.places import is_aws
 from tarry.tools.local.aws.client import HOST, WITHOUT_AWS, description, direct, queue_urls
 from tarry.tools.simulator.code import lambda_environment
 from tarry.tools.template import Template, TemplateFunction
-from tarry.tools.template.code import import_path, is_node
+from tarry.tools.template.code import PACKAGE, import_path, is_node, package_section
 from tarry.tools.template.model import ACCOUNT, with_foreign_queues
 from tarry.tools.template.variables import variables_of as template_variables_of
 
@@ -41,7 +41,6 @@ NOT_FOUND = re.compile(
 )
 """The error of Node.js for a package, rather than a file, that is not installed."""
 FIRST_WITH_SDK_3 = 18
-PACKAGE = "package.json"
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,19 @@ def _missing_package(why: str, function: TemplateFunction) -> str:
     if found is None or function.code is None:
         return ""
     package, folder = found[1], function.code.resolve()
-    listing = next(
-        (each / PACKAGE for each in (folder, *folder.parents) if (each / PACKAGE).is_file()), folder / PACKAGE
-    )
-    place = Path(os.path.relpath(listing.parent))
+    places = (each for each in (folder, *folder.parents) if (each / PACKAGE).is_file())
+    listed = next(places, folder)
+    place = Path(os.path.relpath(listed))
     change = "" if place == Path() else f"cd {place} && "
     if is_in_lambda(package, function.runtime or ""):
         why = f"{package} is not installed; on Lambda, {function.runtime} has it, but this machine has not"
         options = f" --save-dev {package}"
     else:
         why = f"{package} is not installed"
-        options = "" if _is_listed(listing, package) else f" {package}"
+        is_listed = any(
+            package in package_section(listed / PACKAGE, each) for each in ("dependencies", "devDependencies")
+        )
+        options = "" if is_listed else f" {package}"
     return f"{why}. To install it: {change}npm install{options}"
 
 
@@ -102,16 +103,6 @@ def is_in_lambda(package: str, runtime: str) -> bool:
     version = re.match(r"nodejs(\d+)", runtime)
     has_sdk_3 = version is None or int(version[1]) >= FIRST_WITH_SDK_3
     return package.startswith(("@aws-sdk/", "@smithy/")) if has_sdk_3 else package == "aws-sdk"
-
-
-def _is_listed(listing: Path, package: str) -> bool:
-    """Whether a package.json lists a package, so that a plain `npm install` installs it."""
-    try:
-        found = json.loads(listing.read_bytes())
-    except (OSError, ValueError):
-        return False
-    lists = [found.get(name) for name in ("dependencies", "devDependencies")] if isinstance(found, dict) else []
-    return any(isinstance(each, dict) and package in each for each in lists)
 
 
 def _frames_of(error: Mapping[str, Any]) -> list[str]:
