@@ -100,7 +100,10 @@ def test_groups_are_shown_and_acted_on(shop: MotoShop) -> None:  # SPEC M2, M3
     assert shop.depths() == (6, 1, 0)
 
 
-@pytest.mark.parametrize("command", [("show",), ("show", "--group-by", "error"), ("retry",), ("remove", "--force")])
+@pytest.mark.parametrize(
+    "command",
+    [("show",), ("show", "--group-by", "error"), ("retry",), ("retry", "--dry-run"), ("remove", "--force")],
+)
 def test_a_group_that_does_not_exist_is_an_error_and_a_filter_that_matches_none_is_not(
     shop: MotoShop, command: tuple[str, ...]
 ) -> None:  # SPEC M6
