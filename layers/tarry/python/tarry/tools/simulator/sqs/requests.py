@@ -18,9 +18,8 @@ from tarry.tools.simulator.sqs.errors import (
     no_such_queue,
     service_model,
 )
-from tarry.tools.simulator.sqs.fifo import FifoQueue
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
-from tarry.tools.simulator.sqs.queue import SimulatedQueue
+from tarry.tools.simulator.sqs.queue import FifoQueue, SimulatedQueue
 from tarry.tools.simulator.sqs.settings import READABLE, QueueSettings, unknown_attribute
 
 if TYPE_CHECKING:
