@@ -1,9 +1,9 @@
 """A queue during an outage: a model of the queue, its event source mapping and the policy, message by message.
 
-It is lighter than the sandbox, so that millions of messages take seconds, and is tested against it. Of the sandbox it
-uses the scaling of the mapping. It leaves out the time of requests, the settling of short delays before the end of a
-batch, and the order of redelivered messages in a batch. Receive counts are those of the timeline: no process crashes,
-no batch is throttled.
+It is lighter than the sandbox, where a message takes dozens of times as long, so that millions of messages take
+seconds, and is tested against it; a closed form would have no spread. Of the sandbox it uses the scaling of the
+mapping. It leaves out the time of requests, the settling of short delays before the end of a batch, and the order of
+redelivered messages in a batch. Receive counts are those of the timeline: no process crashes, no batch is throttled.
 """
 
 from collections import Counter, deque
