@@ -49,6 +49,47 @@ def test_messages_are_delivered_until_all_have_settled_and_each_timeline_is_prin
     )
 
 
+def test_a_small_function_with_the_default_timeout_has_time_to_settle_its_messages(project: Project) -> None:  # SPEC C8
+    """It has 128 MB and 3 s. On a busy machine, it may take some deliveries until boto3 is loaded."""
+    project.write("template.yaml", SMALL)
+    project.write("app.py", REFUSING)
+    project.send("Orders")
+    result = project.run()
+    assert result.exit_code == 0, result.output
+    assert timelines(result.stdout)["1"].endswith("DEAD_LETTERED")
+    assert "ValueError: no" in result.output
+    assert "moved by SQS itself" not in result.output
+
+
+SMALL = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties:
+      VisibilityTimeout: 3
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 30}
+  Dead: {Type: AWS::SQS::Queue}
+  Handle:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: .
+      Handler: app.handler
+      Runtime: python3.11
+      Events:
+        Orders:
+          Type: SQS
+          Properties: {Queue: !GetAtt Orders.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
+"""
+REFUSING = """
+from tarry import Message, consumer
+
+@consumer(max_attempts=1)
+def handler(message: Message) -> None:
+    raise ValueError("no")
+"""
+
+
 def test_after_an_exception_the_whole_batch_is_redelivered(project: Project) -> None:
     project.edit("template.yaml", "maxReceiveCount: 3", "maxReceiveCount: 1")
     project.send()

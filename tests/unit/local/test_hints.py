@@ -4,11 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from tarry.tools.local.session import _hints
-from tests.wire import arn
 
 
 def shown(consumed: list[str], targets: dict[str, str | None]) -> list[str]:
-    queues = {name: SimpleNamespace(dead_letter_arn=target and arn(target)) for name, target in targets.items()}
+    queues = {name: SimpleNamespace(dead_letters=target) for name, target in targets.items()}
     plan = SimpleNamespace(template=SimpleNamespace(queues=queues))
     cloud: Any = SimpleNamespace(plan=plan, sqs=None, url="http://127.0.0.1:4576")
     return list(_hints(cloud, consumed))

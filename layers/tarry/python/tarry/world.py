@@ -127,7 +127,12 @@ class Interruption(Protocol):
 
 CORE_MB = 1_769  # the memory with which a Lambda function has a whole core; with less, it has as much less of one
 ASSUMED_MB = 512  # of a process that is not a Lambda function
-CORE_SHARE = min(1.0, int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") or ASSUMED_MB) / CORE_MB)
+WHOLE_CORE = "TARRY_WHOLE_CORE"  # set by `tarry local`, where memory does not limit the CPU
+CORE_SHARE = (
+    1.0
+    if os.environ.get(WHOLE_CORE)
+    else min(1.0, int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE") or ASSUMED_MB) / CORE_MB)
+)
 LOADING_SECONDS = 0.6  # a whole core takes so long to import boto3 and to make a client
 CLIENT_SECONDS = 0.25  # if boto3 is imported already
 INTERRUPT_AGAIN_SECONDS = 0.1  # if the handler catches an interruption

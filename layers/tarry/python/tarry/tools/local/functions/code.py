@@ -24,6 +24,7 @@ from tarry.tools.template import Template, TemplateFunction
 from tarry.tools.template.code import PACKAGE, import_path, is_node, package_section
 from tarry.tools.template.model import ACCOUNT, with_foreign_queues
 from tarry.tools.template.variables import variables_of as template_variables_of
+from tarry.world import WHOLE_CORE
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
 
@@ -248,8 +249,8 @@ def variables_of(
         "AWS_LAMBDA_LOG_FORMAT": "JSON",  # overrides the template: the fields are read
         "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
         "LANG": "en_US.UTF-8",
-        "TARRY_LOAD_BOTO3": "later",  # a machine has a whole core at any time
         "TZ": ":UTC",
+        WHOLE_CORE: "1",  # by its memory, a small function would expect that there is no time to load boto3
         **_of_aws(endpoints, outside),
         **own,
     }
