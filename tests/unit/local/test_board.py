@@ -52,11 +52,11 @@ class OneMessage:
     def deleted(self, id: str = "m", by: str = "mapping") -> None:
         self.record("deleted", delivery_id=id, queue="orders", by=by)
 
-    def dead_letter(self, id: str, delivery_id: str) -> None:
-        """Record the send of a dead letter with its record, by a function or by a restore."""
+    def dead_letter(self, id: str, delivery_id: str, queue: str = "dead") -> None:
+        """Record the send of a dead letter with its record, by a function or by a restore; or back to its ``queue``."""
         record = {"v": 1, "sum": body_sum("{}"), "id": id, "failure": {}}
         attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
-        self.sent(delivery_id, "dead", attributes=attributes, by="http")
+        self.sent(delivery_id, queue, attributes=attributes, by="http")
 
     def dead_lettered(self, id: str) -> None:
         self.sent(id)
@@ -312,6 +312,20 @@ def test_a_forgetful_board_keeps_dead_letters_that_were_removed_and_restored_whi
         message.deleted(f"restored {id}", by="http")
     assert len(message.board.messages) == MOST_SETTLED
     assert len(message.board._history.timelines) == MOST_SETTLED
+
+
+def test_a_forgotten_dead_letter_that_was_restored_and_retried_is_counted_once_by_its_last_end() -> None:
+    message = OneMessage(forgetful=True)
+    for id in (ids := [f"{number}" for number in range(2 * MOST_SETTLED)]):
+        message.dead_lettered(id)
+        message.deleted(f"dead {id}", by="http")
+    message.dead_letter("0", "restored")
+    message.deleted("restored", by="http")
+    message.dead_letter("0", "retried", queue="orders")
+    message.delivered("retried")
+    message.answered()
+    message.deleted("retried")
+    assert message.board.ended == {"DEAD_LETTERED": len(ids) - 1, "COMMITTED": 1}
 
 
 def test_a_dead_letter_that_is_inspected_again_and_again_takes_no_more_memory() -> None:

@@ -141,6 +141,8 @@ class Board:
         self._states: dict[str, str] = {}
         """The last state of each message that has ended, and is not forgotten."""
         self._forgotten: Counter[str] = Counter()
+        self._removed: set[str] = set()
+        """The forgotten dead letters, by stable id: they may be restored, and end again."""
 
     def take(self, event: HistoryEvent) -> None:
         """Note the next event."""
@@ -214,6 +216,9 @@ class Board:
         )
 
     def _stepped(self, timeline: Timeline) -> None:
+        if timeline.id in self._removed:
+            self._removed.remove(timeline.id)
+            self._forgotten["DEAD_LETTERED"] -= 1
         if self.number is not None and len(timeline.transitions) == 1:
             self.numbers[timeline.id] = self.number
         if timeline.state in ENDS:  # tarry's log line may come after the end was concluded without it
@@ -238,7 +243,9 @@ class Board:
             if oldest.is_in_a_queue:  # restored without a step, from an archive
                 return
             self._history.forget(oldest)
-            self._forgotten[self._states.pop(oldest.id, oldest.state)] += 1
+            self._forgotten[state := self._states.pop(oldest.id, oldest.state)] += 1
+            if state == "DEAD_LETTERED":
+                self._removed.add(oldest.id)
             self.numbers.pop(oldest.id, None)
 
 
