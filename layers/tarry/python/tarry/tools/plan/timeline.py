@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tarry.decide.steps import RESERVE_SECONDS
+from tarry.failed.queue_names import queue_name
 from tarry.failed.text import duration
 from tarry.message.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.support.delays import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
@@ -229,18 +230,18 @@ class _Walk:
         count = self.sent[step.id]
         name = f"copy {step.id} {count}/{step.times}"
         if step.chooses_queue or not self._is_own(step.queue):
-            return self._made("sent_on", name, target=CHOSEN if step.chooses_queue else _name_of(step.queue or ""))
+            return self._made("sent_on", name, target=CHOSEN if step.chooses_queue else queue_name(step.queue or ""))
         own = DelayBounds(self.queue.delay_seconds, self.queue.delay_seconds)
         wait = own if step.delays is None else step.delays[min(count, len(step.delays)) - 1]
         return self._made("copy", name, wait=wait)
 
     def _is_own(self, queue: str | None) -> bool:
-        return not queue or _name_of(queue) == self.queue.name
+        return not queue or queue_name(queue) == self.queue.name
 
     def _end(self, step: PlannedStep) -> PlannedAttempt:
         if step.leads_to == "discard":
             return self._made("drop", step.name)
-        target = _name_of(step.queue) if step.queue else self.queue.dead_letters or ""
+        target = queue_name(step.queue) if step.queue else self.queue.dead_letters or ""
         if step.chooses_queue:
             target = CHOSEN
         if not target and self.queue.is_known:
@@ -302,7 +303,3 @@ class _Walk:
                 f"The message is sent to its own queue {self.hops} times, and Lambda stops a function after about "
                 f"{RECURSION_HOPS}. Set RecursiveLoop to Allow, or retry in place."
             )
-
-
-def _name_of(queue: str) -> str:
-    return queue.rpartition("/")[2].rpartition(":")[2]
