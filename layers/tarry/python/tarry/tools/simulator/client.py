@@ -108,19 +108,19 @@ MAX_POLL_SECONDS = 0.1
 """The longest pause between two receives of a long poll."""
 
 
+@dataclass(frozen=True)
 class LatencyTransport:
     """A transport without faults, whose requests and answers take ``seconds`` each."""
 
-    def __init__(self, clock: Clock, seconds: float = ONE_WAY_SECONDS) -> None:
-        self._clock = clock
-        self._seconds = seconds
+    clock: Clock
+    seconds: float = ONE_WAY_SECONDS
 
     def __call__(self, operation: str, parameters: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
-        self._clock.sleep(self._seconds)
+        self.clock.sleep(self.seconds)
         try:
             return apply()
         finally:
-            self._clock.sleep(self._seconds)
+            self.clock.sleep(self.seconds)
 
 
 class SimulatedClient:

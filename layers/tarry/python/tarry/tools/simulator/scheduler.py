@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
@@ -23,15 +24,13 @@ MIN_CANCELLED_TO_SWEEP = 1_000
 StopReason = Literal["idle", "until", "limit"]
 
 
+@dataclass(eq=False, slots=True)
 class Timer:
     """A scheduled action."""
 
-    __slots__ = ("_scheduler", "action", "when")
-
-    def __init__(self, when: float, action: Action, scheduler: "Scheduler") -> None:
-        self.when = when
-        self.action: Action | None = action
-        self._scheduler = scheduler
+    when: float
+    action: Action | None
+    _scheduler: "Scheduler"
 
     def cancel(self) -> None:
         """Cancel the action; do nothing if it has run or was cancelled before."""
