@@ -30,7 +30,7 @@ from tarry.observe.logger_keys import KEYS
 from tarry.run import tasks
 from tarry.run.tasks import event_loop
 from tarry.run.threads import HandlerWorkers
-from tarry.support import forks
+from tarry.support import guards as forks
 from tarry.testing import Sandbox
 from tarry.world import Interrupted, RealThreads, current
 from tests.loglines import field, lines

@@ -27,8 +27,8 @@ from tarry import (
     consumer,
 )
 from tarry.message.diagnosis import diagnose
-from tarry.message.verdicts import find_signal
-from tarry.support.causes import chain, everything_in, text_of, type_name
+from tarry.message.outcomes import find_signal
+from tarry.support.guards import chain, everything_in, text_of, type_name
 from tests import hostile  # not its classes: pytest looks into every object of a test module
 from tests.hostile import ERRORS, HostileText, Touched, caused, odd, refuse
 from tests.loglines import field, lines

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tarry import DeadLetter, DropMessage, Failure, Fixed, LogOptions, Outcome, RetryInPlace, SendAgain, world
-from tarry.support.delays import MAX_DELAY_SECONDS
+from tarry.support.values import MAX_DELAY_SECONDS
 from tarry.testing import Fault
 from tarry.tools.simulator.functions import current_call
 from tests.simulation.scenario import BACKOFFS, HOUR, TWELVE_HOURS, Scenario, SourceSettings, Tables, on_slow_cpus

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from tarry.sqs.limits import MAX_ATTRIBUTES
+from tarry.sqs.refusals import MAX_ATTRIBUTES
 from tarry.tools.testing.deliveries import DONE, ObservedDelivery
 from tarry.tools.testing.recorded_history import RecordedHistory
 

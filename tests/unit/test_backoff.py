@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, Exponential, Fixed, Linear, Schedule
-from tarry.decide.backoff import Backoff
+from tarry.decide.retry_policy import Backoff
 from tarry.world import World, use
 
 MAX_SECONDS = 43_200.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.support.delays import longest_wait, whole_seconds
+from tarry.support.values import longest_wait, whole_seconds
 from tarry.world import World, use
 from tests.wire import TestClock
 

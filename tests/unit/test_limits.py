@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size, requests_of, tens, utf8_length
+from tarry.sqs.refusals import MAX_REQUEST_BYTES, message_size, requests_of, tens, utf8_length
 
 
 @given(st.lists(st.integers(), max_size=105))

@@ -12,10 +12,9 @@ from tarry import DeadLetter, Exponential, Failure, Outcome, Reject, RetryInPlac
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import FailureSteps
 from tarry.message.diagnosis import diagnose
-from tarry.message.failure import StepContext
+from tarry.message.failure import QueueFacts, StepContext
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
-from tarry.message.queue_facts import QueueFacts
 from tarry.settle.planner import Planner, Situation, SizeLimit
 from tarry.support.values import queue_arn
 from tarry.world import World

@@ -9,7 +9,7 @@ import pytest
 
 import tarry
 from tarry import BatchError, Defer, Discard, Reject, Retry
-from tarry.message.verdicts import find_signal
+from tarry.message.outcomes import find_signal
 
 
 @pytest.mark.parametrize("name", ["Retry", "Reject", "Discard", "Defer", "BatchError"])

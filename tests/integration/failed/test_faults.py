@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tarry.decide.backoff import Fixed
+from tarry.decide.retry_policy import Fixed
 from tarry.tools.cli.app import app
 from tests.integration.failed.test_command import APP, TEMPLATE, editor
 from tests.proxy import FAULTS, UNAPPLIED, FaultProxy, at_random, proxied

@@ -22,8 +22,7 @@ import typer
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 
 from tarry import RetryPolicy
-from tarry.decide.backoff import bounds_of
-from tarry.decide.retry_policy import STANDARD_BACKOFF
+from tarry.decide.retry_policy import STANDARD_BACKOFF, bounds_of
 from tarry.observe.logs import Log, LogOptions
 from tarry.observe.metrics import DIMENSIONS, METRICS
 from tarry.tools.cli.app import app

@@ -28,9 +28,9 @@ from tarry import (
 from tarry.consumer import Consumer as ConsumerClass
 from tarry.message import failure_record as records
 from tarry.message.delivery import Delivery
+from tarry.message.failure import QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
-from tarry.message.queue_facts import QueueFacts
 from tarry.record.attribute import attempt_number
 from tarry.run.outcomes import Outcomes
 from tarry.run.run import Run

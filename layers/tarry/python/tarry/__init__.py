@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
-    from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule
-    from tarry.decide.retry_policy import RetryPolicy
+    from tarry.decide.retry_policy import Backoff, Exponential, Fixed, Linear, RetryPolicy, Schedule
     from tarry.decide.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, LeaseLost, SendError, Undecodable
     from tarry.message.batch import Batch, BatchError
     from tarry.message.failure import Failure, FailureStep
     from tarry.message.message import Message
-    from tarry.message.outcomes import Outcome, State
-    from tarry.message.verdicts import Defer, Discard, Reject, Retry
+    from tarry.message.outcomes import Defer, Discard, Outcome, Reject, Retry, State
     from tarry.observe.logs import LogOptions
     from tarry.record.attempt_store import AttemptChange, AttemptStore, DynamoDBAttempts, MemoryAttempts
     from tarry.sqs.queue import Queue
@@ -36,15 +34,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tarry.decide.backoff": "Backoff Exponential Fixed Linear Schedule",
-    "tarry.decide.retry_policy": "RetryPolicy",
+    "tarry.decide.retry_policy": "Backoff Exponential Fixed Linear RetryPolicy Schedule",
     "tarry.decide.steps": "DeadLetter DropMessage LocalRetry RetryInPlace SendAgain",
     "tarry.errors": "ConfigurationError DelayNotSupported InvalidEvent LeaseLost SendError Undecodable",
     "tarry.message.batch": "Batch BatchError",
     "tarry.message.failure": "Failure FailureStep",
     "tarry.message.message": "Message",
-    "tarry.message.outcomes": "Outcome State",
-    "tarry.message.verdicts": "Defer Discard Reject Retry",
+    "tarry.message.outcomes": "Defer Discard Outcome Reject Retry State",
     "tarry.observe.logs": "LogOptions",
     "tarry.record.attempt_store": "AttemptChange AttemptStore DynamoDBAttempts MemoryAttempts",
     "tarry.sqs.queue": "Queue",

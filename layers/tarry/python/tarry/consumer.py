@@ -19,7 +19,7 @@ from tarry.run.deadline import MINIMUM_SECONDS
 from tarry.run.handlers import is_async, is_plain
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
-from tarry.support.forks import exit_if_forked
+from tarry.support.guards import exit_if_forked
 
 P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
-    from tarry.decide.backoff import Backoff
-    from tarry.decide.retry_policy import RetryWhen
+    from tarry.decide.retry_policy import Backoff, RetryWhen
     from tarry.message.failure import Step
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome

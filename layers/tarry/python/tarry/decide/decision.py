@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import DelayNotSupported
 from tarry.message.failure import Failure, StepContext
-from tarry.message.outcomes import Outcome
-from tarry.message.verdicts import (
+from tarry.message.outcomes import (
     ACK,
     Defer,
     Discard,
+    Outcome,
     Reject,
     Retry,
     Signal,
@@ -26,7 +26,7 @@ from tarry.message.verdicts import (
     reason_of,
     until_of,
 )
-from tarry.support.causes import cause_of, drop_tracebacks, is_a, leaves_of, traceback_of
+from tarry.support.guards import cause_of, drop_tracebacks, is_a, leaves_of, traceback_of
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tarry.decide.steps import StepList
     from tarry.message.delivery import Delivery
     from tarry.message.diagnosis import Diagnosis
+    from tarry.message.failure import QueueFacts
     from tarry.message.notices import Notice
-    from tarry.message.queue_facts import QueueFacts
 
 
 class Decision(Value):

@@ -7,11 +7,10 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tarry.decide.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
+from tarry.decide.retry_policy import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.errors import ConfigurationError
-from tarry.support.causes import name_of
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.support.values import Value, named_queue
+from tarry.support.guards import name_of
+from tarry.support.values import MAX_VISIBILITY_SECONDS, Value, named_queue
 
 if TYPE_CHECKING:
     from tarry.message.failure import Failure, FailureStep, NextStep, Step, StepContext

@@ -24,9 +24,8 @@ from tarry.record.attribute import (
     read_envelope,
     timestamp,
 )
-from tarry.sqs.limits import MAX_ATTRIBUTES, check_body
-from tarry.support.delays import epoch_seconds
-from tarry.support.values import Value, fields_of, queue_arn
+from tarry.sqs.refusals import MAX_ATTRIBUTES, check_body
+from tarry.support.values import Value, epoch_seconds, fields_of, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ from tarry.failed.queue_names import queue_name
 from tarry.failed.text import seconds_between, when
 from tarry.record.attribute import FailureRecord
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.support.values import Value
 
 if TYPE_CHECKING:

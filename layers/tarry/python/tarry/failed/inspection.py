@@ -22,10 +22,9 @@ from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, PatientRequests
 from tarry.message.delivery import Delivery
 from tarry.settle.requests import delete
-from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import Unconfirmed, error_code, failed_entries, may_be_applied
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.sqs.refusals import MAX_ENTRIES, Unconfirmed, error_code, failed_entries, may_be_applied, tens
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

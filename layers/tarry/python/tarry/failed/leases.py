@@ -20,9 +20,8 @@ from tarry.message.delivery import Delivery
 from tarry.message.notices import WARNING
 from tarry.settle.requests import VisibilityChange, change_visibility
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import is_stale_handle
+from tarry.sqs.refusals import MAX_ENTRIES, is_stale_handle
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

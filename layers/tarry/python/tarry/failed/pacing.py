@@ -11,9 +11,8 @@ from tarry import world
 from tarry.errors import ConfigurationError, TarryError
 from tarry.failed.text import SECONDS, seconds_between
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.limits import MAX_ENTRIES
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.support.values import Value
+from tarry.sqs.refusals import MAX_ENTRIES
+from tarry.support.values import MAX_VISIBILITY_SECONDS, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

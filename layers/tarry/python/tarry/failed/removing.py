@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.failed.requests import TRIES, NotAllowed, wait
 from tarry.failed.selection import Selection, by_ids, not_found
-from tarry.sqs.limits import MAX_ENTRIES
-from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now
+from tarry.sqs.refusals import MAX_ENTRIES, error_code, is_denied, is_refused_for_now
 from tarry.support.values import Value
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from tarry import world
-from tarry.decide.backoff import Exponential
+from tarry.decide.retry_policy import Exponential
 from tarry.errors import TarryError
 from tarry.failed.queue_names import existing_queues
 from tarry.message.invocation import Invocation

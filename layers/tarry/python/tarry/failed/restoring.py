@@ -18,8 +18,17 @@ from tarry.failed.removing import Result, twice_in
 from tarry.failed.requests import TRIES, lookups, wait, was_throttled
 from tarry.record.attribute import ATTRIBUTE, timestamp
 from tarry.settle.copies import as_sent
-from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, is_reserved, message_size
-from tarry.sqs.refusals import doubt, failed_entries, is_worth_splitting, may_be_applied, was_repeated
+from tarry.sqs.refusals import (
+    MAX_ENTRIES,
+    MAX_REQUEST_BYTES,
+    doubt,
+    failed_entries,
+    is_reserved,
+    is_worth_splitting,
+    may_be_applied,
+    message_size,
+    was_repeated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -37,15 +37,13 @@ from tarry.failed.sending import (
     send_patiently,
     why_not_deleted,
 )
-from tarry.message.failure import Failure
+from tarry.message.failure import Failure, QueueFacts
 from tarry.message.invocation import Invocation, message_of
 from tarry.message.outcomes import Outcome
-from tarry.message.queue_facts import QueueFacts
 from tarry.settle.copies import Copy, CopyWriter
 from tarry.settle.planner import Situation, SizeLimit
 from tarry.sqs.client import MAX_PARALLEL, client_of
-from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES
-from tarry.sqs.refusals import may_be_applied
+from tarry.sqs.refusals import MAX_ENTRIES, MAX_REQUEST_BYTES, may_be_applied
 from tarry.world import World, use
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from tarry.message.failure_record import fit
 from tarry.record.attribute import ATTRIBUTE, body_sum, dump
 from tarry.settle.copies import Attributes, Copy, sendable_attributes
 from tarry.settle.requests import Sent, send_copies
-from tarry.sqs.limits import MAX_ATTRIBUTES, message_size
-from tarry.sqs.refusals import Refused, error_code, is_denied, may_be_applied
+from tarry.sqs.refusals import MAX_ATTRIBUTES, Refused, error_code, is_denied, may_be_applied, message_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tarry.message.message import Message, T, delivery_of
-from tarry.message.verdicts import ACK, BatchVerdict, Retry, Verdict
+from tarry.message.outcomes import ACK, BatchVerdict, Retry, Verdict
 
 if TYPE_CHECKING:
-    from tarry.support.delays import Delay
+    from tarry.support.values import Delay
 
 
 class Batch(Sequence[Message[T]]):

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import DelayNotSupported
-from tarry.message.verdicts import ACK, Defer, Retry, Verdict, delay_of, name_of_verdict
+from tarry.message.outcomes import ACK, Defer, Retry, Verdict, delay_of, name_of_verdict
 from tarry.record.attribute import ATTRIBUTE, attempt_number, crashes, is_ours, receive_count
-from tarry.support.delays import MAX_VISIBILITY_SECONDS, epoch_seconds, longest_wait
-from tarry.support.values import queue_arn
+from tarry.support.values import MAX_VISIBILITY_SECONDS, epoch_seconds, longest_wait, queue_arn
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,8 +8,8 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.verdicts import Signal
-from tarry.support.causes import chain, is_a, leaves_of, name_of, origin_of, text_of, traceback_of, type_name
+from tarry.message.outcomes import Signal
+from tarry.support.guards import chain, is_a, leaves_of, name_of, origin_of, text_of, traceback_of, type_name
 from tarry.support.values import Value
 
 if TYPE_CHECKING:

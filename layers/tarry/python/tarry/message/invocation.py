@@ -10,8 +10,7 @@ from tarry.errors import InvalidEvent
 from tarry.message.message import Message, delivery_of
 from tarry.message.notices import WARNING
 from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope, receive_count
-from tarry.support.causes import drop_tracebacks, is_a
-from tarry.support.forks import generation
+from tarry.support.guards import drop_tracebacks, generation, is_a
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
     from tarry.message.diagnosis import Diagnoses
-    from tarry.message.outcomes import Outcome
-    from tarry.message.verdicts import BatchVerdict
+    from tarry.message.outcomes import BatchVerdict, Outcome
     from tarry.record.attempt_store import AttemptStore
     from tarry.world import Event, World
 

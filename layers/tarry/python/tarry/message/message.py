@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from tarry.errors import ConfigurationError, Undecodable
-from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, find_signal, outcome_of
-from tarry.support.causes import is_a
-from tarry.support.forks import Forked
+from tarry.message.outcomes import ACK, Defer, Discard, Reject, Retry, find_signal, outcome_of
+from tarry.support.guards import Forked, is_a
 from tarry.support.values import queue_arn
 
 if TYPE_CHECKING:
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
 
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
-    from tarry.message.outcomes import Outcome
-    from tarry.message.verdicts import Verdict
+    from tarry.message.outcomes import Outcome, Verdict
     from tarry.record.attribute import FailureRecord
-    from tarry.support.delays import Delay
+    from tarry.support.values import Delay
 
     T = TypeVar("T", default=Any)
 else:
@@ -270,7 +268,7 @@ class Message(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """Report that the message failed with ``error``; the policy decides. For batch handlers.
 
-        An error that carries a signal (`tarry.message.verdicts`) is that verdict.
+        An error that carries a signal (`tarry.message.outcomes`) is that verdict.
 
         Raises:
             TypeError: ``error`` is not an exception.

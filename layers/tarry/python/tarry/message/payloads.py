@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.message.annotations import alternatives, shown
 from tarry.message.diagnosis import problems_of
-from tarry.message.verdicts import Discard
+from tarry.message.outcomes import Discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tarry.message.notices import DEBUG, ERROR, INFO, WARNING
-from tarry.support.causes import drop_tracebacks, is_a, name_of, text_of
+from tarry.support.guards import drop_tracebacks, is_a, name_of, text_of
 from tarry.support.values import Value
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tarry.message.diagnosis import MAX_LINE_BYTES, shortened
-from tarry.message.verdicts import ACK
+from tarry.message.outcomes import ACK
 from tarry.observe.logs import Log, LogOptions
 from tarry.observe.tracing import TracingGuard, around
-from tarry.support.causes import type_name
+from tarry.support.guards import type_name
 from tarry.support.hooks import Running
 from tarry.world import Interrupted
 

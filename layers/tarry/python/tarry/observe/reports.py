@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry.message.message import Message
 from tarry.message.notices import WARNING
 from tarry.message.outcomes import Outcome
-from tarry.support.causes import name_of
-from tarry.support.delays import epoch_seconds
+from tarry.support.guards import name_of
 from tarry.support.hooks import HookTimeout, call
-from tarry.support.values import queue_arn
+from tarry.support.values import epoch_seconds, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

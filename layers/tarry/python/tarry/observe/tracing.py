@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.notices import WARNING
-from tarry.support.causes import is_a
+from tarry.support.guards import is_a
 from tarry.world import Interrupted
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.diagnosis import MAX_LINE_BYTES, error_text, shortened
-from tarry.message.verdicts import Signal
+from tarry.message.outcomes import Signal
 from tarry.observe.tracing import TracingGuard, around
-from tarry.support.causes import is_a, traceback_of
+from tarry.support.guards import is_a, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

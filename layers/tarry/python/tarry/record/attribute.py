@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tarry.support.delays import END_OF_TIME
-from tarry.support.values import Value
+from tarry.support.values import END_OF_TIME, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

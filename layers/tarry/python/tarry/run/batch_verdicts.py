@@ -10,16 +10,15 @@ from tarry.errors import UnexplainedFailure
 from tarry.message.batch import BatchError, batch_verdict_of
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
-from tarry.message.verdicts import ACK, Discard, Reject, Retry
+from tarry.message.outcomes import ACK, Discard, Reject, Retry
 from tarry.run.handlers import KEY
-from tarry.support.causes import cause_of, clear_frames, is_a
-from tarry.support.forks import generation
+from tarry.support.guards import cause_of, clear_frames, generation, is_a
 
 if TYPE_CHECKING:
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Group, Invocation
-    from tarry.message.verdicts import Answer, Verdict
+    from tarry.message.outcomes import Answer, Verdict
     from tarry.run.handlers import Handling
     from tarry.run.verdicts import Verdicts
     from tarry.world import Event

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.message.message import Message, delivery_of
 from tarry.run.jobs import Job, nothing_done
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
-from tarry.support.causes import free_memory_of
+from tarry.support.guards import free_memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tarry import world
 from tarry.message.message import Message, delivery_of, mark_forked
 from tarry.run.handlers import is_cancelled_error
-from tarry.support.causes import is_a, traceback_of
+from tarry.support.guards import is_a, traceback_of
 from tarry.world import Interrupted, seconds_to_load
 
 if TYPE_CHECKING:

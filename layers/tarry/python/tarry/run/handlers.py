@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import UnexplainedFailure
 from tarry.message.message import Message
-from tarry.message.verdicts import Answer
-from tarry.support.causes import is_a
+from tarry.message.outcomes import Answer
+from tarry.support.guards import is_a
 
 if TYPE_CHECKING:
     from collections.abc import Callable

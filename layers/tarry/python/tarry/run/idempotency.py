@@ -33,7 +33,7 @@ from tarry.settle.table_answers import (
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
-from tarry.support.causes import text_of
+from tarry.support.guards import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ from tarry.run.deadline import (
     is_interruption,
     is_tracing_end,
 )
-from tarry.support.causes import is_a
+from tarry.support.guards import is_a
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted
 
 if TYPE_CHECKING:

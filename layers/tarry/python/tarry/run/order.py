@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import group_of, receives
 from tarry.message.notices import INFO, WARNING
-from tarry.sqs.limits import MAX_ENTRIES
-from tarry.sqs.refusals import error_code, is_denied
+from tarry.sqs.refusals import MAX_ENTRIES, error_code, is_denied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

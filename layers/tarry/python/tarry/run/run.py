@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from tarry.message.invocation import Records, message_of, read_attributes, receives
 from tarry.message.message import delivery_of
 from tarry.message.notices import WARNING
-from tarry.message.verdicts import ACK
+from tarry.message.outcomes import ACK
 from tarry.run.deadline import Deadline, Watch, reserve
 from tarry.run.handlers import apply_result, is_awaitable, is_cancelled_error
-from tarry.support.causes import is_a
-from tarry.support.delays import epoch_seconds
-from tarry.support.forks import exit_if_forked, watches
+from tarry.support.guards import exit_if_forked, is_a, watches
+from tarry.support.values import epoch_seconds
 from tarry.world import hook_limit
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.message.invocation import any_attributes
 from tarry.message.message import Message, delivery_of
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
-from tarry.support.causes import free_memory_of
-from tarry.support.forks import exit_if_forked
+from tarry.support.guards import exit_if_forked, free_memory_of
 
 if TYPE_CHECKING:
     from tarry.run.order import Isolation

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tarry import world
 from tarry.run.handlers import apply_result, is_awaitable
 from tarry.run.jobs import ABANDONED, Job, Jobs
-from tarry.support.forks import exit_if_forked, generation
+from tarry.support.guards import exit_if_forked, generation
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tarry.run.deadline import current_traceback, is_ending
 from tarry.run.jobs import ABANDONED, Jobs
-from tarry.support.forks import exit_if_forked, generation
+from tarry.support.guards import exit_if_forked, generation
 from tarry.support.workers import WorkerPool
 
 if TYPE_CHECKING:

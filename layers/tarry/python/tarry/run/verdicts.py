@@ -14,7 +14,7 @@ from tarry.message.notices import WARNING
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.run.outcomes import Awaiting, AwaitingFacts, Outcomes, Rerun
 from tarry.settle.requests import is_stopped_by_lost_lease
-from tarry.support.causes import drop_tracebacks, is_a
+from tarry.support.guards import drop_tracebacks, is_a
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tarry.decide.steps import StepList
     from tarry.message.delivery import Delivery
     from tarry.message.invocation import Invocation
-    from tarry.message.verdicts import Verdict
+    from tarry.message.outcomes import Verdict
     from tarry.run.run import Run
 
 RUNS_AGAIN = frozenset({"retry", "again", "defer"})  # for these outcomes of a crash, the message runs again at once

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.invocation import message_of
 from tarry.message.message import delivery_of
-from tarry.message.verdicts import ACK, BatchVerdict
+from tarry.message.outcomes import ACK, BatchVerdict
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged, validate
-from tarry.support.causes import free_memory_of
-from tarry.support.forks import exit_if_forked
+from tarry.support.guards import exit_if_forked, free_memory_of
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery

@@ -16,8 +16,7 @@ from tarry.record.attribute import FailureRecord, history_of
 from tarry.settle.copies import redacted
 from tarry.settle.table_answers import ALWAYS_REFUSED, MAX_ERROR_CHARACTERS, TableSilent, answers_of
 from tarry.sqs.refusals import error_code, is_denied
-from tarry.support.causes import text_of, type_name
-from tarry.support.forks import generation
+from tarry.support.guards import generation, text_of, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence

@@ -12,12 +12,10 @@ from tarry.message.failure_record import copy_record, dead_letter_record, edited
 from tarry.message.notices import WARNING, Notice
 from tarry.observe.logs import MAX_RECORD_BYTES
 from tarry.record.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
-from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size
-from tarry.sqs.refusals import is_late
-from tarry.support.causes import is_a, type_name
-from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
+from tarry.sqs.refusals import MAX_ATTRIBUTES, is_late, is_reserved, message_size
+from tarry.support.guards import is_a, type_name
 from tarry.support.hooks import call
-from tarry.support.values import QueueArn, Value, named_queue
+from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS, QueueArn, Value, named_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +23,8 @@ if TYPE_CHECKING:
     from tarry.decide.decision import Decision
     from tarry.decide.steps import DeadLetter, FailureSteps
     from tarry.message.delivery import Delivery
-    from tarry.message.failure import Failure
+    from tarry.message.failure import Failure, QueueFacts
     from tarry.message.outcomes import Outcome
-    from tarry.message.queue_facts import QueueFacts
     from tarry.settle.planner import Situation
 
 Attributes = dict[str, dict[str, Any]]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from tarry.message.notices import WARNING
 from tarry.settle.requests import SHARE, delete, patience, tens_by_queue
 from tarry.sqs.client import Requests, result_of, start
-from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import NoAnswer, error_code, has_answer, is_denied, is_late
+from tarry.sqs.refusals import MAX_ENTRIES, NoAnswer, error_code, has_answer, is_denied, is_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -34,7 +34,7 @@ from tarry.settle.requests import (
 )
 from tarry.sqs.lookups import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

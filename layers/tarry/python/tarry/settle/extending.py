@@ -24,7 +24,7 @@ from tarry.settle.requests import (
 )
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
-from tarry.support.delays import MAX_VISIBILITY_SECONDS, whole_seconds
+from tarry.support.values import MAX_VISIBILITY_SECONDS, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

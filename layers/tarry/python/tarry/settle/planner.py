@@ -17,9 +17,8 @@ from tarry.message.notices import Notice
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.observe.logs import MAX_FIELD_BYTES
 from tarry.sqs.refusals import is_late, is_refused_for_good, may_be_applied
-from tarry.support.causes import is_a, text_of
-from tarry.support.delays import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
-from tarry.support.values import Value
+from tarry.support.guards import is_a, text_of
+from tarry.support.values import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, Value, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import DeadLetter, FailureSteps
     from tarry.message.delivery import Delivery
-    from tarry.message.queue_facts import QueueFacts
+    from tarry.message.failure import QueueFacts
     from tarry.settle.copies import Copy, CopyWriter
     from tarry.support.values import QueueArn
 

@@ -14,18 +14,18 @@ from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.message.notices import WARNING
-from tarry.sqs.limits import MAX_ENTRIES, requests_of
 from tarry.sqs.refusals import (
+    MAX_ENTRIES,
     Refused,
     doubt,
     error_code,
     failed_entries,
     is_stale_handle,
     is_worth_splitting,
+    requests_of,
     was_repeated,
 )
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
-from tarry.support.values import Value
+from tarry.support.values import MAX_VISIBILITY_SECONDS, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

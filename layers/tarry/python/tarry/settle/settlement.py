@@ -16,8 +16,8 @@ from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.settle.requests import lease_end, patience
 from tarry.sqs.client import Requests
-from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
+from tarry.sqs.refusals import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

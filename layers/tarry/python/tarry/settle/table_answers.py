@@ -6,7 +6,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tarry.support.causes import name_of
+from tarry.support.guards import name_of
 from tarry.support.workers import WorkerPool
 from tarry.world import Interrupted
 

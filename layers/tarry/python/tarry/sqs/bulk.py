@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import Unsent
 from tarry.sqs.client import MAX_PARALLEL, result_of, start
-from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
 from tarry.sqs.refusals import (
     Refused,
@@ -23,6 +22,7 @@ from tarry.sqs.refusals import (
     is_worth_splitting,
     may_be_applied,
     note_if_open,
+    requests_of,
 )
 from tarry.support.values import Value
 
@@ -61,7 +61,7 @@ class Bulk:
     def __init__(
         self, client: Any, url: str, world: World, *, fifo: bool, trace: Mapping[str, str] | None = None
     ) -> None:
-        from tarry.decide.backoff import Exponential
+        from tarry.decide.retry_policy import Exponential
 
         self._client = client
         self._url = url

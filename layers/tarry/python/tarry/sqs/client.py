@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.sqs.refusals import NoAnswer, OutOfTime, watch_tries
-from tarry.support.forks import generation
+from tarry.support.guards import generation
 from tarry.world import CORE_SHARE, seconds_to_load
 
 if TYPE_CHECKING:

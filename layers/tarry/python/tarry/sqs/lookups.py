@@ -7,11 +7,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tarry.message.failure import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.message.notices import WARNING
-from tarry.message.queue_facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.client import client_of, result_of, start
-from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.sqs.refusals import NoAnswer, error_code, is_denied, is_late, is_of_a_key
+from tarry.sqs.refusals import MAX_REQUEST_BYTES, NoAnswer, error_code, is_denied, is_late, is_of_a_key
 from tarry.support.values import QueueArn, Value, queue_arn
 
 if TYPE_CHECKING:

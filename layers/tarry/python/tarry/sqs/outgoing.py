@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import DelayNotSupported
 from tarry.record.attribute import ATTRIBUTE, VERSION, body_sum, dump, timestamp
-from tarry.sqs.limits import (
+from tarry.sqs.refusals import (
     MAX_ATTRIBUTES,
     MAX_REQUEST_BYTES,
     check_attribute_name,
@@ -19,8 +19,7 @@ from tarry.sqs.limits import (
     message_size,
     utf8_length,
 )
-from tarry.support.delays import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
-from tarry.support.values import Value
+from tarry.support.values import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, Value, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
 
-    from tarry.support.delays import Delay
+    from tarry.support.values import Delay
     from tarry.world import World
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tarry import world
-from tarry.support.causes import traceback_of
-from tarry.support.forks import exit_if_forked, generation
+from tarry.support.guards import exit_if_forked, generation, traceback_of
 from tarry.support.workers import WorkerPool
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tarry.support.forks import generation
+from tarry.support.guards import generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule, as_backoff
+from tarry.decide.retry_policy import Backoff, Exponential, Fixed, Linear, Schedule, as_backoff
 from tarry.decide.steps import EVERY_REASON, BuiltInStep
 from tarry.errors import ConfigurationError
 from tarry.tools.check.sources import ImportStatement, SourceFile, Sources, modules_named

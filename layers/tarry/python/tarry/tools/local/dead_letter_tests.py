@@ -13,7 +13,7 @@ from tarry.failed.text import printable
 from tarry.failed.usage import UsageError
 from tarry.record.attribute import ATTRIBUTE, dump
 from tarry.settle.copies import as_sent
-from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved
+from tarry.sqs.refusals import MAX_ATTRIBUTES, is_reserved
 from tarry.support.values import queue_arn
 from tarry.tools.template import Template, TemplateFunction
 from tarry.tools.template.code import import_path

@@ -13,13 +13,12 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 import tarry
-from tarry.decide.backoff import Backoff, bounds_of, delay_of, is_known
-from tarry.decide.retry_policy import RetryPolicy
+from tarry.decide.retry_policy import Backoff, RetryPolicy, bounds_of, delay_of, is_known
 from tarry.decide.steps import BuiltInStep, StepList, name_of_step
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
 from tarry.message.failure import FailureStep
-from tarry.support.causes import name_of
+from tarry.support.guards import name_of
 from tarry.support.values import Value, fields_of
 from tarry.tools.template import TemplateFunction
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tarry.decide.backoff import Backoff, Exponential, Fixed, Linear, Schedule
-from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, RetryPolicy
+from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS, Backoff, Exponential, Fixed, Linear, RetryPolicy, Schedule
 from tarry.decide.steps import StepList
 from tarry.errors import ConfigurationError
 from tarry.failed.text import duration, shortened
 from tarry.failed.usage import UsageError
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 from tarry.tools.local.functions.code import Overrides
 from tarry.tools.plan.policy import PlannedPolicy, WantedPolicies, load_policies, policy_of
 from tarry.tools.plan.simulation import MOST_MESSAGES, Consuming, Load, LoadResult, longest_recovery, scale_of

@@ -15,7 +15,7 @@ from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tarry.support.delays import MAX_DELAY_SECONDS, MOMENT_SECONDS
+from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.tools.plan.timeline import WAITS, PlannedAttempt, PolicyTimeline
 from tarry.tools.simulator.mapping_settings import Scaling
 

@@ -22,9 +22,8 @@ from tarry.message.outcomes import State
 from tarry.observe.logs import Log, LogOptions
 from tarry.record.attribute import is_dead_letter
 from tarry.sqs.client import client_of
-from tarry.sqs.limits import tens
 from tarry.sqs.outgoing import body_text, sendable
-from tarry.sqs.refusals import error_code, failed_entries, is_no_queue, is_stale_handle
+from tarry.sqs.refusals import error_code, failed_entries, is_no_queue, is_stale_handle, tens
 from tarry.tools.simulator.functions import LambdaContext
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids, through_json

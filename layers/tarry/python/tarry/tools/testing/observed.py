@@ -16,10 +16,10 @@ from tarry.decide.steps import BuiltInStep, LocalRetry
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.delivery import Delivery
 from tarry.message.message import Message, delivery_of
-from tarry.message.verdicts import ACK, Defer, Discard, Reject, Retry, Verdict, delay_of, find_signal
+from tarry.message.outcomes import ACK, Defer, Discard, Reject, Retry, Verdict, delay_of, find_signal
 from tarry.run.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.run.handlers import apply_result, is_awaitable
-from tarry.support.causes import cause_of, is_a, type_name
+from tarry.support.guards import cause_of, is_a, type_name
 from tarry.tools.simulator.actors import Killed
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import messages_in

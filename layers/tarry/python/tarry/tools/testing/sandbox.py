@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tarry.support.delays import Delay
+    from tarry.support.values import Delay
     from tarry.tools.simulator.invocations import FunctionHost
     from tarry.tools.testing.deliveries import MessageCopy
     from tarry.tools.testing.hosting import Environment

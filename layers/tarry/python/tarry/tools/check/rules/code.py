@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tarry.sqs.limits import MAX_ATTRIBUTES
+from tarry.sqs.refusals import MAX_ATTRIBUTES
 from tarry.tools.check.consumers import Decorator
 from tarry.tools.check.facts import Facts, Version, is_removed, text_of, version_of
 from tarry.tools.check.finding import At, Finding, listed, setting, subject

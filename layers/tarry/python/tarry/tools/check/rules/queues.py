@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from tarry.decide.backoff import BadDelay, bounds_of
-from tarry.decide.retry_policy import FIFO_BACKOFF, STANDARD_BACKOFF
-from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.decide.retry_policy import FIFO_BACKOFF, STANDARD_BACKOFF, BadDelay, bounds_of
+from tarry.sqs.refusals import MAX_REQUEST_BYTES
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 from tarry.tools.check.facts import DAYS, LONGEST_RETENTION_SECONDS, Facts, resource_of
 from tarry.tools.check.finding import At, Finding, SafeChange, setting
 from tarry.tools.template import TemplateFunction, TemplateMapping, TemplateQueue

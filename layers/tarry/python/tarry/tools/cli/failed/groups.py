@@ -11,7 +11,7 @@ from rich.text import Text
 from tarry.failed.groups import Group, GroupBy, GroupCounts, causes, counting
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.cli.errors import note, refuse
 from tarry.tools.cli.failed.rendering import (
     cause_table,

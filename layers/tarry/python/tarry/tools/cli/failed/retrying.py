@@ -15,7 +15,7 @@ from tarry.failed.text import duration, parsed_duration, printable
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.failed.prompts import KEYS, NoEditor, ask, confirms, in_editor
 from tarry.tools.cli.failed.rendering import details, line

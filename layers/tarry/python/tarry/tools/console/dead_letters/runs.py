@@ -20,7 +20,7 @@ from tarry.failed.text import duration, parsed_duration
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import count_of, lost_leases, newer
 from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.common.audit import Audit
 from tarry.world import current
 

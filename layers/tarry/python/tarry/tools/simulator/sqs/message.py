@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from typing import Any, NamedTuple
 
-from tarry.sqs.limits import MAX_ATTRIBUTES, check_attribute_name, check_body, message_size
-from tarry.sqs.limits import check_id as check_characters_of_id
-from tarry.support.delays import MAX_DELAY_SECONDS
+from tarry.sqs.refusals import MAX_ATTRIBUTES, check_attribute_name, check_body, message_size
+from tarry.sqs.refusals import check_id as check_characters_of_id
+from tarry.support.values import MAX_DELAY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing
 
 

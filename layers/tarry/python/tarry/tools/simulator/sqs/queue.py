@@ -10,7 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.support.delays import MAX_VISIBILITY_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS
 from tarry.tools.simulator.sqs.errors import SqsError, check_range, invalid, missing, wrong_for_queue_type
 from tarry.tools.simulator.sqs.message import (
     StoredMessage,

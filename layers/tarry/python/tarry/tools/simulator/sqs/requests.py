@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
-from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
+from tarry.sqs.refusals import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
 from tarry.tools.simulator.sqs.errors import (
     PREFIX,
     SqsError,

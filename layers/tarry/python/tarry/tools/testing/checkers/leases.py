@@ -6,7 +6,7 @@ from sys import modules
 from typing import Any
 
 from tarry.record.attribute import ATTRIBUTE, is_ours
-from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.testing.checkers.violation import MOMENT, Found, violation
 from tarry.tools.testing.deliveries import (
     DONE,

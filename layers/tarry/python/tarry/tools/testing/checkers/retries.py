@@ -6,11 +6,11 @@ from collections import Counter
 from itertools import pairwise
 
 from tarry.decide.retry_policy import SHORTEST_UNHANDLED_WAIT
-from tarry.message.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
+from tarry.message.failure import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.record.attribute import MAX_COUNT
 from tarry.run.idempotency import REQUESTS_OF_END
 from tarry.settle.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
-from tarry.support.delays import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers.leases import is_by_sqs, known_end, may_be_without_effect
 from tarry.tools.testing.checkers.losses import is_exhausted

@@ -14,7 +14,7 @@ from tarry.failed.inspection import MAX_IN_FLIGHT
 from tarry.failed.text import shortened
 from tarry.failed.usage import UsageError
 from tarry.failed.wording import brief_failure, period
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
 from tarry.tools.console.dead_letters.filters import Choice, choice_of, problem_of, suggestions
