@@ -329,7 +329,7 @@ def _sent(messages: list[OutgoingMessage], run: RestoreRun) -> Iterator[Result]:
     sendable = [each for each in messages if not (each.is_fifo and each.group in run.stopped)]
     outgoing = {each.archived.delivery_id: each for each in sendable}
     run.before_change()
-    run.progress.add(dict.fromkeys(outgoing, "unconfirmed"))  # if the process is killed now, nobody knows what was sent
+    run.progress.add(dict.fromkeys(outgoing, "unconfirmed"))  # before the send: a kill leaves them in doubt
     errors = send([*outgoing.values()], run.queue, run.sending)
     sent = {name: result_of(each, run.queue, errors[name]) for name, each in outgoing.items()}
     not_recorded: CannotWrite | None = None

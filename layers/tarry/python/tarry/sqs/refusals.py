@@ -67,7 +67,7 @@ _REFUSED_CHARACTER = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 # SQS accepts alphabetic characters beyond ASCII too, although its documentation does not say so.
 _NAME_PART = r"(?:[^\W\d]|[0-9-])+"
 _NAME = rf"{_NAME_PART}(\.{_NAME_PART})*"
-_ID = "[!-~]+"  # letters, digits and punctuation of ASCII
+_ID = "[!-~]+"  # ASCII letters, digits and punctuation
 
 
 def check_body(body: str) -> None:
@@ -96,7 +96,7 @@ def check_attribute_name(name: object) -> None:
         )
     if not re.fullmatch(_NAME, name):
         raise ValueError(
-            f"the name of an attribute is made of letters, digits 0-9, _, - and single dots within it, got {name!r}"
+            f"an attribute name may contain only letters, digits, _, - and single dots between them, got {name!r}"
         )
     if is_reserved(name):
         raise ValueError(f"names of attributes that begin with AWS. or Amazon. are AWS's own, got {name!r}")
@@ -122,7 +122,9 @@ def check_id(what: str, value: object) -> None:
     if not 1 <= len(value) <= MAX_ID_LENGTH:
         raise ValueError(f"{what} has 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
     if not re.fullmatch(_ID, value):
-        raise ValueError(f"{what} is made of ASCII letters, digits and punctuation (U+0021 to U+007E), got {value!r}")
+        raise ValueError(
+            f"{what} may contain only ASCII letters, digits and punctuation (U+0021 to U+007E), got {value!r}"
+        )
 
 
 def _check_characters(where: str, text: str) -> None:

@@ -156,7 +156,7 @@ _generation = 0
 
 
 def generation() -> int:
-    """Return the number of forks between this process and the first one. Unlike ``os.getpid``, it is no system call."""
+    """Return the number of forks since the first process. Unlike ``os.getpid``, this makes no system call."""
     return _generation
 
 

@@ -134,12 +134,6 @@ class Story:
         return found[-1] if found else self.events[-1]
 
     @property
-    def logged(self) -> tuple[StoryEvent, ...]:
-        """The events that a log of tarry tells: all but plain successes, deliveries and sends."""
-        logged = (event for event in self.events if event.event and event.is_seen)
-        return tuple(event for event in logged if event.state not in (None, State.IN_FLIGHT))
-
-    @property
     def queues(self) -> list[str]:
         """The queues it was in, in their order."""
         places = (place for event in self.events for place in (event.queue, event.sent_to))

@@ -104,7 +104,7 @@ def unpacked(path: Path) -> Path:
 
 def is_unpacked(path: Path) -> bool:
     """Whether a path is in the directory of inline code and zip files, which exists until exit."""
-    return path.is_relative_to(_directory())
+    return _directory.cache_info().currsize > 0 and path.is_relative_to(_directory())  # makes none to answer
 
 
 def _digest(text: str) -> str:

@@ -147,7 +147,7 @@ class QueueJob:
         return self._is_stopping
 
     def at(self, received: int | None = None, about: int | None = None, phase: str | None = None) -> None:
-        """Report how many messages were received of about how many, or what it does else; None is no change."""
+        """Update the number received, the approximate total and the phase; None leaves a value as it is."""
         with self._lock:
             self._received = self._received if received is None else received
             self._about = self._about if about is None else about

@@ -274,7 +274,7 @@ class Snapshots:
         snapshot.drop()
 
     def has_room(self, size: int, taker: Snapshot) -> bool:
-        """Whether there is memory for so many bytes more, after others have dropped theirs."""
+        """Return whether ``size`` more bytes fit in memory, after dropping the bodies of other snapshots if needed."""
         while sum(each.size for each in self._users) + size > self._most:
             others = [each for each in self._users if each is not taker]
             if not others:

@@ -152,7 +152,7 @@ def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHisto
     waits_for_twin = any(event.fields.get("reason") == "in_progress" for event in last.log_lines)  # SPEC K4
     was_there_before = target in (dead_lettered_from(copy), copy.sent_to)  # SPEC F7
     deadline = float(invocation.invoked.fields.get("deadline", math.inf))
-    # A fault on a send to another queue is no excuse.
+    # A fault on a send to another queue does not excuse the loss.
     sends = (fault.fields for fault in invocation.faults if fault.fields.get("operation") == "SendMessageBatch")
     limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))  # SPEC F3, F5
     return (
