@@ -96,7 +96,7 @@ def check_attribute_name(name: object) -> None:
         )
     if not re.fullmatch(_NAME, name):
         raise ValueError(
-            f"an attribute name may contain only letters, digits, _, - and single dots between them, got {name!r}"
+            f"an attribute name may contain only letters, digits 0-9, _, - and single dots between them, got {name!r}"
         )
     if is_reserved(name):
         raise ValueError(f"names of attributes that begin with AWS. or Amazon. are AWS's own, got {name!r}")
