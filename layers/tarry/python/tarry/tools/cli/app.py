@@ -1,12 +1,11 @@
 """The Typer app of the `tarry` command."""
 
-from typing import Annotated
-
 import typer
 
 from tarry import __version__
 from tarry.tools.cli import check, console, failed, init, invoke, local, pause, plan, queues, send, story
 from tarry.tools.cli.help import CommandLine
+from tarry.tools.cli.options import option
 
 EXAMPLE = """\
 tarry init orders
@@ -26,9 +25,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def tarry(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    version: bool = option("--version", "Print the version and exit.", False, callback=_print_version, is_eager=True),
 ) -> None:
     """Run, test and operate SQS consumers on AWS Lambda."""
 

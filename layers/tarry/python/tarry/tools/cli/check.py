@@ -9,13 +9,24 @@ from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tarry.failed.text import printable
 from tarry.tools.cli.errors import libraries, note, refusals, refuse, wrapped
-from tarry.tools.cli.options import ConfigEnv, EndpointUrl, Force, Parameters, Profile, Region, TargetOptions, pairs
+from tarry.tools.cli.options import (
+    CONFIG_ENV,
+    ENDPOINT_URL,
+    FORCE,
+    PARAMETERS,
+    PROFILE,
+    REGION,
+    TargetOptions,
+    argument,
+    option,
+    pairs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,34 +51,21 @@ class Format(StrEnum):
     github = "github"
 
 
-def check(  # noqa: PLR0913, PLR0917 the options of the command
-    template: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TEMPLATE",
-            help="A template of SAM or CloudFormation, or the directory cdk.out; by default the one here.",
-        ),
-    ] = None,
-    format: Annotated[Format, typer.Option("--format", metavar="FORMAT", help="text, json, sarif or github.")] = (
-        Format.text
+def check(  # noqa: PLR0913 the options of the command
+    *,
+    template: Path | None = argument(
+        "TEMPLATE", "A template of SAM or CloudFormation, or the directory cdk.out; by default the one here."
     ),
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Change the template where there is one safe answer; show the changes first.")
-    ] = False,
-    force: Force = False,
-    parameter: Parameters = None,
-    config_env: ConfigEnv = None,
-    stack: Annotated[
-        str | None,
-        typer.Option("--stack", metavar="NAME", help="Check a deployed stack, with the code of the template here."),
-    ] = None,
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", "-q", metavar="URL", help="Check a deployed queue and its functions; a name or a URL."),
-    ] = None,
-    region: Region = None,
-    profile: Profile = None,
-    endpoint_url: EndpointUrl = None,
+    format: Format = option("--format FORMAT", "text, json, sarif or github.", Format.text),
+    fix: bool = option("--fix", "Change the template where there is one safe answer; show the changes first.", False),
+    force: bool = FORCE,
+    parameter: list[str] | None = PARAMETERS,
+    config_env: str | None = CONFIG_ENV,
+    stack: str | None = option("--stack NAME", "Check a deployed stack, with the code of the template here."),
+    queue: str | None = option("--queue -q URL", "Check a deployed queue and its functions; a name or a URL."),
+    region: str | None = REGION,
+    profile: str | None = PROFILE,
+    endpoint_url: str | None = ENDPOINT_URL,
 ) -> None:
     """Find mistakes in a template and in the code of its functions.
 

@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,7 +22,7 @@ from tarry.tools.cli.failed.targets import (
     in_project,
     project_template,
 )
-from tarry.tools.cli.options import Audit, AwsOptions, TargetOptions, TemplateFile
+from tarry.tools.cli.options import AUDIT, TEMPLATE_FILE, AwsOptions, TargetOptions, option
 from tarry.tools.common.places import place_text
 
 if TYPE_CHECKING:
@@ -39,37 +40,24 @@ tarry console --local --no-open"""
 MAX_KEEPALIVE_SECONDS = 43_200
 
 
-def console(  # noqa: PLR0913, PLR0917 the options of the command
+def console(  # noqa: PLR0913 the options of the command
+    *,
     where_options: AwsOptions,
-    stack: Annotated[
-        str | None, typer.Option("--stack", metavar="NAME", help="All queues of a deployed stack.")
-    ] = None,
-    template: TemplateFile = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option("--queue", "-q", metavar="NAME|URL", help="A queue or dead-letter queue; repeatable."),
-    ] = None,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; by default a free one.")
-    ] = 0,
-    no_open: Annotated[
-        bool, typer.Option("--no-open", help="Open no browser: print the one-time address on stdout.")
-    ] = False,
-    write: Annotated[
-        bool, typer.Option("--write", help="Allow to retry, edit and remove messages, and to send some.")
-    ] = False,
-    no_bodies: Annotated[bool, typer.Option("--no-bodies", help="Show no bodies and no message attributes.")] = False,
-    keepalive: Annotated[
-        float,
-        typer.Option(
-            "--keepalive",
-            metavar="SECONDS",
-            min=1,
-            max=MAX_KEEPALIVE_SECONDS,
-            help="The longest time for which dead letters stay invisible if the console is killed.",
-        ),
-    ] = 60.0,
-    audit: Audit = None,
+    stack: str | None = option("--stack NAME", "All queues of a deployed stack."),
+    template: Path | None = TEMPLATE_FILE,
+    queue: list[str] | None = option("--queue -q NAME|URL", "A queue or dead-letter queue; repeatable."),
+    port: int = option("--port N", "The port; by default a free one.", 0, min=0, max=65535),
+    no_open: bool = option("--no-open", "Open no browser: print the one-time address on stdout.", False),
+    write: bool = option("--write", "Allow to retry, edit and remove messages, and to send some.", False),
+    no_bodies: bool = option("--no-bodies", "Show no bodies and no message attributes.", False),
+    keepalive: float = option(
+        "--keepalive SECONDS",
+        "The longest time for which dead letters stay invisible if the console is killed.",
+        60.0,
+        min=1,
+        max=MAX_KEEPALIVE_SECONDS,
+    ),
+    audit: Path | None = AUDIT,
 ) -> None:
     """Look at queues and dead letters in a browser; with --write, also change them.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tarry.tools.cli.errors import refusals
+from tarry.tools.cli.options import argument
 
 if TYPE_CHECKING:
     from tarry.tools.scaffold.files import ProjectNames
@@ -21,9 +22,7 @@ NEXT = """\
 
 
 def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The directory; by default the current one.")
-    ] = Path(),
+    directory: Path = argument("DIR", "The directory; by default the current one.", Path()),
 ) -> None:
     """Make a project to start from: a queue, a consumer, tests.
 

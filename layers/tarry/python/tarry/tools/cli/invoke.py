@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse
-from tarry.tools.cli.options import ProjectOptions
+from tarry.tools.cli.options import REQUIRED, ProjectOptions, argument, option
 from tarry.tools.cli.queues import say_endpoint
 from tarry.tools.common.places import is_aws
 
@@ -27,20 +27,14 @@ tarry invoke Digest -e - < event.json"""
 
 def invoke(
     *,
-    function: Annotated[str, typer.Argument(metavar="FUNCTION", help="The logical id or name of the function.")],
-    event: Annotated[
-        str, typer.Option("--event", "-e", metavar="FILE|-", help="The event as JSON, in a file or on stdin.")
-    ],
+    function: str = argument("FUNCTION", "The logical id or name of the function.", REQUIRED),
+    event: str = option("--event -e FILE|-", "The event as JSON, in a file or on stdin.", REQUIRED),
     project: ProjectOptions,
-    region: Annotated[str | None, typer.Option("--region", help="The value of AWS::Region in the template.")] = None,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint-url",
-            metavar="URL",
-            help="The SQS that the function uses, with its tables and buckets; by default it can reach none.",
-        ),
-    ] = None,
+    region: str | None = option("--region", "The value of AWS::Region in the template."),
+    endpoint_url: str | None = option(
+        "--endpoint-url URL",
+        "The SQS that the function uses, with its tables and buckets; by default it can reach none.",
+    ),
 ) -> None:
     """Invoke a function once, as Lambda does, and print its response.
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refusals, refuse, warn
-from tarry.tools.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
+from tarry.tools.cli.options import CONFIG_ENV, ENV, PARAMETERS, TEMPLATE, argument, expected_states, option, pairs
 from tarry.tools.cli.queues import say_endpoint
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ tarry local --event events/orders.json --skip-time
 tarry local --event events/orders.json --expect committed=8,dead_lettered=2"""
 
 
-ENV = "env"
+PRINT_ENV = "env"
 """The argument with which the command prints variables; the name of a function that cannot be run alone."""
 
 
@@ -43,107 +43,47 @@ ENV = "env"
 class LocalOptions:
     """The functions to run, the SQS that they use, and the end of the run."""
 
-    function: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FUNCTION", help="The functions to run; by default all that consume a queue. env: see above."
-        ),
-    ] = None
-    event: Annotated[
-        Path | None,
-        typer.Option(
-            "--event", "-e", metavar="FILE", help="An SQS event: send its records, and stop when they have settled."
-        ),
-    ] = None
-    queue: Annotated[
-        str | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="NAME",
-            help="With --event: the queue for records of other queues; by default the only one with a function.",
-        ),
-    ] = None
-    template: Template = None
-    parameter: Parameters = None
-    config_env: ConfigEnv = None
-    strict_parameters: Annotated[
-        bool,
-        typer.Option("--strict-parameters", help="Refuse a parameter without a value, rather than make one up."),
-    ] = False
-    env: Env = None
-    seed: Annotated[
-        Path | None,
-        typer.Option(
-            "--seed",
-            metavar="FILE",
-            help="AWS calls to make before the first message: JSON lines with service, operation and parameters.",
-        ),
-    ] = None
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="The port of SQS; by default 4576, with --event a free one."),
-    ] = None
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-host",
-            metavar="HOST",
-            help="Also answer requests to this host name, such as host.docker.internal; repeatable.",
-        ),
-    ] = None
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cors",
-            metavar="ORIGIN",
-            help="Let the web pages of this origin use SQS and the other services; repeatable.",
-        ),
-    ] = None
-    queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
-    ] = None
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")] = (
-        False
+    function: list[str] | None = argument(
+        "FUNCTION", "The functions to run; by default all that consume a queue. env: see above."
     )
-    skip_time: Annotated[
-        bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
-    ] = False
-    expect: Annotated[
-        str | None,
-        typer.Option("--expect", metavar="STATE=N,...", help="The expected final states; exit 1 if they differ."),
-    ] = None
-    give_up: Annotated[
-        float | None,
-        typer.Option(
-            "--give-up",
-            metavar="SECONDS",
-            min=0,
-            help="Stop waiting after this time; by default 300 s, with --skip-time 15 days.",
-        ),
-    ] = None
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep",
-            metavar="FILE",
-            help="At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event.",
-        ),
-    ] = None
-    with_console: Annotated[
-        bool, typer.Option("--console", help="Serve tarry console too: prints its address, which works once.")
-    ] = False
-    console_port: Annotated[
-        int | None,
-        typer.Option(
-            "--console-port", metavar="N", min=0, max=65535, help="With --console: its port; by default a free one."
-        ),
-    ] = None
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")] = (
-        False
+    event: Path | None = option("--event -e FILE", "An SQS event: send its records, and stop when they have settled.")
+    queue: str | None = option(
+        "--queue -q NAME",
+        "With --event: the queue for records of other queues; by default the only one with a function.",
     )
+    template: Path | None = TEMPLATE
+    parameter: list[str] | None = PARAMETERS
+    config_env: str | None = CONFIG_ENV
+    strict_parameters: bool = option(
+        "--strict-parameters", "Refuse a parameter without a value, rather than make one up.", False
+    )
+    env: list[str] | None = ENV
+    seed: Path | None = option(
+        "--seed FILE", "AWS calls to make before the first message: JSON lines with service, operation and parameters."
+    )
+    port: int | None = option("--port", "The port of SQS; by default 4576, with --event a free one.", min=0, max=65535)
+    allow_host: list[str] | None = option(
+        "--allow-host HOST", "Also answer requests to this host name, such as host.docker.internal; repeatable."
+    )
+    cors: list[str] | None = option(
+        "--cors ORIGIN", "Let the web pages of this origin use SQS and the other services; repeatable."
+    )
+    queues_only: bool = option("--queues-only", "Serve the queues, and run no function.", False)
+    endpoint_url: str | None = option("--endpoint-url URL", "Use another SQS; missing queues are created there.")
+    watch: bool = option("--watch -w", "Run changed code, and a changed template, at once.", False)
+    skip_time: bool = option("--skip-time", "With --event: run in virtual time; hours of retries take seconds.", False)
+    expect: str | None = option("--expect STATE=N,...", "The expected final states; exit 1 if they differ.")
+    give_up: float | None = option(
+        "--give-up SECONDS", "Stop waiting after this time; by default 300 s, with --skip-time 15 days.", min=0
+    )
+    keep: Path | None = option(
+        "--keep FILE", "At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event."
+    )
+    with_console: bool = option("--console", "Serve tarry console too: prints its address, which works once.", False)
+    console_port: int | None = option(
+        "--console-port N", "With --console: its port; by default a free one.", min=0, max=65535
+    )
+    verbose: bool = option("--verbose -v", "Show the log lines of tarry, with tracebacks.", False)
 
 
 def local(given: LocalOptions) -> None:
@@ -162,7 +102,7 @@ def local(given: LocalOptions) -> None:
     not settle, or the states are not as expected, 130 after Ctrl-C or SIGTERM.
     Without --event: 0 after Ctrl-C or SIGTERM. In all cases: 2 wrong usage.
     """
-    if given.function == [ENV]:
+    if given.function == [PRINT_ENV]:
         _print_env(given.port)
         return
     with libraries("tarry local", "local"):

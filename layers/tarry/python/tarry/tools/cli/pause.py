@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
 
@@ -16,7 +17,7 @@ from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
 from tarry.tools.cli.failed.reporting import write_json
 from tarry.tools.cli.failed.session import CommandAudit
 from tarry.tools.cli.failed.targets import AwsAccess, at_place, check_placed, confirms_place
-from tarry.tools.cli.options import AsJson, Audit, AwsOptions, TargetOptions
+from tarry.tools.cli.options import AS_JSON, AUDIT, AwsOptions, TargetOptions, argument, option
 from tarry.world import current, use
 
 PAUSE_EXAMPLE = """\
@@ -59,22 +60,11 @@ class Mapping(NamedTuple):
 class PausedOptions:
     """The event source mappings to change, and how to tell of it."""
 
-    function: Annotated[
-        str | None,
-        typer.Argument(metavar="FUNCTION", help="The name or ARN of the function; with --stack, also its logical id."),
-    ] = None
-    queue: Annotated[
-        str | None,
-        typer.Option(
-            "--queue", "-q", metavar="NAME|URL", help="The functions of this queue; with --stack, also its logical id."
-        ),
-    ] = None
-    stack: Annotated[
-        str | None,
-        typer.Option("--stack", metavar="NAME", help="A deployed stack; alone, all its functions that consume queues."),
-    ] = None
-    as_json: AsJson = False
-    audit: Audit = None
+    function: str | None = argument("FUNCTION", "The name or ARN of the function; with --stack, also its logical id.")
+    queue: str | None = option("--queue -q NAME|URL", "The functions of this queue; with --stack, also its logical id.")
+    stack: str | None = option("--stack NAME", "A deployed stack; alone, all its functions that consume queues.")
+    as_json: bool = AS_JSON
+    audit: Path | None = AUDIT
 
 
 def pause(chosen: PausedOptions, place: AwsOptions) -> None:

@@ -3,12 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from tarry.tools.cli.errors import libraries, note, refusals
-from tarry.tools.cli.options import ProjectOptions
+from tarry.tools.cli.options import ProjectOptions, argument, option
 
 if TYPE_CHECKING:
     from tarry.tools.plan.request import PlanSubject
@@ -23,49 +23,25 @@ tarry plan OrdersFunction --svg plan.svg"""
 
 def plan(  # noqa: PLR0913 the options of the command
     *,
-    function: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FUNCTION",
-            help="The logical id or name of a function of the template, or module.attribute of a consumer; by default "
-            "the template's only function with a queue.",
-        ),
-    ] = None,
-    backoff: Annotated[
-        str | None,
-        typer.Option(
-            "--backoff",
-            metavar="EXPRESSION",
-            help="A backoff instead of a function: Fixed, Linear, Exponential or Schedule with its arguments.",
-        ),
-    ] = None,
-    max_attempts: Annotated[
-        int | None,
-        typer.Option(
-            "--max-attempts", metavar="N", min=1, max=1000, help="With --backoff: the attempts; by default 5."
-        ),
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only this queue of the function.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option("--rate", metavar="RATE", help="Simulate a load, such as 50/s or 3000/h; with --outage."),
-    ] = None,
-    failing: Annotated[
-        str,
-        typer.Option("--failing", metavar="SHARE", help="The share of messages that fail during the outage."),
-    ] = "100%",
-    outage: Annotated[
-        str | None, typer.Option("--outage", metavar="TIME", help="How long they fail, such as 90s, 15m or 2h.")
-    ] = None,
-    handler_time: Annotated[
-        str, typer.Option("--handler-time", metavar="TIME", help="The time of the handler for a message.")
-    ] = "100ms",
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture to FILE, as SVG.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each queue.")] = False,
+    function: str | None = argument(
+        "FUNCTION",
+        "The logical id or name of a function of the template, or module.attribute of a consumer; by default "
+        "the template's only function with a queue.",
+    ),
+    backoff: str | None = option(
+        "--backoff EXPRESSION",
+        "A backoff instead of a function: Fixed, Linear, Exponential or Schedule with its arguments.",
+    ),
+    max_attempts: int | None = option(
+        "--max-attempts N", "With --backoff: the attempts; by default 5.", min=1, max=1000
+    ),
+    queue: str | None = option("--queue -q NAME", "Only this queue of the function."),
+    rate: str | None = option("--rate RATE", "Simulate a load, such as 50/s or 3000/h; with --outage."),
+    failing: str = option("--failing SHARE", "The share of messages that fail during the outage.", "100%"),
+    outage: str | None = option("--outage TIME", "How long they fail, such as 90s, 15m or 2h."),
+    handler_time: str = option("--handler-time TIME", "The time of the handler for a message.", "100ms"),
+    svg: Path | None = option("--svg FILE", "Write the picture to FILE, as SVG."),
+    as_json: bool = option("--json", "Print one JSON object for each queue.", False),
     project: ProjectOptions,
 ) -> None:
     """Show when a message that fails is tried again, and where it ends.

@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ from tarry.failed.queue_names import DEFAULT_TEMPLATE, existing_queues, names_re
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import libraries, note, refuse
 from tarry.tools.cli.failed.targets import at_place, check_placed, confirms_place, requests_go_to
-from tarry.tools.cli.options import LOCAL_URL, AsJson, SqsOptions, TargetOptions
+from tarry.tools.cli.options import AS_JSON, LOCAL_URL, SqsOptions, TargetOptions, argument
 from tarry.tools.common.places import is_aws, place_text
 
 if TYPE_CHECKING:
@@ -162,15 +162,11 @@ WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 def queues(
     *,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="QUEUE",
-            help="Names, URLs or ARNs of queues, or their logical ids in template.yaml; by default all queues.",
-        ),
-    ] = None,
+    names: list[str] | None = argument(
+        "QUEUE", "Names, URLs or ARNs of queues, or their logical ids in template.yaml; by default all queues."
+    ),
     options: SqsOptions,
-    as_json: AsJson = False,
+    as_json: bool = AS_JSON,
 ) -> None:
     """List the queues with their numbers of messages.
 

@@ -3,12 +3,11 @@
 import json
 import sys
 from collections.abc import Mapping
-from typing import Annotated
 
 import typer
 
 from tarry.tools.cli.errors import note, refuse, renamed
-from tarry.tools.cli.options import AsJson, SqsOptions, TargetOptions, pairs
+from tarry.tools.cli.options import AS_JSON, REQUIRED, SqsOptions, TargetOptions, argument, option, pairs
 from tarry.tools.cli.queues import place, queue_at, sqs_at
 
 EXAMPLE = """\
@@ -24,36 +23,22 @@ MOST_FAILURES_SHOWN = 20
 
 def send(  # noqa: PLR0913 the options of the command
     *,
-    queue: Annotated[
-        str,
-        typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue, or its logical id in template.yaml."),
-    ],
-    body: Annotated[
-        str,
-        typer.Argument(
-            metavar="BODY|@FILE|-", help="The body: text, or the content of a file; - sends each line of stdin."
-        ),
-    ],
-    delay: Annotated[
-        float | None,
-        typer.Option(
-            "--delay", "-d", metavar="SECONDS", help="Delay the message; by default as the queue is configured.", min=0
-        ),
-    ] = None,
-    group_id: Annotated[
-        str | None, typer.Option("--group-id", metavar="ID", help="The message group id; required on FIFO.")
-    ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", hidden=True)] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="A message attribute of type String; repeatable."),
-    ] = None,
-    dedup: Annotated[
-        str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); by default a new one.")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
+    queue: str = argument("QUEUE", "The name, URL or ARN of the queue, or its logical id in template.yaml.", REQUIRED),
+    body: str = argument(
+        "BODY|@FILE|-", "The body: text, or the content of a file; - sends each line of stdin.", REQUIRED
+    ),
+    delay: float | None = option(
+        "--delay -d SECONDS", "Delay the message; by default as the queue is configured.", min=0
+    ),
+    group_id: str | None = option("--group-id ID", "The message group id; required on FIFO."),
+    group: str | None = option("--group -g", "", hidden=True),
+    attribute: list[str] | None = option(
+        "--attribute -a NAME=VALUE", "A message attribute of type String; repeatable."
+    ),
+    dedup: str | None = option("--dedup ID", "The deduplication id (FIFO); by default a new one."),
+    count: int = option("--count -n N", "Send the message N times.", 1, min=1),
     options: SqsOptions,
-    as_json: AsJson = False,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Send a message, or each line of stdin as a message, to a queue.
 

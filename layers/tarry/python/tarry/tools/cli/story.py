@@ -9,7 +9,7 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -19,7 +19,7 @@ from tarry.failed.text import seconds_of
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.errors import StatusLine, libraries, note, refusals, refuse, renamed
 from tarry.tools.cli.failed.targets import AwsAccess
-from tarry.tools.cli.options import LOCAL_URL, Profile, Region, TargetOptions
+from tarry.tools.cli.options import LOCAL_URL, PROFILE, REGION, REQUIRED, TargetOptions, argument, option
 from tarry.tools.common.places import place_text
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs
@@ -39,40 +39,26 @@ DEFAULT_SINCE = "14d"
 """SQS keeps no message for longer."""
 
 
-def story(  # noqa: PLR0913, PLR0917 the options of the command
-    message_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="The stable id, or an id that SQS gave to a copy of the message; or its beginning."
-        ),
-    ],
-    stack: Annotated[
-        str | None,
-        typer.Option("--stack", metavar="NAME", help="Search the logs of the functions of a deployed stack."),
-    ] = None,
-    log_group: Annotated[
-        list[str] | None, typer.Option("--log-group", metavar="NAME", help="Search this log group; repeatable.")
-    ] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", hidden=True)] = None,
-    since: Annotated[
-        str,
-        typer.Option(
-            "--since", metavar="TIME", help="Search logs from then on: 90m, 36h, 14d, 2w, or a time such as 2026-11-22."
-        ),
-    ] = DEFAULT_SINCE,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the story as one JSON object.")] = False,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint-url",
-            metavar="URL",
-            help="The tarry local to ask, by default the one that runs the template in this directory, or "
-            f"{LOCAL_URL}; with --stack or --log-group, an endpoint in the place of AWS.",
-        ),
-    ] = None,
-    region: Region = None,
-    profile: Profile = None,
+def story(  # noqa: PLR0913 the options of the command
+    *,
+    message_id: str = argument(
+        "ID", "The stable id, or an id that SQS gave to a copy of the message; or its beginning.", REQUIRED
+    ),
+    stack: str | None = option("--stack NAME", "Search the logs of the functions of a deployed stack."),
+    log_group: list[str] | None = option("--log-group NAME", "Search this log group; repeatable."),
+    group: list[str] | None = option("--group", "", hidden=True),
+    since: str = option(
+        "--since TIME", "Search logs from then on: 90m, 36h, 14d, 2w, or a time such as 2026-11-22.", DEFAULT_SINCE
+    ),
+    svg: Path | None = option("--svg FILE", "Write a picture."),
+    as_json: bool = option("--json", "Print the story as one JSON object.", False),
+    endpoint_url: str | None = option(
+        "--endpoint-url URL",
+        "The tarry local to ask, by default the one that runs the template in this directory, or "
+        f"{LOCAL_URL}; with --stack or --log-group, an endpoint in the place of AWS.",
+    ),
+    region: str | None = REGION,
+    profile: str | None = PROFILE,
 ) -> None:
     """Tell what happened to one message: attempts, delays, errors, copies, dead letters.
 

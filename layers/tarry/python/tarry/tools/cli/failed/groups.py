@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.padding import Padding
 from rich.text import Text
 
 from tarry.failed.groups import Group, GroupBy, GroupCounts, causes, counting
-from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.wording import count_of, period
 from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.cli.errors import note, refuse
@@ -25,7 +24,7 @@ from tarry.tools.cli.failed.rendering import (
 )
 from tarry.tools.cli.failed.reporting import ProgressReport, write_json
 from tarry.tools.cli.failed.session import CommandSession, session
-from tarry.tools.cli.options import AsJson, Keepalive, TargetOptions
+from tarry.tools.cli.options import AS_JSON, KEEPALIVE, TargetOptions, option
 
 if TYPE_CHECKING:
     from tarry.failed import DeadLetterQueue, Selection
@@ -42,11 +41,9 @@ MANY = 10_000
 def summary(
     context: typer.Context,
     options: TargetOptions,
-    sample: Annotated[
-        int, typer.Option("--sample", metavar="N", min=1, help="Look at about N dead letters of each queue.")
-    ] = SAMPLE,
-    as_json: AsJson = False,
-    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    sample: int = option("--sample N", "Look at about N dead letters of each queue.", SAMPLE, min=1),
+    as_json: bool = AS_JSON,
+    keepalive: float = KEEPALIVE,
 ) -> None:
     """Inspect dead letters, send them back to their queues, remove and restore them.
 

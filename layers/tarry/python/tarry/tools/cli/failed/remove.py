@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.failed.selection import selection_fields
@@ -17,16 +15,19 @@ from tarry.tools.cli.failed.rendering import line
 from tarry.tools.cli.failed.retrying import remove_found
 from tarry.tools.cli.failed.session import session
 from tarry.tools.cli.options import (
-    All,
+    ALL,
+    AS_JSON,
+    AUDIT,
+    FORCE,
+    PORT,
+    REQUIRED,
     ArchiveOptions,
-    AsJson,
-    Audit,
     AwsOptions,
     ChangeOptions,
-    Force,
-    LocalPort,
     Selected,
     TargetOptions,
+    argument,
+    option,
 )
 
 if TYPE_CHECKING:
@@ -83,10 +84,10 @@ def remove(
     *,
     options: TargetOptions,
     chosen: Selected,
-    everything: All = False,
+    everything: bool = ALL,
     change: ChangeOptions,
     archives: ArchiveOptions,
-    audit: Audit = None,
+    audit: Path | None = AUDIT,
 ) -> None:
     """Delete dead letters, after writing them to an archive.
 
@@ -140,19 +141,17 @@ RESTORE_EXAMPLE = """\
 tarry failed restore removed.jsonl --queue orders-dlq"""
 
 
-def restore(  # noqa: PLR0917 the options of the command
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive that tarry failed remove has written.")],
-    queue: Annotated[
-        str,
-        typer.Option(
-            "--queue", "-q", metavar="NAME|URL", help="The queue to send to, usually the one they were removed from."
-        ),
-    ],
+def restore(
+    *,
+    file: Path = argument("FILE", "The archive that tarry failed remove has written.", REQUIRED),
+    queue: str = option(
+        "--queue -q NAME|URL", "The queue to send to, usually the one they were removed from.", REQUIRED
+    ),
     place: AwsOptions,
-    as_json: AsJson = False,
-    force: Force = False,
-    port: LocalPort = None,
-    audit: Audit = None,
+    as_json: bool = AS_JSON,
+    force: bool = FORCE,
+    port: int | None = PORT,
+    audit: Path | None = AUDIT,
 ) -> None:
     """Send the dead letters of an archive back to a queue.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, NoReturn
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from tarry import failed
 from tarry.failed.selection import selection_fields
@@ -19,7 +18,7 @@ from tarry.tools.cli.failed.prompts import has_terminal
 from tarry.tools.cli.failed.rendering import queue_options
 from tarry.tools.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, retry_found, settings_of
 from tarry.tools.cli.failed.session import session
-from tarry.tools.cli.options import All, Audit, ChangeOptions, PaceOptions, Selected, TargetOptions, Via
+from tarry.tools.cli.options import ALL, AUDIT, ChangeOptions, PaceOptions, Selected, TargetOptions, Via, option
 
 if TYPE_CHECKING:
     from tarry.failed import Result, Selection
@@ -81,25 +80,17 @@ def retry(  # noqa: PLR0913 the options of the command
     options: TargetOptions,
     chosen: Selected,
     pace: PaceOptions,
-    everything: All = False,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
-    ] = None,
-    via: Annotated[
-        Via,
-        typer.Option(
-            "--via",
-            metavar="queue|local|aws",
-            help="Send each back to its queue, run its handler in this process, or let SQS move all of the queue.",
-        ),
-    ] = Via.queue,
-    edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done to each, and change nothing.")
-    ] = False,
+    everything: bool = ALL,
+    to: str | None = option("--to NAME|URL", "Send to this queue instead of the queue each came from."),
+    via: Via = option(
+        "--via queue|local|aws",
+        "Send each back to its queue, run its handler in this process, or let SQS move all of the queue.",
+        Via.queue,
+    ),
+    edit: bool = option("--edit", "Open each body in $EDITOR first.", False),
+    dry_run: bool = option("--dry-run", "Print what would be done to each, and change nothing.", False),
     change: ChangeOptions,
-    audit: Audit = None,
+    audit: Path | None = AUDIT,
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
 

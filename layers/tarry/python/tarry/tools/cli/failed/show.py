@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from tarry import failed
-from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.pending import Record, is_due, pending, tables_of_stack, why
 from tarry.failed.queue_names import queue_name
 from tarry.failed.selection import MAX_SHOWN
@@ -23,7 +21,7 @@ from tarry.tools.cli.failed.rendering import details, result_console, shortened_
 from tarry.tools.cli.failed.reporting import write_json
 from tarry.tools.cli.failed.session import CommandSession, session
 from tarry.tools.cli.failed.targets import AwsAccess, in_project
-from tarry.tools.cli.options import AsJson, Grouping, Keepalive, Selected, TargetOptions
+from tarry.tools.cli.options import AS_JSON, KEEPALIVE, Grouping, Selected, TargetOptions, option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,31 +74,19 @@ def show(  # noqa: PLR0913 the options of the command
     *,
     options: TargetOptions,
     chosen: Selected,
-    group_by: Annotated[
-        Grouping | None,
-        typer.Option(
-            "--group-by", metavar="|".join(Grouping), help="Count the dead letters in groups, instead of listing them."
-        ),
-    ] = None,
-    sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="With --group-by: look at about N of each queue.")
-    ] = None,
-    most: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Show at most N dead letters of each queue.")
-    ] = MAX_SHOWN,
-    as_json: AsJson = False,
-    as_event: Annotated[bool, typer.Option("--event", help="Print the SQS event that the function would get.")] = False,
-    as_test: Annotated[
-        bool, typer.Option("--pytest", help="With ids: print a test file that fails as the message did.")
-    ] = False,
-    is_pending: Annotated[
-        bool, typer.Option("--pending", help="Show the messages that wait for a retry, from the table of attempts=.")
-    ] = False,
-    attempts_table: Annotated[
-        str | None,
-        typer.Option("--table", metavar="NAME", help="The table of --pending; by default that of the stack."),
-    ] = None,
-    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    group_by: Grouping | None = option(
+        "--group-by fingerprint|error|type|queue|reason", "Count the dead letters in groups, instead of listing them."
+    ),
+    sample: int | None = option("--sample N", "With --group-by: look at about N of each queue.", min=1),
+    most: int = option("--max N", "Show at most N dead letters of each queue.", MAX_SHOWN, min=1),
+    as_json: bool = AS_JSON,
+    as_event: bool = option("--event", "Print the SQS event that the function would get.", False),
+    as_test: bool = option("--pytest", "With ids: print a test file that fails as the message did.", False),
+    is_pending: bool = option(
+        "--pending", "Show the messages that wait for a retry, from the table of attempts=.", False
+    ),
+    attempts_table: str | None = option("--table NAME", "The table of --pending; by default that of the stack."),
+    keepalive: float = KEEPALIVE,
 ) -> None:
     """Show the dead letters in a queue and why they failed; with ids, all details of each.
 
