@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
-from tarry.failed.received import event_record
+from tarry.failed.dead_letters import event_record
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.sqs import Sqs, SqsError
 from tests.acceptance.runtime import Start

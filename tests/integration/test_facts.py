@@ -12,7 +12,7 @@ from moto import mock_aws
 from samtranslator.yaml_helper import yaml_parse
 
 import tests.facts.probes  # noqa: F401 registers the probes
-from tarry.failed.received import event_record
+from tarry.failed.dead_letters import event_record
 from tests.facts import __main__ as script
 from tests.facts.function import app
 from tests.facts.platforms.aws import AwsPlatform, Stack

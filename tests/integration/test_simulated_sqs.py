@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, Exponential, Fixed, Message, Queue, consumer
-from tarry.failed.received import event_record
+from tarry.failed.dead_letters import event_record
 from tarry.tools.simulator.client import SimulatedClient
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.sqs import Sqs

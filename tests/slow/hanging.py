@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.failed.received import event_record
+from tarry.failed.dead_letters import event_record
 from tarry.tools.simulator.sqs import SqsError
 from tests.acceptance.redelivery import Redelivery
 from tests.acceptance.runtime import running

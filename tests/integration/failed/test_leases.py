@@ -14,7 +14,7 @@ from tarry.failed import Canary, Limits, Routes
 from tarry.failed.archive import ArchiveFile
 from tarry.failed.requests import PatientRequests
 from tarry.failed.restoring import restore
-from tarry.failed.wording import lost_leases
+from tarry.failed.selection import lost_leases
 from tarry.sqs.client import Requests
 from tarry.testing import Sandbox
 from tests.integration.failed.test_retrying import put

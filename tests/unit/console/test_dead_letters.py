@@ -12,11 +12,19 @@ from tarry.errors import TarryError
 from tarry.failed import DeadLetterMessage, DeadLetterQueue, NowhereToGo, Result, select
 from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
-from tarry.tools.console.dead_letters.filters import MAX_IDS, Choice, choice_of, command, problem_of, suggestions
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
 from tarry.tools.console.dead_letters.pages.changes import changes, planned
 from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
-from tarry.tools.console.dead_letters.pages.listing import cause_rows, page_of
+from tarry.tools.console.dead_letters.pages.listing import (
+    MAX_IDS,
+    Choice,
+    cause_rows,
+    choice_of,
+    command,
+    page_of,
+    problem_of,
+    suggestions,
+)
 from tarry.tools.console.dead_letters.runs import parsed
 from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
 from tarry.tools.console.json_layout import editable, restored

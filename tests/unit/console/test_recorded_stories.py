@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from tarry.failed.wording import facts_of
+from tarry.failed.text import facts_of
 from tarry.tools.console.message import story_of_record
 from tests.scanned import moved, recorded
 from tests.unit.failed.dead_letters import NOW

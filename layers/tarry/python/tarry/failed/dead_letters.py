@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.failed.queue_names import region_of
-from tarry.failed.received import event_record
 from tarry.failed.requests import CannotEdit
 from tarry.message.message import attribute_value
 from tarry.record.attribute import (
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tarry.support.values import QueueArn
+
 
 BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
 """Keys of the envelope that a message sent back does not keep (SPEC F2).
@@ -263,3 +263,30 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     return value if value is None or isinstance(value, (str, int)) else float(value)
+
+
+def event_record(message: Mapping[str, Any], queue_arn: str, region: str) -> dict[str, Any]:
+    record = {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": dict(message.get("Attributes", {})),
+        "messageAttributes": {
+            name: event_attribute(value) for name, value in message.get("MessageAttributes", {}).items()
+        },
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": region,
+    }
+    if "MD5OfMessageAttributes" in message:
+        record["md5OfMessageAttributes"] = message["MD5OfMessageAttributes"]
+    return record
+
+
+def event_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message attribute as an event record has it, with binary values as base64 text."""
+    attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
+    if "BinaryValue" in value:
+        return attribute | {"binaryValue": b64encode(value["BinaryValue"]).decode()}
+    return attribute | {"stringValue": value.get("StringValue", "")}

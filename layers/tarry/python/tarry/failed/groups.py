@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.failed.queue_names import queue_name
-from tarry.failed.text import seconds_between, when
+from tarry.failed.text import minute, seconds_between, when
 from tarry.record.attribute import FailureRecord
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.refusals import MAX_ENTRIES
@@ -143,6 +143,23 @@ def _value(dead_letter: DeadLetterMessage, by: GroupBy) -> str | None:
         return None if failure is None else ": ".join(filter(None, [failure.type, failure.message])) or None
     found: str | None = getattr(failure, by, None)
     return found
+
+
+DATE_LENGTH = len("2026-11-21 ")
+
+
+def period(group: Group) -> str:
+    """Return when the dead letters of a group came, and how often."""
+    first, last = minute(group.first), minute(group.last)
+    if not first:
+        return "time unknown"
+    often = group.per_minute
+    between = first if first == last else f"{first} to {last[DATE_LENGTH:] if first[:10] == last[:10] else last}"
+    return f"{between} UTC" + (f", {often_text(often)}" if often is not None else "")
+
+
+def often_text(per_minute: float) -> str:
+    return f"{per_minute:,.0f} a minute" if per_minute >= 10 else f"{per_minute:.2g} a minute"
 
 
 def as_value(text: Any) -> str:

@@ -8,7 +8,7 @@ from tarry import world
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.requests import AmbiguousId
-from tarry.failed.text import moment, seconds_of, when
+from tarry.failed.text import count_of, moment, seconds_of, when
 from tarry.record.attribute import timestamp
 from tarry.support.values import Value
 
@@ -219,6 +219,27 @@ def not_found(inspection: Inspection) -> str:
 def scanned(inspection: Inspection) -> str:
     """Return the progress as text: dead letters received, of about how many."""
     return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
+
+
+def lost_leases(inspection: Inspection) -> str:
+    """Return sentences about dead letters that did not stay in flight until the end; empty if all did."""
+    times = "once" if inspection.leases.lost == 1 else f"{inspection.leases.lost:,} times"
+    texts = []
+    if inspection.leases.lost:
+        texts.append(
+            f"Visibility timeouts ended before they could be extended ({times}); other consumers could receive these "
+            "dead letters meanwhile."
+        )
+    if inspection.is_outrun:
+        texts.append("They became visible again faster than all could be received, so some may be missing.")
+    return " ".join([*texts, "Use a longer --keepalive."]) if texts else ""
+
+
+def newer(inspection: Inspection) -> str:
+    """Return a sentence about dead letters that came after the preview of a selection; empty if none did."""
+    count = inspection.newer
+    left = "is left" if count == 1 else "are left"
+    return f"{count_of(count)} came after the command began, or after the preview, and {left}." if count else ""
 
 
 MAX_SHOWN = 50

@@ -1,14 +1,21 @@
-"""Text for a terminal: control characters escaped, errors without module names; times and durations, read too."""
+"""Text for a terminal and for pages: errors, times and durations, dead letters; control characters are escaped."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
+from tarry.failed.dead_letters import plain
+from tarry.failed.queue_names import queue_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.record.attribute import FailureRecord
+
 
 _BODY_OF_MESSAGE = re.compile(r"^((?:undecodable: )?)(?:Undecodable: )?the body of message [^\s,]+")
 _MODULES = re.compile(r"(?<![\w.])(?:\w+\.)+(?=[A-Z]\w*(?:: |$))")
@@ -149,3 +156,123 @@ def seconds_of(text: str | None) -> float | None:
     except ValueError:
         return None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+# dead letters
+
+ATTRIBUTES, EXTRA = "attributes", "extra"
+BRIEF_LENGTH = 200
+NO_RECORD = "no failure record (not dead-lettered by tarry)"
+
+
+def count_of(number: int) -> str:
+    return f"{number:,} dead letter{'s'[: number != 1]}"
+
+
+def attempts_of(failure: FailureRecord) -> str:
+    """Return the number of attempts, after "at most" if it may be too high; empty if it is unknown."""
+    at_most = "at most " if failure.attempts_at_most else ""
+    return "" if failure.attempts is None else f"{at_most}{failure.attempts}"
+
+
+def brief_failure(failure: FailureRecord | None) -> str:
+    """Return a failure as one line; None is that of a message that SQS moved."""
+    if failure is None:
+        return NO_RECORD
+    error = ": ".join(filter(None, [failure.type, failure.message]))
+    if failure.reason in (None, "exhausted", "error") and error:
+        return printable(_cut(error))
+    if (failure.type or "").startswith("tarry."):
+        # The reason says it already, such as "rejected: tarry.Reject: ...".
+        error = without_message_id(failure.message or "")
+    return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
+
+
+def origin_name(dead_letter: DeadLetterMessage) -> str:
+    """Return the name of the queue it came from; empty if unknown."""
+    return queue_name(dead_letter.origin or "")
+
+
+def minute(moment: str | None) -> str:
+    """Return a time to the minute; empty if it is unknown."""
+    return (moment or "")[:16].replace("T", " ")
+
+
+def facts_of(dead_letter: DeadLetterMessage) -> list[tuple[str, str]]:
+    """Return all facts about a dead letter but its id, history, traceback and body, each with its name.
+
+    Control characters are not escaped.
+    """
+    failure = dead_letter.failure
+    attributes = dead_letter.attributes
+    facts: list[tuple[str, Any]] = [
+        ("SQS message id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
+        ("origin", origin_name(dead_letter) or "unknown"),
+        ("group", dead_letter.group_id),
+        ("sent", dead_letter.sent_at),
+        ("edited", dead_letter.edited),
+        (ATTRIBUTES, json.dumps(plain(attributes)) if attributes else None),
+    ]
+    if failure is None:
+        facts += [("dead-lettered", NO_RECORD), ("log query", insights_query(dead_letter))]
+    else:
+        count = failure.attempts
+        attempts = "" if count is None else f", after {attempts_of(failure)} attempt{'s'[: count != 1]}"
+        attempts += _since_redrive(dead_letter)
+        ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
+        facts += [
+            ("first failed", failure.first_failed_at),
+            (
+                "dead-lettered",
+                f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
+            ),
+            ("crashes", failure.crashes),
+            ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
+            ("verdict", failure.said),
+            ("fingerprint", failure.fingerprint),
+            ("function", ran or None),
+            (EXTRA, json.dumps(failure.extra) if failure.extra else None),
+        ]
+    return [(name, str(value)) for name, value in facts if value is not None]
+
+
+def _since_redrive(dead_letter: DeadLetterMessage) -> str:
+    """Return how many of the attempts came after the message was last sent back; empty if it never was."""
+    failure, last = dead_letter.failure, attempt_of(dead_letter.history[-1]) if dead_letter.history else None
+    if failure is None or failure.attempts is None or last is None or last >= failure.attempts:
+        return ""
+    return f" in all, {last} of them since it was last sent back"
+
+
+def attempt_of(entry: Mapping[str, Any]) -> int | None:
+    """Return the number of the attempt that an entry of the history is about; it begins anew with each redrive."""
+    found = entry.get("attempt")
+    return found if type(found) is int and found > 0 else None
+
+
+def insights_query(dead_letter: DeadLetterMessage) -> str:
+    """Return a CloudWatch Logs Insights query that finds the message in the log group of its function."""
+    return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
+
+
+def traceback_of(failure: FailureRecord | None) -> str:
+    """Return the traceback, which ends with the text of the error; empty if there is none."""
+    if failure is None or not failure.traceback:
+        return ""
+    text = failure.traceback.rstrip("\n")
+    last = text.rpartition("\n")[2]
+    # The record has the error's text only once.
+    return f"{text}: {failure.message}" if failure.message and last == failure.type else text
+
+
+def has_history(dead_letter: DeadLetterMessage) -> bool:
+    """Return whether the history has more than the last attempt: tarry does not record retries in place."""
+    failure = dead_letter.failure
+    return len(dead_letter.history) > 1 or any(
+        failure is None or entry.get("attempt") != failure.attempts for entry in dead_letter.history
+    )
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= BRIEF_LENGTH else text[: BRIEF_LENGTH - 3] + "..."

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from inspect import cleandoc
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -21,9 +22,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from tarry.tools.cli.errors import note
 from tarry.tools.cli.options import flat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MAX_WIDTH = 120
 """Longer lines are hard to read."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tarry.failed import Selection
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.message.outcomes import State
 from tarry.sqs.client import MAX_PARALLEL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarry.failed import Selection
 
 LOCAL_HOST = "127.0.0.1"
 LOCAL_URL = f"http://{LOCAL_HOST}:4576"

@@ -14,8 +14,7 @@ from tarry.sqs.refusals import error_code
 from tarry.support.values import queue_arn
 from tarry.tools.cli.errors import StatusLine, note, refusals
 from tarry.tools.cli.failed.prompts import StoppedBySignal, Stopping
-from tarry.tools.cli.failed.reporting import write_json
-from tarry.tools.cli.failed.session import CommandAudit
+from tarry.tools.cli.failed.session import CommandAudit, write_json
 from tarry.tools.cli.failed.targets import AwsAccess, at_place, check_placed, confirms_place
 from tarry.tools.cli.options import AS_JSON, AUDIT, AwsOptions, TargetOptions, argument, option
 from tarry.world import current, use

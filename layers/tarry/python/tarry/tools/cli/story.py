@@ -7,9 +7,9 @@ import math
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -23,9 +23,6 @@ from tarry.tools.cli.options import LOCAL_URL, PROFILE, REGION, REQUIRED, Target
 from tarry.tools.common.places import place_text
 from tarry.tools.story.events import Story, moment
 from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EXAMPLE = """\
 tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35

@@ -12,9 +12,19 @@ from aiohttp import web
 
 from tarry import failed
 from tarry.failed.dead_letters import plain
-from tarry.failed.text import brief, one_line, seconds_of
+from tarry.failed.text import (
+    ATTRIBUTES,
+    EXTRA,
+    attempt_of,
+    brief,
+    facts_of,
+    has_history,
+    one_line,
+    origin_name,
+    seconds_of,
+    traceback_of,
+)
 from tarry.failed.usage import UsageError
-from tarry.failed.wording import ATTRIBUTES, EXTRA, attempt_of, facts_of, has_history, origin_name, traceback_of
 from tarry.message.outcomes import State
 from tarry.record.attribute import HISTORY_LENGTH, timestamp
 from tarry.tools.common.places import is_aws

@@ -12,8 +12,7 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 
-from tarry.failed.text import coarse, duration, minutes, printable, when
-from tarry.failed.wording import attempts_of, brief, origin_name
+from tarry.failed.text import attempts_of, brief_failure, coarse, duration, minutes, origin_name, printable, when
 from tarry.tools.common.explaining import aws_line, usage_line
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.security import CSRF_FIELD, GATE, STATIC, TOKEN_PATH, USED, RefusedRequest, address, assets
@@ -83,6 +82,10 @@ def render(request: web.Request, template: str, *, status: int = 200, **values: 
 def fragment(template: str, /, **values: Any) -> str:
     """Return a template as HTML, the same for all browsers: the script of the page adds the CSRF token to forms."""
     return environment().get_template(template).render(csrf="", **values)
+
+
+def see(path: str) -> web.HTTPSeeOther:
+    return web.HTTPSeeOther(path)
 
 
 def is_fragment(request: web.Request) -> bool:
@@ -164,7 +167,7 @@ def environment() -> Environment:
     )
     found.filters |= {
         "seen_at": lambda dead_letter: (when(dead_letter) or "")[:19].replace("T", " "),
-        "error": brief,
+        "error": lambda dead_letter: brief_failure(dead_letter.failure),
         "origin": origin_name,
         "attempts": lambda dead_letter: attempts_of(dead_letter.failure) if dead_letter.failure else "",
         "message_path": path_of_message,

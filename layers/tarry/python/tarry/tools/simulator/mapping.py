@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from tarry.failed.dead_letters import event_record
 from tarry.failed.queue_names import region_of
-from tarry.failed.received import event_record
 from tarry.tools.simulator.batch_errors import batch_error
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.invocations import FAILURES_KEY, FunctionHost, InvocationResult, WholeBatchFailed, failed_ids

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 
 from tarry.consumer import Consumer
 from tarry.decide.retry_policy import DEFAULT_MAX_ATTEMPTS
+from tarry.failed.dead_letters import event_record
 from tarry.failed.queue_names import counts_of, queue_name, region_of
-from tarry.failed.received import event_record
 from tarry.failed.text import brief, coarse, shortened
 from tarry.message.delivery import Delivery
 from tarry.message.invocation import Invocation, message_of

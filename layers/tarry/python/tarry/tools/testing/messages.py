@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tarry.failed.received import event_attribute
+from tarry.failed.dead_letters import event_attribute
 from tarry.message.message import attribute_value
 from tarry.record.attribute import ATTRIBUTE, Envelope, FailureRecord, UnreadableRecord, is_ours, read_envelope
 from tarry.tools.simulator.sqs import StoredMessage

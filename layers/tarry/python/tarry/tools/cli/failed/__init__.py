@@ -1,12 +1,11 @@
 """`tarry failed`: summarize, show, retry, remove and restore dead letters."""
 
-from tarry.tools.cli.failed.groups import summary
 from tarry.tools.cli.failed.remove import EXAMPLE as REMOVE_EXAMPLE
 from tarry.tools.cli.failed.remove import RESTORE_EXAMPLE, remove, restore
 from tarry.tools.cli.failed.retry import EXAMPLE as RETRY_EXAMPLE
 from tarry.tools.cli.failed.retry import retry
 from tarry.tools.cli.failed.show import EXAMPLE as SHOW_EXAMPLE
-from tarry.tools.cli.failed.show import show
+from tarry.tools.cli.failed.show import show, summary
 from tarry.tools.cli.help import CommandLine
 
 EXAMPLE = """\

@@ -8,21 +8,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
+from rich.console import Console
 from rich.text import Text
 
 from tarry.failed.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from types import FrameType
-
-    from rich.console import Console
-
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
 """SIGHUP: the terminal or the connection was closed."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.failed.selection import selection_fields
+from tarry.failed.text import count_of
 from tarry.failed.usage import UsageError
-from tarry.failed.wording import count_of
 from tarry.tools.cli.errors import note, refusals
 from tarry.tools.cli.failed.prompts import ask_for_text, confirms, has_terminal
 from tarry.tools.cli.failed.rendering import line
 from tarry.tools.cli.failed.retrying import remove_found
-from tarry.tools.cli.failed.session import session
+from tarry.tools.cli.failed.session import CommandSession, session
 from tarry.tools.cli.options import (
     ALL,
     AS_JSON,
@@ -29,11 +29,6 @@ from tarry.tools.cli.options import (
     argument,
     option,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarry.tools.cli.failed.session import CommandSession
 
 
 def check_options(archives: ArchiveOptions, *, everything: bool) -> None:

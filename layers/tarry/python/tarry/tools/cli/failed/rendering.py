@@ -8,38 +8,32 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tarry.failed.text import printable, when
-from tarry.failed.wording import (
+from tarry.failed import ArchiveFile, DeadLetterMessage
+from tarry.failed import Group as DeadLetterGroup
+from tarry.failed.groups import Cause, period
+from tarry.failed.text import (
     attempts_of,
-    brief,
     brief_failure,
     facts_of,
     has_history,
     minute,
     origin_name,
-    period,
+    printable,
     traceback_of,
+    when,
 )
+from tarry.record.attribute import FailureRecord
 from tarry.tools.cli.errors import note
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rich.console import RenderableType
-
-    from tarry.failed import ArchiveFile, DeadLetterMessage
-    from tarry.failed import Group as DeadLetterGroup
-    from tarry.failed.groups import Cause
-    from tarry.record.attribute import FailureRecord
-    from tarry.tools.cli.options import TargetOptions
+from tarry.tools.cli.options import TargetOptions
 
 LINES_SHOWN = 12
 """Lines of a traceback in a summary: the last ones, which show where the error was raised."""
@@ -75,7 +69,7 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
     """
     ids = [printable(each.id) for each in dead_letters]
     origins = [printable(origin_name(each)) for each in dead_letters]
-    errors = [brief(each) for each in dead_letters]
+    errors = [brief_failure(each.failure) for each in dead_letters]
     needed = min(ERROR_WIDTH, max(map(len, errors)))
     attempts = [_short_attempts(each.failure) for each in dead_letters if each.failure]
     left = width - MINUTE_WIDTH - _widest("attempts", attempts) - COLUMN_GAP * 3
@@ -121,7 +115,7 @@ def shortened_ids(ids: Sequence[str]) -> list[str]:
 
 def line(dead_letter: DeadLetterMessage) -> str:
     """Return the dead letter as one line: its id, and why it was dead-lettered."""
-    return f"{printable(dead_letter.id)}  {brief(dead_letter)}"
+    return f"{printable(dead_letter.id)}  {brief_failure(dead_letter.failure)}"
 
 
 def details(dead_letter: DeadLetterMessage, *, is_short: bool = False) -> RenderableType:

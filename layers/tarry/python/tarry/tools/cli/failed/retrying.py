@@ -11,9 +11,8 @@ from tarry import failed
 from tarry.failed.pacing import RetrySettings
 from tarry.failed.removing import Result, skipped
 from tarry.failed.selection import FoundDeadLetter
-from tarry.failed.text import duration, parsed_duration, printable
+from tarry.failed.text import count_of, duration, parsed_duration, printable
 from tarry.failed.usage import UsageError
-from tarry.failed.wording import count_of
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.cli.errors import note

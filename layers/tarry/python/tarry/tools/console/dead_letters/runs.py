@@ -15,10 +15,9 @@ from tarry.failed.journal import CannotWrite
 from tarry.failed.leases import INTERVALS
 from tarry.failed.pacing import RetrySettings
 from tarry.failed.removing import Result, skipped
-from tarry.failed.selection import by_ids, not_found, selection_fields
-from tarry.failed.text import duration, parsed_duration
+from tarry.failed.selection import by_ids, lost_leases, newer, not_found, selection_fields
+from tarry.failed.text import count_of, duration, parsed_duration
 from tarry.failed.usage import UsageError
-from tarry.failed.wording import count_of, lost_leases, newer
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.common.audit import Audit

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.failed.queue_names import attributes_of, counts_of
-from tarry.failed.text import coarse, minutes
-from tarry.failed.wording import count_of
+from tarry.failed.text import coarse, count_of, minutes
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tarry.failed.dead_letters import as_event, as_json, read_dead_letter
+from tarry.failed.dead_letters import as_event, as_json, event_record, read_dead_letter
 from tarry.failed.queue_names import region_of
-from tarry.failed.received import event_record
 from tarry.failed.text import coarse
 from tarry.failed.usage import UsageError
 from tarry.message.outcomes import State

@@ -15,13 +15,11 @@ from tarry.failed.pacing import check_can_watch
 from tarry.failed.usage import UsageError
 from tarry.tools.console.access import Problem, console_of
 from tarry.tools.console.dead_letters import runs
-from tarry.tools.console.dead_letters.filters import command
 from tarry.tools.console.dead_letters.jobs import JOBS
-from tarry.tools.console.dead_letters.pages.jobs import see
-from tarry.tools.console.dead_letters.pages.listing import about, chosen, is_older, queue_of, scanned
+from tarry.tools.console.dead_letters.pages.listing import about, chosen, command, is_older, queue_of, scanned
 from tarry.tools.console.dead_letters.runs import NAMES, RetryForm, parsed
 from tarry.tools.console.json_layout import editable, restored
-from tarry.tools.console.pages import is_fragment, render, sentence
+from tarry.tools.console.pages import is_fragment, render, see, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Selection
     from tarry.support.values import QueueArn
     from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.filters import Choice
     from tarry.tools.console.dead_letters.jobs import Kind, QueueJob
+    from tarry.tools.console.dead_letters.pages.listing import Choice
     from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 
     SelectionWork = Callable[[runs.JobRun, Selection], None]

@@ -11,12 +11,12 @@ from aiohttp import web
 from markupsafe import escape
 
 from tarry.failed.queue_names import queue_name
-from tarry.failed.wording import count_of
+from tarry.failed.text import count_of
 from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.dead_letters.filters import Choice, problem_of
 from tarry.tools.console.dead_letters.jobs import JOBS, Busy
+from tarry.tools.console.dead_letters.pages.listing import Choice, problem_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
-from tarry.tools.console.pages import fragment, render
+from tarry.tools.console.pages import fragment, render, see
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
     from tarry.tools.console.access import Console
     from tarry.tools.console.dead_letters.jobs import QueueJob
-
-
-def see(path: str) -> web.HTTPSeeOther:
-    return web.HTTPSeeOther(path)
 
 
 @web.middleware
