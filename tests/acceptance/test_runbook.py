@@ -73,7 +73,7 @@ def test_every_command_of_the_runbook_does_what_the_page_says(
 ) -> None:  # SPEC M1, M2, M3
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)
-    monkeypatch.setattr("tarry.tools.cli.failed.retry.STEPS_OF_POLL", 1)
+    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEPS_OF_POLL", 1)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("AWS_PROFILE", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

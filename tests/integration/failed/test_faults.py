@@ -205,7 +205,7 @@ def test_a_retry_in_this_process_tells_which_dead_letters_are_left(
 def test_a_move_task_whose_start_gets_no_clear_answer_is_watched_and_counted(
     faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, fault: str, tries: int, rate: tuple[str, ...]
 ) -> None:  # SPEC M3, M6
-    monkeypatch.setattr("tarry.tools.cli.failed.retry.STEP_SECONDS", 0.01)
+    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEP_SECONDS", 0.01)
     faulty.shop.put(COUNT)
     faulty.strike("StartMessageMoveTask", fault, tries)
     result = faulty.run("retry", "--all", "--via", "aws", "--force", *rate)
@@ -236,7 +236,7 @@ def test_a_move_task_that_cannot_be_watched_or_cancelled_is_said_to_go_on(
     faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, operation: str, fault: str
 ) -> None:  # SPEC M6
     """SIGTERM comes as soon as the task is started: the command cancels it."""
-    monkeypatch.setattr("tarry.tools.cli.failed.retry.STEP_SECONDS", 0.01)
+    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEP_SECONDS", 0.01)
     faulty.shop.put(COUNT)
     faulty.strike(operation, fault, 99, after="StartMessageMoveTask")
     result = faulty.run("retry", "--all", "--via", "aws", "--rate", "1/s", "--force")

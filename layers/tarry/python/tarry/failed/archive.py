@@ -223,7 +223,7 @@ class ArchiveBucket(_LineArchive):
         self._objects += 1
         self._s3.put_object(
             Bucket=self._bucket,
-            Key=f"{self._prefix}/{self._objects:05}.jsonl",
+            Key=f"{self._prefix}/{self._objects:05}.jsonl",  # S3 lists keys as text: the zeros keep the order
             Body="".join(json.dumps(line) + "\n" for line in lines).encode(),
             ContentType="application/jsonl",
             ServerSideEncryption="AES256",

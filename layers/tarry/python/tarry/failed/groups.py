@@ -67,7 +67,7 @@ class GroupCounts:
 
     def add(self, dead_letter: DeadLetterMessage) -> None:
         value, at = _value(dead_letter, self.by), when(dead_letter)
-        with self._lock:
+        with self._lock:  # a dead letter is added by the thread that has received it
             group = self._counted.get(value)
             if group is None:
                 self._counted[value] = Group(self.by, value, 1, at, at, dead_letter.id, dead_letter.failure)

@@ -85,6 +85,7 @@ def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMe
 
 def check_may_delete(inspection: Inspection) -> None:
     """Check the permission to delete, before a dead letter is duplicated. Raises `NotAllowed`."""
+    # No message has this handle: SQS checks the permission, and has nothing to delete.
     parameters: dict[str, Any] = {"Entries": [{"Id": "0", "ReceiptHandle": NO_HANDLE}]}
     try:
         inspection.lookups.requests.call(

@@ -153,7 +153,7 @@ def retry(
             return
     retried, returns = 0, ReturnWatch(inspection, limits)
     tens = TensToSend(inspection, selection, routes, limits)
-    rounds = ROUNDS if limits.rate is None else 1
+    rounds = ROUNDS if limits.rate is None else 1  # what comes back is counted between rounds, which a rate makes long
     for results in chain(
         inspection.in_threads(tens.send, concurrency, limits.size, rounds=rounds), iter(tens.send_rest, None)
     ):
@@ -355,6 +355,7 @@ class InProcessRun:
         """Return the consumer to run instead, wherever it is called: it records a failure and does nothing else."""
         if not self.is_tarry:
             self.is_tarry, self.steps, self.log = True, consumer.steps, consumer.log
+        # One attempt, without a table or an early delete: the message of the event is not in the queue that it names.
         return consumer.replace(
             on_failure=[self, RetryInPlace()], max_attempts=1, keepalive=None, ack="on_return", attempts=None
         )

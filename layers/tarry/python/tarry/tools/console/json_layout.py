@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 GROWTH = 8
 """How many times longer than the body the formatted text may be: each line of nested JSON is indented."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from tarry import failed
+from tarry.failed import DeadLetterMessage
 from tarry.failed.dead_letters import plain
 from tarry.failed.text import (
     ATTRIBUTES,
@@ -29,24 +31,16 @@ from tarry.message.outcomes import State
 from tarry.record.attribute import HISTORY_LENGTH, timestamp
 from tarry.tools.common.places import is_aws
 from tarry.tools.console import pages
-from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.dead_letters.pages.jobs import runs_about
+from tarry.tools.console.access import Console, Problem, console_of
+from tarry.tools.console.dead_letters.pages.jobs import AuditedRun, runs_about
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.json_layout import formatted
 from tarry.tools.console.pages import inline, path_of_message, visible_lines
 from tarry.tools.local.dead_letter_tests import test_file
 from tarry.tools.story.events import Story, StoryEvent, moment
 from tarry.tools.story.picture import picture
-from tarry.tools.story.searching import LEAST_CHARACTERS, places_of, search_logs
+from tarry.tools.story.searching import LEAST_CHARACTERS, FoundStory, places_of, search_logs
 from tarry.tools.story.text import since_text, state_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tarry.failed import DeadLetterMessage
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.pages.jobs import AuditedRun
-    from tarry.tools.story.searching import FoundStory
 
 FORMATTED, RAW = "formatted", "raw"
 FIRST_LINES, FIRST_CHARACTERS = 300, 20_000

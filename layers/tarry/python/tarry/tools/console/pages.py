@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from tarry.failed.text import attempts_of, brief_failure, coarse, duration, minutes, origin_name, printable, when
 from tarry.tools.common.explaining import aws_line, usage_line
-from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.security import CSRF_FIELD, GATE, STATIC, TOKEN_PATH, USED, RefusedRequest, address, assets
+from tarry.tools.console.access import Console, P, Problem, T, console_of
+from tarry.tools.console.security import (
+    CSRF_FIELD,
+    GATE,
+    STATIC,
+    TOKEN_PATH,
+    USED,
+    Handler,
+    RefusedRequest,
+    address,
+    assets,
+)
 from tarry.tools.story.svg import style
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from jinja2.runtime import Context
-
-    from tarry.tools.console.access import Console, P, T
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def routes(app: web.Application) -> None:

@@ -8,20 +8,19 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import cache, wraps
 from hashlib import sha256
 from mimetypes import guess_type
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
 from tarry.tools.console.access import Problem, console_of
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATIC = "/static/"
 FOLDER = Path(__file__).parent / "static"

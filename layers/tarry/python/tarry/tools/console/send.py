@@ -6,10 +6,12 @@ import asyncio
 import base64
 import binascii
 import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -18,17 +20,11 @@ from tarry.failed.text import shortened
 from tarry.failed.usage import UsageError
 from tarry.record.attribute import ATTRIBUTE
 from tarry.tools.console import pages
-from tarry.tools.console.access import Problem, console_of
+from tarry.tools.console.access import Console, Problem, console_of
 from tarry.tools.console.pages import explained, sentence
 from tarry.tools.console.security import needs_write
 from tarry.tools.local.aws.client import target_of
 from tarry.tools.local.samples import Sample, read_samples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tarry.tools.console.access import Console
 
 SAMPLES_FOLDER = "events"
 MAX_FILES = 100

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from tarry.tools.console import dead_letters, feed, message, overview, pages, pending, policy, security, send
-from tarry.tools.console.access import CONSOLE
+from tarry.tools.console.access import CONSOLE, Console
 from tarry.tools.console.security import GATE, TOKEN_PATH, Gate, add_headers, guard
 from tarry.tools.simulator.http.server import PortTaken, is_our_fault
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tarry.tools.console.access import Console
 
 HOST = "127.0.0.1"
 MAX_REQUEST_BYTES = 16 * 1024 * 1024

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+
+from aiohttp import web
 
 from tarry.tools.console.access import CONSOLE
 from tarry.tools.console.dead_letters.jobs import JOBS, QueueJobs
@@ -11,9 +12,6 @@ from tarry.tools.console.dead_letters.pages import changes, jobs, listing
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS, Snapshots
 from tarry.tools.console.pages import explained
 from tarry.tools.console.security import needs_write
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 QUEUE = "/dead-letters/{queue}"
 

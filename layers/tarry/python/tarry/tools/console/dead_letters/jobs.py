@@ -8,20 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from aiohttp import web
 
+from tarry.failed import Result
 from tarry.failed.text import progress_text
 from tarry.tools.console.access import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+Work = Callable[["QueueJob"], None]
 
-    from tarry.failed import Result
-
-    Work = Callable[["QueueJob"], None]
 
 Kind = Literal["scan", "retry", "dry run", "remove", "edit"]
 
@@ -213,6 +211,7 @@ class QueueJobs:
             job = QueueJob(self._last, kind, queue, title, total, again)
             job.changed = self.changed
             self._jobs[job.number] = job
+            # Only jobs that have ended are forgotten: the others must be stopped at the end of the console.
             for number in [each.number for each in self._jobs.values() if not each.is_active][: -MAX_JOBS or None]:
                 del self._jobs[number]
             # A daemon: a second signal ends the console at once, as it ends the command.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarry import failed
+from tarry.failed import DeadLetterQueue, Inspection, Selection
 from tarry.failed.archive import new_archive
 from tarry.failed.journal import CannotWrite
 from tarry.failed.leases import INTERVALS
@@ -21,15 +23,10 @@ from tarry.failed.usage import UsageError
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.refusals import MAX_ENTRIES
 from tarry.tools.common.audit import Audit
+from tarry.tools.console.access import Console
+from tarry.tools.console.dead_letters.jobs import QueueJob
+from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
 from tarry.world import current
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tarry.failed import DeadLetterQueue, Inspection, Selection
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.jobs import QueueJob
-    from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
 
 MAX_DIGITS = 10
 CONCURRENCY = 4

@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import threading
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from aiohttp import web
 
+from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
 from tarry.failed.conditions import matches
 from tarry.failed.dead_letters import dead_letter_of
-from tarry.failed.groups import GroupCounts
+from tarry.failed.groups import GroupBy, GroupCounts
 from tarry.failed.selection import Selection
 from tarry.failed.text import seconds_of, when
 from tarry.record.attribute import timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group
-    from tarry.failed.groups import GroupBy
 
 MAX_PACKED_BYTES = 256 * 1024 * 1024
 """The memory for whole dead letters, compressed, of all snapshots together."""

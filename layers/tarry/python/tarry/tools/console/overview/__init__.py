@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from tarry.failed.queue_names import listed, queue_name
 from tarry.support.values import queue_arn
 from tarry.tools.console import pages
-from tarry.tools.console.access import CONSOLE
-from tarry.tools.console.overview.rows import OverviewRows, QueueHistory, QueueReading, read_queue, rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
-
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.overview.rows import Series
+from tarry.tools.console.access import CONSOLE, Console
+from tarry.tools.console.overview.rows import OverviewRows, QueueHistory, QueueReading, Series, read_queue, rows_of
 
 PERIOD_SECONDS = 60
 MAX_QUERIES = 500

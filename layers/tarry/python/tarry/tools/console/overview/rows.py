@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarry.failed.queue_names import attributes_of, counts_of
 from tarry.failed.text import coarse, count_of, minutes
+from tarry.tools.console.access import WatchedQueue
 from tarry.tools.simulator.sqs.queue import IN_FLIGHT_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tarry.tools.console.access import WatchedQueue
 
 HOUR_SECONDS = 3600.0
 DEFAULT_RETENTION_SECONDS = 345_600

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from tarry.failed.pending import is_due, pending, tables_of_stack, why
+from aiohttp import web
+
+from tarry.failed.pending import Record, is_due, pending, tables_of_stack, why
 from tarry.failed.usage import UsageError
 from tarry.tools.console import pages
-from tarry.tools.console.access import console_of
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from tarry.failed.pending import Record
-    from tarry.tools.console.access import Console
+from tarry.tools.console.access import Console, console_of
 
 MAX_ROWS = 500
 """The most messages of a page: those that are tried next."""

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from multidict import MultiMapping
 
 from tarry import failed
 from tarry.errors import TarryError
-from tarry.failed import NowhereToGo
+from tarry.failed import DeadLetterMessage, DeadLetterQueue, NowhereToGo, Selection
 from tarry.failed.pacing import check_can_watch
 from tarry.failed.usage import UsageError
-from tarry.tools.console.access import Problem, console_of
+from tarry.support.values import QueueArn
+from tarry.tools.console.access import Console, Problem, console_of
 from tarry.tools.console.dead_letters import runs
-from tarry.tools.console.dead_letters.jobs import JOBS
-from tarry.tools.console.dead_letters.pages.listing import about, chosen, command, is_older, queue_of, scanned
+from tarry.tools.console.dead_letters.jobs import JOBS, Kind, QueueJob
+from tarry.tools.console.dead_letters.pages.listing import Choice, about, chosen, command, is_older, queue_of, scanned
 from tarry.tools.console.dead_letters.runs import NAMES, RetryForm, parsed
+from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
 from tarry.tools.console.json_layout import editable, restored
 from tarry.tools.console.pages import is_fragment, render, see, sentence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+SelectionWork = Callable[[runs.JobRun, Selection], None]
 
-    from aiohttp import web
-    from multidict import MultiMapping
-
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Selection
-    from tarry.support.values import QueueArn
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.jobs import Kind, QueueJob
-    from tarry.tools.console.dead_letters.pages.listing import Choice
-    from tarry.tools.console.dead_letters.snapshots import Matching, Snapshot
-
-    SelectionWork = Callable[[runs.JobRun, Selection], None]
 
 SHOWN_EXAMPLES = 20
 SCANNED_AGAIN = "The queue was scanned again since this page was opened"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from aiohttp import web
@@ -12,18 +14,11 @@ from markupsafe import escape
 
 from tarry.failed.queue_names import queue_name
 from tarry.failed.text import count_of
-from tarry.tools.console.access import Problem, console_of
-from tarry.tools.console.dead_letters.jobs import JOBS, Busy
+from tarry.tools.console.access import Console, Problem, console_of
+from tarry.tools.console.dead_letters.jobs import JOBS, Busy, QueueJob
 from tarry.tools.console.dead_letters.pages.listing import Choice, problem_of
 from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
 from tarry.tools.console.pages import fragment, render, see
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.jobs import QueueJob
 
 
 @web.middleware

@@ -9,37 +9,29 @@ import re
 import shlex
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 from urllib.parse import urlencode
 
+from aiohttp import web
+from multidict import MultiMapping
+
 from tarry import failed
+from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group, Selection
 from tarry.failed.conditions import FIELDS, document
 from tarry.failed.groups import GroupBy, as_value, causes, period
 from tarry.failed.inspection import MAX_IN_FLIGHT
 from tarry.failed.text import brief_failure, count_of, shortened
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import MAX_ENTRIES
-from tarry.tools.console.access import Problem, console_of
+from tarry.tools.console.access import Console, Problem, console_of
 from tarry.tools.console.dead_letters import runs
-from tarry.tools.console.dead_letters.jobs import JOBS
-from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS
+from tarry.tools.console.dead_letters.jobs import JOBS, QueueJob
+from tarry.tools.console.dead_letters.snapshots import SNAPSHOTS, Snapshot
 from tarry.tools.console.overview import SAMPLER, UNSEEN_SECONDS
 from tarry.tools.console.pages import asked, render, see, sentence
-from tarry.tools.story.searching import latest_errors, places_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from aiohttp import web
-    from multidict import MultiMapping
-
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Group, Selection
-    from tarry.tools.console.access import Console
-    from tarry.tools.console.dead_letters.jobs import QueueJob
-    from tarry.tools.console.dead_letters.snapshots import Snapshot
-    from tarry.tools.story.searching import LatestErrors
-
+from tarry.tools.story.searching import LatestErrors, latest_errors, places_of
 
 RECENT_SECONDS = UNSEEN_SECONDS + 10
 """How old a reading may be; SQS's own numbers are those of the last minute."""
