@@ -84,6 +84,12 @@ def service_model() -> ServiceModel:
 
 
 @cache
+def names_of(shape: str) -> frozenset[str]:
+    """Return the names in an enumeration of SQS's service model, ``All`` among them."""
+    return frozenset(service_model().shape_for(shape).enum)  # type: ignore[attr-defined]
+
+
+@cache
 def _request(operation: str) -> tuple[Shape | None, Check]:
     """Return the shape of a request, and its check."""
     shape = service_model().operation_model(operation).input_shape

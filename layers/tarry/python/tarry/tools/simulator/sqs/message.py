@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tarry.sqs.refusals import MAX_ATTRIBUTES, check_attribute_name, check_body, message_size
 from tarry.sqs.refusals import check_id as check_characters_of_id
 from tarry.support.values import MAX_DELAY_SECONDS
-from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing
+from tarry.tools.simulator.sqs.errors import SqsError, invalid, missing, names_of
 
 
 class Receipt(NamedTuple):
@@ -123,14 +123,6 @@ def _milliseconds(seconds: float) -> str:
     return str(int(seconds * 1000 + 0.001))  # the float may be slightly below the millisecond
 
 
-SYSTEM_ATTRIBUTES = tuple(
-    """
-    SenderId SentTimestamp ApproximateReceiveCount ApproximateFirstReceiveTimestamp SequenceNumber
-    MessageDeduplicationId MessageGroupId AWSTraceHeader DeadLetterQueueSourceArn
-    """.split()
-)
-
-
 class RequestedAttributes:
     """The attributes that a ReceiveMessage request asks for. Raises `SqsError` for an unknown system attribute."""
 
@@ -138,9 +130,10 @@ class RequestedAttributes:
         # AttributeNames is the deprecated parameter; if both are present, both count.
         asked = [*(request.get("MessageSystemAttributeNames") or ()), *(request.get("AttributeNames") or ())]
         for name in asked:
-            if name != "All" and name not in SYSTEM_ATTRIBUTES:
+            if name not in names_of("MessageSystemAttributeName"):
                 raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
-        self._system: Sequence[str] = SYSTEM_ATTRIBUTES if "All" in asked else asked
+        self._system: Sequence[str] = asked
+        self._all_of_system = "All" in asked
         self._user: Sequence[str] = request.get("MessageAttributeNames") or ()
         self._all_of_user = not {"All", "*", ".*"}.isdisjoint(self._user)
 
@@ -148,7 +141,7 @@ class RequestedAttributes:
         if not self._system:
             return {}
         every = message.system_attributes()
-        return every if self._system is SYSTEM_ATTRIBUTES else {n: v for n, v in every.items() if n in self._system}
+        return every if self._all_of_system else {n: v for n, v in every.items() if n in self._system}
 
     def user(self, attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         if self._all_of_user:

@@ -218,7 +218,7 @@ class Sqs:
         self.account = account
         self._move_tasks = MoveTasks(self)
         self._requests = SqsRequests(self)
-        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
             name: getattr(owner, method)
             for name in service_model().operation_names
             for owner in (self._requests, self._move_tasks)
@@ -265,7 +265,7 @@ class Sqs:
             raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)
         try:
             self._move_tasks.catch_up()
-            return method(dict(parameters))
+            return method(dict(parameters)) or {}
         finally:
             if self._changed:
                 self._notify_subscribers()

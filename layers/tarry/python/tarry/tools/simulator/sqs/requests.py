@@ -15,12 +15,13 @@ from tarry.tools.simulator.sqs.errors import (
     check_range,
     invalid,
     missing,
+    names_of,
     no_such_queue,
     service_model,
 )
 from tarry.tools.simulator.sqs.message import RequestedAttributes, check_id, digest_of_attributes
 from tarry.tools.simulator.sqs.queue import FifoQueue, SimulatedQueue
-from tarry.tools.simulator.sqs.settings import READABLE, QueueSettings, unknown_attribute
+from tarry.tools.simulator.sqs.settings import QueueSettings, unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,32 +85,24 @@ class SqsRequests:
             received = queue.receive(max_messages, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
-    def delete_message(self, request: Request) -> Answer:
+    def delete_message(self, request: Request) -> None:
         self._queue(request).delete(_handle(request))
-        return {}
 
     def delete_message_batch(self, request: Request) -> Answer:
         queue = self._queue(request)
-
-        def delete(entry: Request) -> Answer:
-            queue.delete(entry["ReceiptHandle"])
-            return {}
-
         check_batch(request["Entries"], "DeleteMessageBatchRequestEntry")
-        return answer_each(request["Entries"], delete)
+        return answer_each(request["Entries"], lambda entry: queue.delete(entry["ReceiptHandle"]))
 
-    def change_message_visibility(self, request: Request) -> Answer:
+    def change_message_visibility(self, request: Request) -> None:
         self._queue(request).change_visibility(_handle(request), request["VisibilityTimeout"])
-        return {}
 
     def change_message_visibility_batch(self, request: Request) -> Answer:
         queue = self._queue(request)
 
-        def change(entry: Request) -> Answer:
+        def change(entry: Request) -> None:
             if "VisibilityTimeout" not in entry:
                 raise missing("VisibilityTimeout")
             queue.change_visibility(entry["ReceiptHandle"], entry["VisibilityTimeout"])
-            return {}
 
         check_batch(request["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
         return answer_each(request["Entries"], change)
@@ -164,12 +157,11 @@ class SqsRequests:
             return
         raise invalid(policy.text, "RedrivePolicy", reason)
 
-    def delete_queue(self, request: Request) -> Answer:
+    def delete_queue(self, request: Request) -> None:
         queue = self._queue(request)
         queue.empty()
         del self._sqs.by_name[queue.name]
         self._deleted_at[queue.name] = self._sqs.now()
-        return {}
 
     def get_queue_url(self, request: Request) -> Answer:
         if request.get("QueueOwnerAWSAccountId") not in (None, self._sqs.account):
@@ -180,7 +172,7 @@ class SqsRequests:
         queue = self._queue(request)
         asked = request.get("AttributeNames") or []
         for name in asked:
-            if name != "All" and name not in READABLE:
+            if name not in names_of("QueueAttributeName"):
                 raise unknown_attribute(name)
         if not asked:
             return {}
@@ -197,25 +189,24 @@ class SqsRequests:
         found = {name: value for name, value in attributes.items() if "All" in asked or name in asked}
         return {"Attributes": found} if found else {}
 
-    def set_queue_attributes(self, request: Request) -> Answer:
-        return self._change(self._queue(request), request["Attributes"])
+    def set_queue_attributes(self, request: Request) -> None:
+        self._change(self._queue(request), request["Attributes"])
 
-    def add_permission(self, request: Request) -> Answer:
+    def add_permission(self, request: Request) -> None:
         queue = self._queue(request)
-        return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
+        self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
 
-    def remove_permission(self, request: Request) -> Answer:
+    def remove_permission(self, request: Request) -> None:
         queue = self._queue(request)
-        return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
+        self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
 
-    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
+    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> None:
         queue.catch_up()  # up to now the old settings applied
         settings = queue.settings.changed(attributes)
         self._check_dead_letter_queue(queue.arn, settings)
         queue.settings = settings
         queue.modified_at = self._sqs.now()
         self._record_settings(queue)
-        return {}
 
     def _record_settings(self, queue: SimulatedQueue) -> None:
         self._sqs.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
@@ -230,21 +221,18 @@ class SqsRequests:
         urls, token = page([self._sqs.url(queue.name) for queue in sources], request)
         return {"queueUrls": urls, **token}
 
-    def purge_queue(self, request: Request) -> Answer:
+    def purge_queue(self, request: Request) -> None:
         self._queue(request).purge()
-        return {}
 
-    def tag_queue(self, request: Request) -> Answer:
+    def tag_queue(self, request: Request) -> None:
         if not request["Tags"]:
             raise missing("Tags")
         self._queue(request).tags.update(request["Tags"])
-        return {}
 
-    def untag_queue(self, request: Request) -> Answer:
+    def untag_queue(self, request: Request) -> None:
         tags = self._queue(request).tags
         for key in request["TagKeys"]:
             tags.pop(key, None)
-        return {}
 
     def list_queue_tags(self, request: Request) -> Answer:
         tags = self._queue(request).tags
@@ -305,7 +293,7 @@ def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in attributes.items() if "StringValue" in each or "BinaryValue" in each}
 
 
-def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) -> dict[str, list[Answer]]:
+def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer | None]) -> dict[str, list[Answer]]:
     """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``.
 
     Like SQS, leave out the key of an empty list.
@@ -314,7 +302,7 @@ def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) ->
     failed: list[Answer] = []
     for entry in entries:
         try:
-            successful.append({"Id": entry["Id"], **act(entry)})
+            successful.append({"Id": entry["Id"], **(act(entry) or {})})
         except SqsError as error:
             fault = {"SenderFault": error.sender_fault, "Code": error.code, "Message": error.message}
             failed.append({"Id": entry["Id"], **fault})

@@ -103,12 +103,6 @@ _ATTRIBUTES: dict[str, tuple[str | None, range | tuple[str, ...] | None]] = {
 _ANY_CASE = ("FifoQueue", "ContentBasedDeduplication")
 _FIFO_THROUGHPUT = ("DeduplicationScope", "FifoThroughputLimit")
 _FIFO_ONLY = (*_ANY_CASE, *_FIFO_THROUGHPUT)
-READABLE = frozenset(
-    """
-    ApproximateNumberOfMessages ApproximateNumberOfMessagesDelayed ApproximateNumberOfMessagesNotVisible
-    CreatedTimestamp LastModifiedTimestamp QueueArn
-    """.split()
-) | set(_ATTRIBUTES)
 _NOT_SHOWN = {"KmsDataKeyReusePeriodSeconds": "300"}
 """The default value of an attribute that GetQueueAttributes shows only with another value."""
 
