@@ -9,6 +9,7 @@ import pytest
 from tarry.tools.simulator.invocations import InvocationResult
 from tarry.tools.simulator.lambda_invoke import InvokeAnswer, Invoker, InvokeTarget, UnknownFunction
 from tarry.tools.simulator.scheduler import Scheduler
+from tarry.tools.template.model import TemplateAsync
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:"
 RETURNED, FAILED = InvocationResult("returned", {"a": 1}), InvocationResult("error", {"errorType": "E"}, "E: why")
@@ -81,9 +82,8 @@ def test_the_answer_tells_how_an_invocation_ended() -> None:
 
 def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination() -> None:
     queue = "arn:aws:sqs:us-east-1:123456789012:failures"
-    f = InvokeTarget(
-        Host(FAILED, THROTTLED, FAILED, FAILED), f"{ARN}f", on_failure=queue, dead_letter_arn=f"{queue}-dlq"
-    )
+    settings = TemplateAsync(on_failure=queue, dead_letter_arn=f"{queue}-dlq")
+    f = InvokeTarget(Host(FAILED, THROTTLED, FAILED, FAILED), f"{ARN}f", settings)
     world = World(f=f)
     answer = world.invoke("f", "Event", b'{"n": 1}')
     assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, [])  # 60 s, throttled 1 s, 120 s
@@ -98,8 +98,8 @@ def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination
 
     after, topic = Host(), "arn:aws:sns:us-east-1:123456789012:topic"
     world = World(
-        f=InvokeTarget(Host(), f"{ARN}f", on_success=f"{ARN}after"),
-        after=InvokeTarget(after, f"{ARN}after", on_success=topic),
+        f=InvokeTarget(Host(), f"{ARN}f", TemplateAsync(on_success=f"{ARN}after")),
+        after=InvokeTarget(after, f"{ARN}after", TemplateAsync(on_success=topic)),
     )
     world.invoke("f", "Event")
     assert after.events[0]["requestContext"]["condition"] == "Success"

@@ -358,7 +358,4 @@ def invokable(
             running[name] = make(function)
         except (UsageError, TemplateError) as error:
             raise UnknownFunction(f"{name} is not run here: {error}") from error
-    asked = function.asynchronous
-    return InvokeTarget(
-        running[name], function.arn, asked.retries, asked.on_success, asked.on_failure, asked.dead_letter_arn
-    )
+    return InvokeTarget(running[name], function.arn, function.asynchronous)

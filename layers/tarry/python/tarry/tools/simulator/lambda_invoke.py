@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tarry.tools.simulator.invocations import FunctionHost, InvocationResult
 from tarry.tools.simulator.scheduler import Scheduler
+from tarry.tools.template.model import TemplateAsync
 
 RETRY_SECONDS = (60.0, 120.0)
 """The delays of the two retries of an asynchronous invocation that failed."""
@@ -31,12 +32,7 @@ class InvokeTarget:
 
     host: FunctionHost
     arn: str
-    retries: int = 2
-    on_success: str | None = None
-    """The ARN of the queue or function that gets a record of each success."""
-    on_failure: str | None = None
-    dead_letter_arn: str | None = None
-    """The ARN of the queue that gets the event of each invocation that failed."""
+    settings: TemplateAsync = field(default_factory=TemplateAsync)
     qualifier: str = ""
     """The alias or version that is invoked."""
 
@@ -64,7 +60,7 @@ class _Asynchronous:
 
     @property
     def retries(self) -> int:
-        return min(self.target.retries, len(RETRY_SECONDS))
+        return min(self.target.settings.retries, len(RETRY_SECONDS))
 
 
 @dataclass(eq=False)
@@ -142,11 +138,12 @@ class Invoker:
             return
         del self._pending[call.request_id]
         is_success = result.kind == "returned"
-        if destination := call.target.on_success if is_success else call.target.on_failure:
+        settings = call.target.settings
+        if destination := settings.on_success if is_success else settings.on_failure:
             self._send(destination, self._record(call, number, result), {})
-        if not is_success and call.target.dead_letter_arn:
+        if not is_success and settings.dead_letter_arn:
             attributes = {"RequestID": call.request_id, "ErrorCode": "200", "ErrorMessage": result.text[:1024]}
-            self._send(call.target.dead_letter_arn, call.event, attributes)
+            self._send(settings.dead_letter_arn, call.event, attributes)
 
     def _record(self, call: _Asynchronous, number: int, result: InvocationResult) -> dict[str, Any]:
         is_success = result.kind == "returned"

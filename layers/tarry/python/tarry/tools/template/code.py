@@ -278,15 +278,19 @@ def import_path(function: TemplateFunction) -> list[Path]:
     return found
 
 
-def missing_code(function: TemplateFunction) -> str:
-    """Return why a function has no code to run here, with the remedy; empty if it has."""
+def missing_code(function: TemplateFunction, *, any_handler: bool = False) -> str:
+    """Return why a function has no code to run here, with the remedy; empty if it has.
+
+    ``any_handler``: its directory need not have the file of the handler, whose import tells what is wrong with it.
+    """
     if problem := not_run_here(function.runtime):
         return f"{function.logical_id} cannot run here: {problem}"
     if function.code is None or not function.handler:
         return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
     if not function.code.is_dir():
         return f"{function.logical_id}: its CodeUri {function.code} is not a directory. {_how_to_build(function)}"
-    if not any(has_handler(directory, function.handler, function.runtime) for directory in import_path(function)):
+    folders = () if any_handler else import_path(function)
+    if folders and not any(has_handler(folder, function.handler, function.runtime) for folder in folders):
         module = function.handler.replace("/", ".").partition(".")[0]
         if is_node(function.runtime) or (module.isidentifier() and find_spec(module) is None):
             return (

@@ -144,8 +144,10 @@ class TemplateAsync:
 
     retries: int = 2
     on_success: str | None = None
+    """The queue or function that gets a record of each success."""
     on_failure: str | None = None
     dead_letter_arn: str | None = None
+    """The queue that gets the event of each invocation that failed."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tarry.tools.simulator.invocations import InvocationResult, exited, message_
 from tarry.tools.simulator.record_errors import read_line
 from tarry.tools.simulator.recursion import Lineage
 from tarry.tools.template import TemplateFunction
-from tarry.tools.template.code import is_node, not_run_here
+from tarry.tools.template.code import is_node, missing_code
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 
@@ -339,7 +339,8 @@ class ProcessFunction:
 
     async def _load(self, code: FunctionCode, environment: ProcessEnvironment | None = None) -> ProcessEnvironment:
         """Return an environment that has loaded the code. Raises `UsageError` with the traceback if that fails."""
-        _check(code.function)
+        if problem := missing_code(code.function, any_handler=True):
+            raise UsageError(problem)
         environment = environment or self._new_environment(code)
         self._loading += 1
         try:
@@ -466,16 +467,6 @@ async def call(
 
 def _with_log_stream(code: FunctionCode, name: str) -> FunctionCode:
     return replace(code, variables={"AWS_LAMBDA_LOG_STREAM_NAME": name, **code.variables})
-
-
-def _check(function: TemplateFunction) -> None:
-    """Raise `UsageError` if the function cannot run on this machine."""
-    if problem := not_run_here(function.runtime):
-        raise UsageError(f"{function.logical_id} cannot run here: {problem}")
-    if function.code is None or not function.handler:
-        raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
-    if not function.code.is_dir():
-        raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
 
 
 def _fields(line: str) -> dict[str, Any] | None:
