@@ -26,7 +26,7 @@ ARN = "arn:aws:sqs:us-east-1:123456789012:"
 async def serve_dead_letters(count: int) -> None:
     """Serve an SQS with this many dead letters until stdin is closed."""
     from tarry.tools.simulator.history import History
-    from tarry.tools.simulator.http import serve
+    from tarry.tools.simulator.http.server import serve
     from tarry.tools.simulator.scheduler import AsyncioScheduler
     from tarry.tools.simulator.sqs import Sqs
 

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from tarry.tools.local.aws.client import sqs_client
 from tarry.tools.simulator.history import History, HistoryEvent
-from tarry.tools.simulator.http import serve
-from tarry.tools.simulator.http.server import CONTENT_TYPE
+from tarry.tools.simulator.http.server import CONTENT_TYPE, serve
 from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 

@@ -18,10 +18,9 @@ from botocore.exceptions import ClientError
 
 from tarry.failed.usage import UsageError
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.http import PortTaken, serve
 from tarry.tools.simulator.http.admission import admission_of
 from tarry.tools.simulator.http.query import NAMESPACE
-from tarry.tools.simulator.http.server import CONTENT_TYPE
+from tarry.tools.simulator.http.server import CONTENT_TYPE, PortTaken, serve
 from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 from tests.served import Served, post, served

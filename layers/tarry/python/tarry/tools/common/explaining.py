@@ -36,7 +36,7 @@ def aws_line(error: Exception, local_hint: Callable[[], str]) -> str | None:
 
     ``local_hint`` returns how to use the `tarry local` that runs here, if there is one; otherwise nothing.
     """
-    if isinstance(error, (TarryError, *_loaded("tarry.tools.simulator.code", "CodeError"))):
+    if isinstance(error, TarryError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (library := (error.name or "").partition(".")[0]) in EXTRAS:
         extras = EXTRAS[library]

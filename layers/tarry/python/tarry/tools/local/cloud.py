@@ -22,7 +22,7 @@ from tarry.tools.local.functions.runtime import Launcher
 from tarry.tools.local.plan import RunPlan, RunSettings, invokable, settings_of
 from tarry.tools.local.project import Note
 from tarry.tools.simulator.history import History, HistoryEvent
-from tarry.tools.simulator.http import PortTaken, serve
+from tarry.tools.simulator.http.server import PortTaken, serve
 from tarry.tools.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.tools.simulator.mapping import EventSourceMapping
 from tarry.tools.simulator.mapping_settings import MappingSettings

@@ -2,16 +2,15 @@
 
 import json
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from tarry.failed.usage import UsageError
-from tarry.tools.local.instances import file_of, write_whole
+from tarry.tools.local.instances import asked, file_of, write_whole
 from tarry.tools.story.events import Story, moment, story_from
 from tarry.tools.story.lines import only_one
 
@@ -19,7 +18,6 @@ MOST_STORIES = 1_000
 MOST_BYTES = 20_000_000
 """The bounds of the file: the latest stories are kept."""
 PATIENCE_SECONDS = 5.0
-MOST_ANSWER_BYTES = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,8 @@ def ask(url: str, wanted: str) -> Story | None:
 
     Raises `UsageError` if several messages have an id that begins so, `OSError` if no `tarry local` runs there.
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    query = urllib.parse.urlencode({"id": wanted})
     try:
-        with opener.open(f"{url}/story?{query}", timeout=PATIENCE_SECONDS) as answer:
-            found: Any = json.loads(answer.read(MOST_ANSWER_BYTES))
+        found = asked(f"{url}/story?{urlencode({'id': wanted})}", PATIENCE_SECONDS)
     except ValueError:
         found = None
     if not isinstance(found, dict) or "story" not in found:

@@ -14,6 +14,7 @@ from typing import Any
 from tarry.errors import ConfigurationError
 from tarry.failed.queue_names import region_of
 from tarry.failed.text import one_line, printable
+from tarry.failed.usage import UsageError
 from tarry.tools.simulator.batch_errors import batch_error
 from tarry.tools.simulator.functions import current_call
 from tarry.tools.simulator.invocations import message_ids
@@ -22,12 +23,8 @@ from tarry.tools.template import TemplateFunction
 from tarry.tools.template.code import import_path, is_node, missing_code, not_run_here
 
 
-class CodeError(Exception):
+class CodeError(UsageError):
     """A function's handler cannot be imported; ``details`` is the part of the traceback in the function's own code."""
-
-    def __init__(self, text: str, details: str = "") -> None:
-        super().__init__(text)
-        self.details = details
 
 
 class Code:

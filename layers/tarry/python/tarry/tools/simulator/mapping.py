@@ -101,7 +101,7 @@ class EventSourceMapping:
         self._filters = Filters(mapping.filters)
         self._region = region_of(mapping.queue_arn)
         self._name = mapping.queue
-        self._scaling = Scaling(mapping.maximum_concurrency, is_fifo=settings.is_fifo)
+        self._scaling = Scaling(mapping.maximum_concurrency, is_fifo=mapping.is_fifo)
         self._stopped = True
         self._limit: int | None = None
         self._receiving = False
@@ -231,7 +231,7 @@ class EventSourceMapping:
 
     def _would_overtake(self, batch: GatheredBatch) -> bool:
         """Return whether an earlier batch with a message group of this one runs or waits."""
-        if not self.settings.is_fifo:
+        if not self.mapping.is_fifo:
             return False
         return any(batch.groups & earlier.groups for earlier in [*self._running, *self._ready])
 

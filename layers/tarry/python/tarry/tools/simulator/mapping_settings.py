@@ -125,25 +125,21 @@ class Scaling:
     """
 
     def __init__(self, maximum: int | None = None, *, is_fifo: bool = False) -> None:
-        self._maximum = min(MOST_POLLERS, maximum or MOST_POLLERS)
-        self._start = float(self._maximum if is_fifo else min(INITIAL_CONCURRENCY, self._maximum))
+        self.maximum = min(MOST_POLLERS, maximum or MOST_POLLERS)
+        """The most invocations at once."""
+        self._start = float(self.maximum if is_fifo else min(INITIAL_CONCURRENCY, self.maximum))
         self._reached = self._start
         self._growing_since: float | None = None
-
-    @property
-    def maximum(self) -> int:
-        """The most invocations at once."""
-        return self._maximum
 
     def limit(self, now: float) -> int:
         """Return how many invocations may run now."""
         grown = 0.0 if self._growing_since is None else (now - self._growing_since) * ADDED_PER_SECOND
-        return int(min(self._maximum, self._reached + grown + 1e-6))
+        return int(min(self.maximum, self._reached + grown + 1e-6))
 
     def more_wanted(self, now: float) -> float | None:
         """Start growing, since the limit is reached; return when it will rise, or None at the maximum."""
         limit = self.limit(now)
-        if limit >= self._maximum:
+        if limit >= self.maximum:
             return None
         if self._growing_since is None:
             self._growing_since = now
@@ -181,14 +177,14 @@ class MappingSettings:
 
     def __post_init__(self) -> None:
         batch_size, window = self.mapping.batch_size, self.mapping.window_seconds
-        max_batch_size = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
+        max_batch_size = MAX_FIFO_BATCH if self.mapping.is_fifo else MAX_BATCH
         if not 1 <= batch_size <= max_batch_size:
             raise InvalidParameterValue(f"batch size must be between 1 and {max_batch_size}, got {batch_size}")
         if not 0 <= window <= MAX_WINDOW_SECONDS:
             raise InvalidParameterValue(
                 f"maximum batching window must be between 0 and {MAX_WINDOW_SECONDS} seconds, got {window}"
             )
-        if self.is_fifo and window:
+        if self.mapping.is_fifo and window:
             raise InvalidParameterValue("a batching window is not supported for FIFO queues")
         if batch_size > MAX_UNWINDOWED_BATCH and not window:
             raise InvalidParameterValue(
@@ -213,7 +209,3 @@ class MappingSettings:
         if self.mapping.window_seconds and longest > self.queue_visibility_seconds:
             return longest + 30
         return self.queue_visibility_seconds
-
-    @property
-    def is_fifo(self) -> bool:
-        return self.mapping.queue_arn.endswith(".fifo")

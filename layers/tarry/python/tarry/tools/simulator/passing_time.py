@@ -88,7 +88,7 @@ class _Waits:
     def wait(self, condition: Any, timeout: float | None = None) -> bool:
         if timeout is None or timeout <= 0 or not self._actors.is_here:
             return _wait(condition, timeout)
-        if self._has_threads() and _wait(condition, min(timeout, REAL_SECONDS)):
+        if any(thread.is_alive() for thread in self._threads) and _wait(condition, min(timeout, REAL_SECONDS)):
             return True
         waiter = allocate_lock()
         waiter.acquire()
@@ -115,6 +115,3 @@ class _Waits:
         if self._actors.is_here or threading.current_thread() in self._threads:
             self._threads.add(thread)
         _start(thread)
-
-    def _has_threads(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)

@@ -440,7 +440,7 @@ class Sandbox:
     def _named(self, queue: str) -> str:
         """Return the name of a queue, which may be a logical id. Raises `ValueError` for an unknown one."""
         name = self._names.get(queue, queue)
-        if not self.sqs.has_queue(name):
+        if name not in self.sqs.by_name:
             raise ValueError(f"the sandbox has no queue {queue!r}; it has {listed(self.sqs.queues())}")
         return name
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.failed import NowhereToGo
 from tarry.failed.requests import lookups
 from tarry.failed.usage import UsageError
-from tarry.tools.simulator.code import Code, CodeError
+from tarry.tools.simulator.code import Code
 from tarry.tools.simulator.functions import LambdaContext
 from tarry.tools.template.model import with_foreign_queues
 from tarry.tools.template.variables import variables_of
@@ -33,7 +33,7 @@ class Handlers:
     """The handlers of the functions that consume the queues.
 
     They are imported at construction. They see the environment of this process, and variables of the template that it
-    does not set. Raises `CodeError`, `UsageError` and `TemplateError`.
+    does not set. Raises `UsageError` and `TemplateError`.
     """
 
     def __init__(self, run: CommandSession, queues: Iterable[str]) -> None:
@@ -57,7 +57,7 @@ class Handlers:
         """
         try:
             function, code = self._codes.get(queue) or self._load(queue)
-        except (UsageError, CodeError) as error:
+        except UsageError as error:
             raise NowhereToGo(str(error)) from error
 
         def handler(event: Any, _: Any) -> Any:

@@ -3,9 +3,7 @@
 By default this is the SQS of `tarry local`, so that no message goes to AWS by mistake.
 """
 
-import json
 import os
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,7 +22,7 @@ from tarry.failed.queue_names import counts_of, endpoint_host, listed, queue_nam
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tools.common.places import checking_answers, is_aws
-from tarry.tools.local.instances import Instance
+from tarry.tools.local.instances import Instance, asked
 from tarry.tools.simulator.code import environment
 
 HOST = "127.0.0.1"
@@ -83,10 +81,8 @@ def description(endpoint_url: str) -> dict[str, Any]:
 
     ``queues`` are its queues, ``other_services`` is the endpoint URL of its tables, buckets and topics.
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
-            found = json.load(answer)
+        found = asked(f"{endpoint_url}/queues", PATIENCE_SECONDS)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -23,7 +23,6 @@ from tarry.tools.local.samples import make_calls
 from tarry.tools.local.show.timeline import LogLine, RecursiveLoops
 from tarry.tools.simulator.actors import SimulationError, VirtualEvent
 from tarry.tools.simulator.client import simulated_clients
-from tarry.tools.simulator.code import CodeError
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.simulator.invocations import FunctionHost
 from tarry.tools.simulator.lambda_invoke import InvokeAnswer, Invoker, InvokeTarget, invoke_error
@@ -259,8 +258,6 @@ def _assemble(
         with redirect_stdout(transcript):  # a logger that is made at import writes there during the run
             for mapping in plan.mappings:
                 sandbox.module(mapping.function)
-    except CodeError as error:
-        raise UsageError(str(error), error.details) from error
     except (ClientError, InvalidParameterValue) as error:
         raise UsageError(f"{template.path}: AWS refuses {error}") from error
     return mappings
@@ -297,8 +294,6 @@ def _let_happen(
                 sandbox.advance(max(0.0, seconds - sandbox.elapsed))
         except SimulationError as error:
             return str(error), False
-        except CodeError as error:
-            raise UsageError(str(error), error.details) from error
         except KeyboardInterrupt:
             return "", True
     return "", False

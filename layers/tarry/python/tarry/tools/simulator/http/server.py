@@ -113,14 +113,10 @@ def failure(error: SqsError) -> web.Response:
 
 
 def _response(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
-    text = json.dumps(body, default=_base64, separators=(",", ":"))
+    text = json.dumps(body, default=lambda value: b64encode(value).decode(), separators=(",", ":"))
     response = web.Response(status=status, body=text.encode(), content_type=CONTENT_TYPE, headers=headers)
     response.headers["x-amzn-RequestId"] = os.urandom(16).hex()
     return response
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode()
 
 
 def xml(text: str, status: int = 200) -> web.Response:
@@ -272,7 +268,8 @@ class SqsServer:
         if operation != "ReceiveMessage":
             trace = request.headers.get("X-Amzn-Trace-Id")
             return self._sqs.called_by("http", operation, parameters, lineage_in(trace), trace)
-        return await self._long_polls.receive(parameters, lambda: _is_gone(request))
+        gone = lambda: request.transport is None or request.transport.is_closing()  # noqa: E731 used once
+        return await self._long_polls.receive(parameters, gone)
 
     async def _about(self, request: web.Request) -> web.Response:
         if service := service_of(request):
@@ -320,7 +317,3 @@ class SqsServer:
         redrive = redrive_of(self._sqs.answer("GetQueueAttributes", asked).get("Attributes", {}))
         target = redrive.target.name if redrive else None
         return {"name": name, "url": url, **depth._asdict(), "dead_letter_queue": target}
-
-
-def _is_gone(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()

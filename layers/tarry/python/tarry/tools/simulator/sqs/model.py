@@ -122,7 +122,11 @@ class MoveTasks:
         if not self._sqs.sources_of(source):
             raise SqsError("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
         if destination:
-            _check_destination(queue, self._existing(destination, "DestinationArn"))
+            target = self._existing(destination, "DestinationArn")
+            if target is queue:
+                raise SqsError("InvalidParameterValue", "Source queue and destination queue must not be the same.")
+            if target.settings.fifo != queue.settings.fifo:
+                raise SqsError("InvalidParameterValue", "Source queue and destination queue must be of the same type.")
         if source in self._running:
             text = "There is already a task running. Only one active task is allowed for a source queue arn at a given "
             raise SqsError("InvalidParameterValue", f"{text}time.")
@@ -162,13 +166,6 @@ class MoveTasks:
             text = f"The resource that you specified for the {parameter} parameter doesn't exist."
             raise SqsError("ResourceNotFoundException", text)
         return queue
-
-
-def _check_destination(source: SimulatedQueue, destination: SimulatedQueue) -> None:
-    if destination is source:
-        raise SqsError("InvalidParameterValue", "Source queue and destination queue must not be the same.")
-    if destination.settings.fifo != source.settings.fifo:
-        raise SqsError("InvalidParameterValue", "Source queue and destination queue must be of the same type.")
 
 
 ORDERLY = Realism()
@@ -279,9 +276,6 @@ class Sqs:
     def queues(self) -> list[str]:
         """Return the names of all queues, in the order of their creation."""
         return list(self.by_name)
-
-    def has_queue(self, name: str) -> bool:
-        return name in self.by_name
 
     def url(self, queue: str) -> str:
         return f"{self.endpoint_url}/{self.account}/{queue}"

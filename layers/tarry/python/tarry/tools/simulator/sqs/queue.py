@@ -338,23 +338,6 @@ DeduplicationKey = tuple[str | None, str]
 """The message group, if each group has ids of its own, and the deduplication id."""
 
 
-class Deduplication:
-    """The deduplication ids of one queue. Deleting a message does not free its id."""
-
-    def __init__(self) -> None:
-        self._first: dict[DeduplicationKey, tuple[float, StoredMessage]] = {}
-        """The end of the interval, and the first message; all intervals are as long, so the oldest ends first."""
-
-    def first_of(self, key: DeduplicationKey, now: float) -> StoredMessage | None:
-        """Return the message that was sent with this id within the deduplication interval."""
-        while self._first and self._first[oldest := next(iter(self._first))][0] <= now:
-            del self._first[oldest]
-        return self._first[key][1] if key in self._first else None
-
-    def remember(self, key: DeduplicationKey, message: StoredMessage, now: float) -> None:
-        self._first[key] = now + DEDUPLICATION_SECONDS, message
-
-
 SEQUENCE_START = 18_850_000_000_000_000_000
 SEQUENCE_STEP = 256
 
@@ -364,7 +347,8 @@ class FifoQueue(SimulatedQueue):
 
     def __init__(self, name: str, number: int, settings: QueueSettings, account: Sqs) -> None:
         super().__init__(name, number, settings, account)
-        self._deduplication = Deduplication()
+        self._first: dict[DeduplicationKey, tuple[float, StoredMessage]] = {}
+        """The end of the interval and the first message of each id, which the message's deletion does not free."""
         # AWS was recorded to keep the scope of the creation, although the attribute can be changed
         self._deduplicates_by_group = settings.deduplicates_by_group
         self._attempts: dict[str, tuple[float, Sequence[Delivered]]] = {}
@@ -384,11 +368,13 @@ class FifoQueue(SimulatedQueue):
         now = self._account.now()
         deduplication_id = entry.get("MessageDeduplicationId") or _content_based_id(entry["MessageBody"])
         key = (entry["MessageGroupId"] if self._deduplicates_by_group else None, deduplication_id)
-        message = self._deduplication.first_of(key, now)
-        if message is None:
+        while self._first and self._first[oldest := next(iter(self._first))][0] <= now:
+            del self._first[oldest]  # all intervals are as long, so the oldest ends first
+        if key not in self._first:
             message = self._accept(entry, self.settings.delay, deduplication_id=deduplication_id)
-            self._deduplication.remember(key, message, now)
+            self._first[key] = now + DEDUPLICATION_SECONDS, message
         else:
+            message = self._first[key][1]
             self._record("deduplicated", message, deduplication_id=deduplication_id, body=entry["MessageBody"])
         return {
             "MessageId": message.delivery_id,
@@ -407,7 +393,7 @@ class FifoQueue(SimulatedQueue):
 
     def purge(self) -> None:
         super().purge()
-        self._deduplication = Deduplication()
+        self._first.clear()
 
     def receive_attempt(
         self, attempt_id: str, max_messages: int, visibility_seconds: int | None, *, waits: bool
