@@ -32,14 +32,11 @@ from tarry.tools.simulator.sqs import Sqs
 from tarry.tools.template import TemplateError, TemplateFunction, TemplateMapping
 from tarry.tools.template.model import with_foreign_queues
 
-Answer = tuple[int, dict[str, Any]]
-"""A status of HTTP, and the body."""
-
 
 def answer_event_source_mappings(
     cloud: "LocalCloud", method: str, uuid: str, query: Mapping[str, str], body: Mapping[str, Any]
-) -> Answer:
-    """Answer a request for ``/2015-03-31/event-source-mappings/UUID``, on the loop of the cloud.
+) -> tuple[int, dict[str, Any]]:
+    """Return the status and the body for ``/2015-03-31/event-source-mappings/UUID``, on the loop of the cloud.
 
     A mapping changes at once, and only its state: batches that its function already has run to their end.
     """
@@ -273,7 +270,7 @@ async def running(
             note(text)
         if isinstance(sqs, EmbeddedSqs) and settings.seed:
             await sqs.seed(settings.seed, plan.template.region)
-        stack.push_async_callback(cloud.close)
+        stack.push_async_callback(cloud.close)  # before they start: if one cannot, the others are ended
         await _start_functions(cloud, note)
         for mapping in plan.all_mappings:
             if mapping.function in cloud.functions:

@@ -134,7 +134,7 @@ class Scaling:
     def limit(self, now: float) -> int:
         """Return how many invocations may run now."""
         grown = 0.0 if self._growing_since is None else (now - self._growing_since) * ADDED_PER_SECOND
-        return int(min(self.maximum, self._reached + grown + 1e-6))
+        return int(min(self.maximum, self._reached + grown + 1e-6))  # a sum of floats may be slightly below
 
     def more_wanted(self, now: float) -> float | None:
         """Start growing, since the limit is reached; return when it will rise, or None at the maximum."""

@@ -106,7 +106,7 @@ class _Waits:
     def join(self, thread: threading.Thread, timeout: float | None = None) -> None:
         if timeout is None or timeout <= 0 or not self._actors.is_here:
             return _join(thread, timeout)
-        _join(thread, min(timeout, REAL_SECONDS))
+        _join(thread, min(timeout, REAL_SECONDS))  # what it computes takes real time
         if thread.is_alive():
             self._actors.sleep(min(timeout, LONGEST_SECONDS))
         return None

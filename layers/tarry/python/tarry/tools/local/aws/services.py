@@ -156,7 +156,7 @@ class Services:
 
     def start(self, needed_for: str = "AWS services other than SQS") -> None:
         """Import moto now, and reset its global state. Raises `UsageError` if moto is not installed."""
-        with self._lock:
+        with self._lock:  # resources of the template and a first request may import moto at the same time
             if self._application is None:
                 self._application = self._moto(needed_for)
 

@@ -20,7 +20,7 @@ from tarry.tools.local.functions.runtime import (
     RuntimeInvocation,
     RuntimeProcess,
 )
-from tarry.tools.simulator.functions import RECURSION_STOPPED, WARM_SECONDS
+from tarry.tools.simulator.functions import RECURSION_STOPPED, WARM_SECONDS, Done
 from tarry.tools.simulator.history import History, HistoryEvent
 from tarry.tools.simulator.invocations import InvocationResult, exited, message_ids, read_response, timed_out
 from tarry.tools.simulator.record_errors import read_line
@@ -183,8 +183,6 @@ def _error(value: Any, request_id: str) -> InvocationResult:
     return InvocationResult("error", value, text, request_id)
 
 
-Done = Callable[[InvocationResult], None]
-
 MOST_ENVIRONMENTS = 10
 """The concurrency of a function without a reserved one; the 1,000 of an account are too many for a laptop."""
 
@@ -286,7 +284,7 @@ class ProcessFunction:
         self._starts.worked()  # the next process may start at once
         self.retire()
         self._idle.append((self._loop.time(), environment))
-        self._set_broken(is_broken=False)
+        self._set_broken(is_broken=False)  # last: batches that wait are invoked at once, in the new environment
 
     def retire(self) -> None:
         """End all environments, the busy ones after their current invocation."""
