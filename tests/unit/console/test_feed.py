@@ -63,7 +63,7 @@ class Local:
     def story(self, message_id: str) -> Story | None:
         if message_id != "m-lost-12":
             return None
-        ended = StoryEvent(NOON, State.DEAD_LETTERED, queue="orders", sent_to="orders-dlq", reason="rejected")
+        ended = StoryEvent(NOON, State.DEAD_LETTERED, origin="orders", sent_to="orders-dlq", reason="rejected")
         return Story("m-lost-12", (ended,), "tarry local", NOON)
 
 

@@ -170,7 +170,7 @@ def test_pictures_are_styled_by_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_search_in_logs_shows_the_story_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     scan(monkeypatch, recorded("id-7"))
-    event = StoryEvent(NOW, State.WAITING_RETRY, queue="orders", attempt=1, delay=30, error=f"app.Timeout: {HOSTILE}")
+    event = StoryEvent(NOW, State.WAITING_RETRY, origin="orders", attempt=1, delay=30, error=f"app.Timeout: {HOSTILE}")
     story = Story("id-7", (event,), "CloudWatch Logs", NOW, is_whole=False, notes=("Lines may be missing.",))
     answers = [
         FoundStory(story, "Scanned 1 GB", is_complete=True),

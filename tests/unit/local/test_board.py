@@ -11,7 +11,7 @@ from tarry.tools.local.cloud import show
 from tarry.tools.local.show.board import MOST_RECEIVES, MOST_SETTLED, MOST_STEPS, Board
 from tarry.tools.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.tools.simulator.history import History, HistoryEvent
-from tarry.tools.testing.timeline import because
+from tarry.tools.story.lines import LogEntry, TarryLine, event_of
 
 NOW = 1_000.0
 
@@ -138,7 +138,8 @@ def test_a_log_line_after_the_answer_replaces_the_concluded_state(message: OneMe
     ],
 )
 def test_a_log_line_gives_the_reason_for_the_state(fields: dict[str, str], why: str) -> None:
-    assert because({"state": "WAITING_RETRY", **fields}) == why
+    line = {"state": "WAITING_RETRY", **fields}
+    assert event_of(TarryLine(LogEntry(0, ""), "", line)).why == why
 
 
 def test_a_retry_that_lambda_deletes_is_lost(message: OneMessage) -> None:

@@ -70,7 +70,7 @@ def test_more_than_three_attempts_with_the_same_end_are_folded() -> None:
     ]
     assert len(printed(failing(3), output=tuple(mentioned[:2]))) == 6 + 2
     changing = failing(10)
-    changing.steps = [step._replace(why=f"{number // 2}") for number, step in enumerate(changing.steps)]
+    changing.steps = [replace(step, text=f"{number // 2}") for number, step in enumerate(changing.steps)]
     assert len(printed(changing)) == 20
 
 

@@ -16,7 +16,7 @@ from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 
 
 def waiting(why: str) -> MessageTimeline:
-    step = Transition(0.0, State.WAITING_RETRY, "d", "orders", delay=30, why=why)
+    step = Transition(0.0, State.WAITING_RETRY, "d", "orders", delay=30, text=why)
     return MessageTimeline("1f6c0a2b-ffff", "orders", 1, [step])
 
 

@@ -28,7 +28,7 @@ FULL = Scene(
         FunctionRow(f"Function{number}", 2, 1, 120, 3, 1, "10 messages in 33 ms, cold start 402 ms")
         for number in range(9)
     ],
-    [message(State.WAITING_RETRY, delay=95, why=f"app.Busy: {'no ' * 50}")] * 100,
+    [message(State.WAITING_RETRY, delay=95, text=f"app.Busy: {'no ' * 50}")] * 100,
     [LogLine(NOW, "Function1", f"ERROR {'word ' * 60}\n  File", "red")] * 100,
     {"COMMITTED": 1_234, "DEAD_LETTERED": 2},
 )
@@ -58,7 +58,7 @@ def test_every_part_of_a_frame_has_a_line(height: int) -> None:
 
 
 def test_a_message_is_shown_with_its_state_attempt_and_remaining_delay() -> None:
-    scene = Scene("", NOW, messages=[message(State.WAITING_RETRY, delay=95, why="app.Busy: no")])
+    scene = Scene("", NOW, messages=[message(State.WAITING_RETRY, delay=95, text="app.Busy: no")])
     assert drawn(scene)[4].split() == "1f6c0a2b orders WAITING_RETRY 2 1 min 30 s Busy: no".split()
 
 
@@ -85,7 +85,7 @@ def test_control_characters_of_messages_and_functions_are_escaped() -> None:
         NOW,
         [QueueRow(hostile)],
         [FunctionRow(hostile)],
-        [MessageTimeline(hostile, hostile, None, [Transition(NOW, State.DEAD_LETTERED, "d", "q", why=hostile)])],
+        [MessageTimeline(hostile, hostile, None, [Transition(NOW, State.DEAD_LETTERED, "d", "q", text=hostile)])],
         [LogLine(NOW, hostile, "x")],
     )
     seen = "\n".join(drawn(scene))

@@ -167,7 +167,7 @@ def test_a_line_about_a_problem_is_part_of_the_story() -> None:
     assert "lease_lost" in draw(found)
     assert "The lease is lost." in draw(found)
     assert found.last.state == "WAITING_RETRY"
-    assert "refused" in found.last.why
+    assert "refused" in found.last.explanation
 
 
 def test_only_a_retry_without_an_error_was_asked_for_by_the_handler() -> None:

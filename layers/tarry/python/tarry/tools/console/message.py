@@ -18,10 +18,8 @@ from tarry.failed.text import (
     ATTRIBUTES,
     EXTRA,
     attempt_of,
-    brief,
     facts_of,
     has_history,
-    one_line,
     origin_name,
     seconds_of,
     traceback_of,
@@ -40,7 +38,7 @@ from tarry.tools.local.dead_letter_tests import test_file
 from tarry.tools.story.events import Story, StoryEvent, moment
 from tarry.tools.story.picture import picture
 from tarry.tools.story.searching import LEAST_CHARACTERS, FoundStory, places_of, search_logs
-from tarry.tools.story.text import since_text, state_text
+from tarry.tools.story.text import since_text, state_text, why_text
 
 FORMATTED, RAW = "formatted", "raw"
 FIRST_LINES, FIRST_CHARACTERS = 300, 20_000
@@ -324,7 +322,7 @@ def story_of_record(dead_letter: DeadLetterMessage, now: float) -> Story | None:
 def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
     failure, queue = dead_letter.failure, origin_name(dead_letter)
     if (sent := seconds_of(dead_letter.sent_at)) is not None:
-        yield StoryEvent(sent, State.READY, queue=queue)
+        yield StoryEvent(sent, State.READY, origin=queue)
     if failure is None:
         return
     failed = seconds_of(failure.failed_at)
@@ -336,7 +334,7 @@ def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
         yield StoryEvent(
             at,
             State.WAITING_RETRY,
-            queue=queue,
+            origin=queue,
             attempt=attempt_of(entry),
             delay=float(delay) if isinstance(delay, int | float) else None,
             error=str(entry.get("error") or ""),
@@ -345,7 +343,7 @@ def _events(dead_letter: DeadLetterMessage) -> Iterator[StoryEvent]:
         yield StoryEvent(
             failed,
             State.DEAD_LETTERED,
-            queue=queue,
+            origin=queue,
             sent_to=dead_letter.queue,
             attempt=_last_attempt(dead_letter),
             reason=failure.reason or "",
@@ -423,8 +421,7 @@ def rows_of(story: Story) -> Iterator[Mapping[str, str] | int]:
         if left_out > 0 and place == half:
             yield left_out
         if left_out <= 0 or not half <= place < half + left_out:
-            why = brief(event.why) if event.error else one_line(event.why)
-            words = ": ".join(filter(None, (event.words(before), why)))
+            words = ": ".join(filter(None, (event.words(before), why_text(event))))
             at = moment(event.at).replace("T", " ").replace("Z", "")
             since = since_text(event, story)
             yield {"at": at, "since": since, "state": state_text(event), "words": words, "queue": event.place}

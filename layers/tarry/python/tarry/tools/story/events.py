@@ -1,7 +1,7 @@
 """A message's story as a value: its events in order, and the sentence that sums them up."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,41 +35,60 @@ class StoryEvent:
     at: float
     """Epoch seconds."""
     state: State | None
-    queue: str = ""
+    delivery_id: str = ""
+    origin: str = ""
     """The queue that the message was in."""
-    sent_to: str = ""
-    """The queue that it was sent or moved to: a dead-letter queue, or the queue of a copy."""
     attempt: int | None = None
-    max_attempts: int | None = None
+    """From 1; None if no handler ran."""
     delay: float | None = None
     """Seconds until the message is visible again."""
-    reason: str = ""
-    error: str = ""
     text: str = ""
     """A description of the event, beside reason and error."""
+    reason: str = ""
+    error: str = ""
+    sent_to: str = ""
+    """The queue that it was sent or moved to: a dead-letter queue, or the queue of a copy."""
+    max_attempts: int | None = None
     event: str = ""
     """The name of tarry's log event, if there is a line of tarry."""
     consumer: str = ""
     function: str = ""
-    delivery_id: str = ""
     request_id: str = ""
+    """Of the invocation that had the message then, or before."""
     is_seen: bool = True
     """Whether the source tells it; otherwise it is inferred."""
+    line: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The fields of the line of tarry's log that tells it; empty if none does."""
+
+    @property
+    def explanation(self) -> str:
+        """Why the message is in its state, as far as known, and what else a person should know."""
+        return self._because(self.reason, self.error, self.text)
 
     @property
     def why(self) -> str:
-        """Why the message is in its state, as far as known."""
-        if self.reason == "error":
-            asked = not self.error and not self.text and self.state is State.WAITING_RETRY
-            reason = "the handler asked for it" if asked else ""
-        else:
-            reason = self.reason
-        return ": ".join(each for each in (reason, self.error, self.text) if each)
+        """Why the message is in its state, as far as known, in short."""
+        if not self.line:
+            return self.explanation
+        reason = str(self.line.get("not_sent") or self.reason)
+        could_not_wait = reason == "expiring" and not self.error
+        return self._because(reason, str(self.line.get("text") or "") if could_not_wait else self.error)
+
+    def _because(self, reason: str, *more: str) -> str:
+        texts = [each for each in more if each]
+        if reason == "error":
+            reason = "" if texts or self.state is not State.WAITING_RETRY else "the handler asked for it"
+        return ": ".join(filter(None, [reason, *texts]))
+
+    @property
+    def queue(self) -> str:
+        """The queue that it is in, or was in last; of a message that is sent on as a copy, that of the original."""
+        return (self.state is State.DEAD_LETTERED and self.sent_to) or self.origin
 
     @property
     def place(self) -> str:
-        """The queue that the message is in afterwards."""
-        return self.sent_to or self.queue
+        """The queue that the message, or its copy, is in afterwards."""
+        return self.sent_to or self.origin
 
     @property
     def due(self) -> float | None:
@@ -80,22 +99,21 @@ class StoryEvent:
         """Return the event in words, without its reason; ``before`` is the event before it."""
         if self.state is None:
             return self.event
-        place = self.sent_to if self.state is State.DEAD_LETTERED and self.sent_to else self.queue
-        parts = [f"in {place}"] if place and (before is None or before.place != place) else []
+        parts = [f"in {self.queue}"] if self.queue and (before is None or before.place != self.queue) else []
         if self.attempt is not None and not self._continues(before):
             parts.append(f"attempt {self.attempt}" + (f" of {self.max_attempts}" if self.max_attempts else ""))
         if self.delay is not None and self.state not in ENDS:
             word = "visible in" if self.state is State.READY else "for"
             parts.append(f"{word} {duration(self.delay)}" if self.delay else "at once")
         if self.sent_to and self.state is not State.DEAD_LETTERED:
-            parts.append("as a copy" if self.sent_to == self.queue else f"as a copy in {self.sent_to}")
+            parts.append("as a copy" if self.sent_to == self.origin else f"as a copy in {self.sent_to}")
         return ", ".join(parts)
 
     def _continues(self, before: "StoryEvent | None") -> bool:
         """Whether the event ends an attempt whose begin is the event before it, or the copy that was sent."""
         if before is None:
             return False
-        is_copy = before.state is State.READY and before.queue == self.sent_to
+        is_copy = before.state is State.READY and before.origin == self.sent_to
         return is_copy or (before.state is State.IN_FLIGHT and before.attempt == self.attempt)
 
 
@@ -136,7 +154,7 @@ class Story:
     @property
     def queues(self) -> list[str]:
         """The queues it was in, in their order."""
-        places = (place for event in self.events for place in (event.queue, event.sent_to))
+        places = (place for event in self.events for place in (event.origin, event.sent_to))
         return list(dict.fromkeys(place for place in places if place))
 
     @property
@@ -199,8 +217,16 @@ class Story:
         return [f"Dead-lettered {count} times."] if count > 1 else []
 
 
+_NAMES = (
+    "at", "state", "queue", "sent_to", "attempt", "max_attempts", "delay", "reason", "error", "text", "event",
+    "consumer", "function", "delivery_id", "request_id", "is_seen",
+)  # fmt: skip
+"""The values of an event in JSON, where ``queue`` is its ``origin``."""
+
+
 def _event_as_json(event: StoryEvent) -> dict[str, Any]:
-    found = {name: value for name, value in asdict(event).items() if value not in (None, "") or name == "state"}
+    values = {name: getattr(event, "origin" if name == "queue" else name) for name in _NAMES}
+    found = {name: value for name, value in values.items() if value not in (None, "") or name == "state"}
     return {**found, "at": moment(event.at), **({} if event.delay is None else {"delay": round(event.delay)})}
 
 
@@ -218,12 +244,9 @@ def story_from(found: Mapping[str, Any]) -> Story:
         raise UsageError(f"this is not the story of a message: {error!r}") from error
 
 
-_NAMES = frozenset(each.name for each in fields(StoryEvent))
-
-
 def _event_from(found: Mapping[str, Any]) -> StoryEvent:
     state = State(found["state"]) if found["state"] is not None else None
-    rest = {name: value for name, value in found.items() if name in _NAMES}
+    rest = {"origin" if name == "queue" else name: value for name, value in found.items() if name in _NAMES}
     return StoryEvent(**{**rest, "at": _seconds(found["at"]), "state": state})
 
 

@@ -181,7 +181,7 @@ def story_of_log(
     lines.sort(key=lambda line: line.entry.at)
     if not lines:
         return None
-    seen = [event_of(line, functions or {}) for line in lines]
+    seen = [event_of(line, functions) for line in lines]
     events = tuple(_with_gaps(seen, now))
     return Story(message_id, events, source, now, is_whole=False, notes=tuple(notes))
 
@@ -201,28 +201,31 @@ def texts_of(event: str, fields: Mapping[str, Any]) -> str:
     return "; ".join(str(fields[name]) for name in names if fields.get(name))
 
 
-def event_of(line: TarryLine, functions: Mapping[str, str]) -> StoryEvent:
+def event_of(line: TarryLine, functions: Mapping[str, str] | None = None) -> StoryEvent:
     """Return the event that a line tells. ``functions`` are their names, by log group."""
-    group, state = line.entry.group, line.state
-    if line.event in BEGINS:
-        state = State.IN_FLIGHT
-    return StoryEvent(
-        line.entry.at,
-        state,
-        queue=line.text("queue"),
-        sent_to=line.text("dead_letter_queue") or line.text("sent_to"),
-        attempt=line.count("attempt"),
-        max_attempts=line.count("max_attempts"),
-        delay=line.number("delay"),
-        reason=line.text("reason"),
-        error=line.text("error"),
-        text=texts_of(line.event, line.fields),
-        event=line.event,
-        consumer=line.text("consumer"),
-        function=functions.get(group) or group.rpartition("/")[2],
-        delivery_id=line.delivery_id,
-        request_id=line.request_id,
-    )
+    group = line.entry.group
+    function = (functions or {}).get(group) or group.rpartition("/")[2]
+    state = State.IN_FLIGHT if line.event in BEGINS else line.state
+    return StoryEvent(line.entry.at, state, function=function, **event_fields(line))
+
+
+def event_fields(line: TarryLine) -> dict[str, Any]:
+    """Return what a line tells of its event."""
+    return {
+        "delivery_id": line.delivery_id,
+        "origin": line.text("queue"),
+        "attempt": line.count("attempt"),
+        "delay": line.number("delay"),
+        "text": texts_of(line.event, line.fields),
+        "reason": line.text("reason"),
+        "error": line.text("error"),
+        "sent_to": line.text("dead_letter_queue") or line.text("sent_to"),
+        "max_attempts": line.count("max_attempts"),
+        "event": line.event,
+        "consumer": line.text("consumer"),
+        "request_id": line.request_id,
+        "line": line.fields,
+    }
 
 
 def _with_gaps(seen: Sequence[StoryEvent], now: float) -> Iterator[StoryEvent]:
@@ -237,7 +240,7 @@ def _with_gaps(seen: Sequence[StoryEvent], now: float) -> Iterator[StoryEvent]:
         return
     expected = last.due if last.due is not None else last.at + LONGEST_RUN_SECONDS
     if expected + PATIENCE_SECONDS < now:
-        yield StoryEvent(expected, None, queue=last.place, text=NO_LINE, delivery_id=last.delivery_id, is_seen=False)
+        yield StoryEvent(expected, None, origin=last.place, text=NO_LINE, delivery_id=last.delivery_id, is_seen=False)
 
 
 def _between(last: StoryEvent | None, event: StoryEvent) -> Iterator[StoryEvent]:
@@ -250,7 +253,7 @@ def _between(last: StoryEvent | None, event: StoryEvent) -> Iterator[StoryEvent]
             text = f"delivered again: sent back from {last.place or 'the dead-letter queue'}, or another copy of it"
         else:
             text = f"delivered again, though it was {last.state.lower()}: another copy of it"
-        yield StoryEvent(event.at, State.READY, queue=event.queue, text=text, is_seen=False)
+        yield StoryEvent(event.at, State.READY, origin=event.origin, text=text, is_seen=False)
         last = replace(last, state=State.WAITING_RETRY) if is_same else None  # the attempts of one delivery id go on
     if event.attempt is None:
         return
@@ -260,4 +263,4 @@ def _between(last: StoryEvent | None, event: StoryEvent) -> Iterator[StoryEvent]
     if missing > 0:
         which = f"attempt {first}" if missing == 1 else f"attempts {first} to {event.attempt - 1}"
         text = f"{which} left no line: a crash, a timeout or a throttled invocation, or its log was not searched"
-        yield StoryEvent(event.at, None, queue=event.queue, text=text, is_seen=False)
+        yield StoryEvent(event.at, None, origin=event.origin, text=text, is_seen=False)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from tarry.failed.text import brief, one_line
+from tarry.failed.text import brief
 from tarry.message.outcomes import State
 from tarry.tools.story import svg
 from tarry.tools.story.events import ENDS, Story, StoryEvent, stamp
 from tarry.tools.story.svg import MARGIN, NORMAL, RADIUS, WIDTH, TimeScale
-from tarry.tools.story.text import since_text, state_text
+from tarry.tools.story.text import since_text, state_text, why_text
 
 LEFT, RIGHT = 200, 912
 """The ends of the time axis."""
@@ -78,8 +78,8 @@ class _Picture:
     def _moves(self) -> Iterator[str]:
         """Draw a line from queue to queue."""
         steps = self._steps()
-        places = [(event, event.queue, event.place) for event in steps]
-        places += [(after, before.place, after.queue) for before, after in pairwise(steps)]
+        places = [(event, event.origin, event.place) for event in steps]
+        places += [(after, before.place, after.origin) for before, after in pairwise(steps)]
         for event, one, other in places:
             if one and other and one != other:
                 x = self._scale.x(event.at)
@@ -97,7 +97,7 @@ class _Picture:
             if not begins or event.attempt is None or event.state is State.READY:
                 continue
             attempt = event.attempt
-            yield svg.attempt_at(self._words(event), x, self._y(event.queue), attempt, last_x)
+            yield svg.attempt_at(self._words(event), x, self._y(event.origin), attempt, last_x)
             last_x = x if x - last_x >= 2 * RADIUS else last_x
 
     def _list(self, y: int) -> Iterator[str]:
@@ -110,8 +110,7 @@ class _Picture:
 
     def _line(self, event: StoryEvent, before: StoryEvent | None, y: int) -> Iterator[str]:
         colour = event.state if event.state in ENDS else ""
-        why = brief(event.why) if event.error else one_line(event.why)
-        words = ": ".join(filter(None, (event.words(before), why)))
+        words = ": ".join(filter(None, (event.words(before), why_text(event))))
         texts = [
             svg.text_at(MARGIN, y, stamp(event.at), "quiet"),
             svg.text_at(SINCE, y, since_text(event, self._story), "quiet"),
@@ -134,4 +133,4 @@ class _Picture:
             if value
         )
         first = f"{stamp(event.at)} UTC  {state_text(event)}  {event.words(None)}".rstrip()
-        return "\n".join(filter(None, (first, brief(event.why), ids)))
+        return "\n".join(filter(None, (first, brief(event.explanation), ids)))

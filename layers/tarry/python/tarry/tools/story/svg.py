@@ -4,12 +4,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import log1p
-from typing import Any, TypeVar
+from typing import TypeVar
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
 from tarry.failed.text import coarse, printable
 from tarry.message.outcomes import State
+from tarry.tools.story.events import StoryEvent
 
 NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
 """The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""
@@ -34,8 +35,7 @@ WIDTH, MARGIN = 960, 24
 THINNEST_SPAN = 1.5
 BAR, RADIUS = 14, 9
 """The height of a span and the radius of an attempt."""
-Step = TypeVar("Step", bound=Any)
-"""A step of a message with a time ``at``: a `Transition` or a `StoryEvent`."""
+Step = TypeVar("Step", bound=StoryEvent)
 MOST_SHOWN_ATTEMPTS = 99
 Entry = tuple[str, int, str]
 """An entry of a legend: a shape with places for its begin and its middle, its width, and its text."""

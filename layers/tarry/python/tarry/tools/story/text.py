@@ -83,13 +83,18 @@ def state_text(event: StoryEvent) -> str:
     return str(event.state) if event.is_seen else f"({event.state})"
 
 
+def why_text(event: StoryEvent) -> str:
+    """Return why the message is in its state, on one line, without what follows the first line of an error."""
+    return brief(event.explanation) if event.error else one_line(event.explanation)
+
+
 def _event_lines(event: StoryEvent, before: StoryEvent | None, since: str, width: int) -> Iterator[StoryLine]:
     state = state_text(event)
     begins = f"{stamp(event.at)}  {since}  "
     indent = len(begins) + STATE_WIDTH + 1
     texts = [
         line
-        for part in (event.words(before), brief(event.why) if event.error else one_line(event.why))
+        for part in (event.words(before), why_text(event))
         for line in wrap(printable(part), width - indent) or ([""] if part else [])
     ] or [""]
     begin = len(begins)

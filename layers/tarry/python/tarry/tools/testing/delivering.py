@@ -30,11 +30,12 @@ from tarry.tools.simulator.invocations import WholeBatchFailed, failed_ids, thro
 from tarry.tools.simulator.mapping import EVENT_OVERHEAD_BYTES, MAX_EVENT_BYTES, MAX_PER_REQUEST, record_bytes
 from tarry.tools.simulator.mapping_settings import MAX_BATCH, MAX_FIFO_BATCH
 from tarry.tools.simulator.sqs.message import RequestedAttributes, StoredMessage
+from tarry.tools.story.lines import LogEntry, TarryLine, event_of
 from tarry.tools.testing.deliveries import record_of
 from tarry.tools.testing.log_recorder import recording_log
 from tarry.tools.testing.messages import QueuedMessage, envelope_of
 from tarry.tools.testing.misuse import check_handler, listed
-from tarry.tools.testing.timeline import GONE, REPORTED, because
+from tarry.tools.testing.timeline import GONE, REPORTED
 from tarry.world import World, current, use
 
 Record = dict[str, Any]
@@ -378,7 +379,7 @@ def _delivered(delivery: Delivery, line: Mapping[str, Any] | None, left: str | N
     state, delay, why = (State.COMMITTED, None, "") if left is None else (State.WAITING_RETRY, None, left)
     logged = State.__members__.get(line["state"]) if line is not None else None
     if line is not None and logged is not None and (left is not None or logged in GONE or "sent_to" in line):
-        state, delay, why = logged, line.get("delay"), because(line)
+        state, delay, why = logged, line.get("delay"), event_of(TarryLine(LogEntry(0, ""), line["event"], line)).why
     return DeliveredMessage(
         delivery.id, delivery.delivery_id, delivery.body, delivery.receipt_handle or "", delivery.attempt, state, delay,
         why,

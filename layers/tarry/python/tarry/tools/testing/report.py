@@ -5,13 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tarry.failed.text import brief, clock, duration, shortened
 from tarry.message.outcomes import State
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.events import ENDS, Story, StoryEvent
-from tarry.tools.story.lines import LogEntry, TarryLine, event_of
 from tarry.tools.testing.checkers import Violation, check
 from tarry.tools.testing.recorded_history import RecordedHistory
 from tarry.tools.testing.timeline import Timeline, Transition, without_copies
@@ -26,27 +24,13 @@ def stories_of(report: "Report", source: str = "the sandbox") -> Iterator[Story]
 
 def story_of(timeline: Timeline, source: str, now: float) -> Story:
     """Return the story of a message, whose timeline has a transition, until ``now``, in epoch seconds."""
-    events = [*events_of(timeline)]
-    limits = {event.queue: event.max_attempts for event in events if event.max_attempts is not None}
+    events = [*without_copies(timeline.transitions)]
+    limits = {event.origin: event.max_attempts for event in events if event.max_attempts is not None}
     with_limits = (
-        replace(event, max_attempts=limits.get(event.queue)) if event.attempt and event.max_attempts is None else event
+        replace(event, max_attempts=limits.get(event.origin)) if event.attempt and event.max_attempts is None else event
         for event in events
     )  # a delivery has no limit; a line about the same queue has it
     return Story(timeline.id, tuple(with_limits), source, now)
-
-
-def events_of(timeline: Timeline) -> Iterator[StoryEvent]:
-    """Yield the events of a message's timeline: each step, with the queue before it and what its log line tells."""
-    queues: dict[str, str] = {}
-    for step in without_copies(timeline.transitions):
-        own = {"attempt": step.attempt, "delay": step.delay, "delivery_id": step.delivery_id, "text": step.why}
-        fields: Mapping[str, Any] = step.line or own
-        entry = LogEntry(step.at, "", step.function, step.request_id)
-        event = event_of(TarryLine(entry, str(fields.get("event") or ""), fields), {})
-        queue = event.queue or queues.get(step.delivery_id) or step.queue
-        sent_to = event.sent_to or (step.queue if step.queue != queue else "")
-        queues[step.delivery_id] = step.queue
-        yield replace(event, state=step.state, queue=queue, sent_to=sent_to)
 
 
 BODY_CHARACTERS = 60
@@ -252,7 +236,7 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
 
     With ``most``, only the first two lines and about as many before ``until``.
     """
-    events = [*events_of(timeline)]
+    events = [*without_copies(timeline.transitions)]
     lines = [(event.at, _line(event, before)) for before, event in zip([None, *events[:-1]], events, strict=True)]
     lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])
@@ -278,7 +262,7 @@ def _cut(texts: list[str], place: int, most: int) -> list[str]:
 
 
 def _line(event: StoryEvent, before: StoryEvent | None) -> str:
-    text, why = event.words(before), shortened(brief(event.why), WHY_CHARACTERS)
+    text, why = event.words(before), shortened(brief(event.explanation), WHY_CHARACTERS)
     between = ", " if event.sent_to or event.state in ENDS else ": "
     return f"{event.state:<14} {text}{between if text and why else ''}{why}"
 

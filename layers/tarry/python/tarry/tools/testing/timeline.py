@@ -1,12 +1,15 @@
 """The timeline of each message: its states, over all its copies, dead letters and redrives."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from tarry.message.outcomes import State
 from tarry.record.attribute import attempt_number
 from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.story.events import StoryEvent
+from tarry.tools.story.lines import LogEntry, TarryLine, event_fields
 from tarry.tools.testing.deliveries import MessageCopy
 
 GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.RESENT})
@@ -15,29 +18,18 @@ A_MOMENT_SECONDS = 0.1
 """Delays are whole seconds; in real time, less than this passes between two readings of the clock."""
 REPORTED = "reported as failed"
 """The reason for a retry, if the function gave no other."""
-NO_LINE: Mapping[str, Any] = {}
 IGNORED = "deleted, though it was reported as failed: its event source mapping lacks ReportBatchItemFailures"
 
 
-class Transition(NamedTuple):
-    """One step of a message.
+@dataclass(frozen=True, slots=True)
+class Transition(StoryEvent):
+    """One step of a message: an event of its story whose state is known.
 
-    ``at`` is epoch seconds. ``attempt`` counts from 1; None if no handler ran. ``delay`` is in seconds, for a message
-    that waits. ``why`` is the reason and the error, if known.
+    ``at`` is epoch seconds. ``queue`` is the queue that the message is in. ``attempt`` counts from 1; None if no
+    handler ran. ``delay`` is in seconds, for a message that waits. ``why`` is the reason and the error, if known.
     """
 
-    at: float
     state: State
-    delivery_id: str
-    queue: str
-    attempt: int | None = None
-    delay: float | None = None
-    why: str = ""
-    line: Mapping[str, Any] = NO_LINE
-    """The fields of the line of tarry's log that tells it."""
-    function: str = ""
-    request_id: str = ""
-    """Of the invocation that had the message then, or before."""
 
     @property
     def sent_on(self) -> bool:
@@ -125,12 +117,12 @@ class CopySteps:
 
     def refused(self, at: float, why: str) -> None:
         """Add the step of an invocation with it that Lambda refused."""
-        self._step(at, State.WAITING_RETRY, delay=max(0.0, self._copy.visible_at - at), why=why)
+        self._step(at, State.WAITING_RETRY, delay=max(0.0, self._copy.visible_at - at), text=why)
 
     def runs(self, attempt: int) -> None:
         """Set the attempt of its latest step, which is known once the handler runs."""
         if self._now is not None and self._now.state is State.IN_FLIGHT and self._now.attempt is None:
-            before, self._now = self._now, self._now._replace(attempt=attempt)
+            before, self._now = self._now, replace(self._now, attempt=attempt)
             self._copy.timeline.replace(before, self._now)
 
     def take(self, event: HistoryEvent) -> None:
@@ -140,15 +132,15 @@ class CopySteps:
             case "deleted" if fields.get("by") is not None and self._now is not None and not self._now.is_gone:
                 self._deleted(event.at, fields["by"], self._now.state)
             case "filtered":
-                self._step(event.at, State.DISCARDED, why="no filter of the mapping matches it")
+                self._step(event.at, State.DISCARDED, text="no filter of the mapping matches it")
             case "expired":
-                self._step(fields["expired_at"], State.DISCARDED, why="expired")
+                self._step(fields["expired_at"], State.DISCARDED, text="expired")
             case "purged":
-                self._step(event.at, State.DISCARDED, why="purged")
+                self._step(event.at, State.DISCARDED, text="purged")
             case "moved" if fields.get("origin") != "redrive":
                 count = fields["receive_count"]
                 why = f"by SQS itself, after {count} receive{'s'[: count != 1]}"
-                self._step(event.at, State.DEAD_LETTERED, why=why)
+                self._step(event.at, State.DEAD_LETTERED, origin=fields["queue"], sent_to=fields["to"], text=why)
 
     def answered(self, event: HistoryEvent) -> None:
         """Add the step of a function's answer, unless a log line about the message has told its state."""
@@ -159,13 +151,13 @@ class CopySteps:
             record, timeline.dead_letter = timeline.dead_letter, None
             failure = record["failure"] if record is not None else {}
             why = ": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
-            self._step(event.at, State.COMMITTED if record is None else State.DEAD_LETTERED, why=why)
+            self._step(event.at, State.COMMITTED if record is None else State.DEAD_LETTERED, text=why)
         elif self._copy.delivery_id in event.fields.get("ignored", ()):
             self._is_ignored = True
         elif self._copy.delivery_id in event.fields["failed"]:
             delay = max(0.0, self._copy.visible_at - event.at)
             own = event.fields.get("errors", {}).get(self._copy.delivery_id)  # else the error is that of its batch
-            self._step(event.at, State.WAITING_RETRY, delay=delay, why=own or event.fields["why"] or REPORTED)
+            self._step(event.at, State.WAITING_RETRY, delay=delay, text=own or event.fields["why"] or REPORTED)
 
     def logged(self, at: float, fields: Mapping[str, Any]) -> None:
         """Add the step that tarry logged, in place of the delete or the answer of the function that belongs to it."""
@@ -174,26 +166,26 @@ class CopySteps:
         timeline.dead_letter = None
         if now is not None and (is_part or now.why == REPORTED):
             timeline.replace(now)
-        attempt, delay, why = fields.get("attempt"), fields.get("delay"), because(fields)
-        queue = fields.get("dead_letter_queue") or self._copy.queue
-        self._step(at, state, queue=queue, attempt=attempt, delay=delay, why=why, line=fields)
+        self._step(at, state, **event_fields(TarryLine(LogEntry(at, ""), str(fields.get("event") or ""), fields)))
 
     def _deleted(self, at: float, by: str, state: State) -> None:
         """Add the step of its deletion, by its function or by the mapping; any other deletion is odd."""
         if state is State.IN_FLIGHT and by == "http":
             self._is_deleted = True
         elif state is State.IN_FLIGHT:
-            self._step(at, State.COMMITTED, why=IGNORED if self._is_ignored else "")
+            self._step(at, State.COMMITTED, text=IGNORED if self._is_ignored else "")
         else:
             odd = "deleted by something other than its function" if by == "http" else f"deleted, though it was {state}"
-            self._step(at, State.COMMITTED, why=odd)
+            self._step(at, State.COMMITTED, text=odd)
 
-    def _step(self, at: float, state: State, queue: str | None = None, **more: Any) -> None:
+    def _step(self, at: float, state: State, **more: Any) -> None:
         copy = self._copy
+        own: dict[str, Any] = {"delivery_id": copy.delivery_id, "origin": copy.queue}
         if copy.invocations:
             invoked = copy.invocations[-1].invoked.fields
-            more |= {"function": str(invoked.get("function") or ""), "request_id": str(invoked["request_id"])}
-        self._now = Transition(at, state, copy.delivery_id, queue or copy.queue, **more)
+            own |= {"function": str(invoked.get("function") or ""), "request_id": str(invoked["request_id"])}
+        own |= {name: value for name, value in more.items() if value not in (None, "")}
+        self._now = Transition(at, state, **own)
         copy.timeline.transitions.append(self._now)
         copy.timeline.on_step(copy.timeline)
 
@@ -215,13 +207,3 @@ def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
     receives = copy.deliveries[-1].count if copy.deliveries else 0
     carried, due = int(record.get("carried") or 0), record.get("due")
     return carried + attempt_number(receives, None, due=due, first_received_at=first_received_at, behind=behind)[0]
-
-
-def because(fields: Mapping[str, Any]) -> str:
-    """Return why a message is in its state, from the fields of a line of tarry's log."""
-    reason, error = fields.get("not_sent") or fields.get("reason"), fields.get("error")
-    if reason == "expiring" and not error:
-        error = fields.get("text")  # why it could not wait any longer
-    if reason == "error":
-        reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None
-    return ": ".join(str(each) for each in (reason, error) if each)

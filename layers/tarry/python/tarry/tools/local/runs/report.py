@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from math import ceil
@@ -185,7 +185,7 @@ def _counted(steps: Sequence[Transition]) -> Sequence[Transition]:
     if any(step.attempt for step in steps):
         return steps
     deliveries = count(1)
-    return [step._replace(attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
+    return [replace(step, attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
 
 
 def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, tuple[str, str]]:
