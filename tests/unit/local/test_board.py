@@ -329,6 +329,18 @@ def test_a_forgotten_dead_letter_that_was_restored_and_retried_is_counted_once_b
     assert message.board.ended == {"DEAD_LETTERED": len(ids) - 1, "COMMITTED": 1}
 
 
+def test_a_forgotten_dead_letter_that_was_restored_has_a_story_before_it_is_retried() -> None:  # SPEC L6
+    message = OneMessage(forgetful=True)
+    for id in (ids := [f"{number}" for number in range(MOST_SETTLED + 1)]):
+        message.dead_lettered(id)
+        message.deleted(f"dead {id}", by="http")
+    assert not message.board.stories_of("restored", NOW)
+    message.dead_letter("0", "restored")
+    [story] = message.board.stories_of("restored", NOW)
+    assert [(event.state, event.place) for event in story.events] == [("DEAD_LETTERED", "dead")]
+    assert message.board.ended == {"DEAD_LETTERED": len(ids)}
+
+
 def test_a_dead_letter_that_is_inspected_again_and_again_takes_no_more_memory() -> None:
     message = OneMessage(forgetful=True)
     message.sent(queue="dead")

@@ -206,10 +206,15 @@ class ProjectedHistory(HistoryFacts):
             if copy.id not in self.timelines:
                 self.timelines[copy.id] = Timeline(copy.id, copy.body, self._on_step)
             self.timelines[copy.id].join(copy)
-            if copy.sender is not None and is_dead_letter(copy.record or {}):
-                copy.timeline.dead_letter = copy.record
-                return  # the step is that of the delivery in whose place it was sent
-            if copy.sender is not None and not copy.record:
+            record = copy.record or {}
+            if copy.sender is not None and is_dead_letter(record):
+                if copy.timeline.transitions:
+                    copy.timeline.dead_letter = record
+                    return  # the step is that of the delivery in whose place it was sent
+                if not str(record.get("origin")).endswith(f":{copy.sent_to}"):
+                    copy.steps.restored()  # its message was forgotten
+                    return
+            if copy.sender is not None and not record:
                 self._unnamed.setdefault((copy.sender, copy.sent_to, copy.body), []).append(copy)
         copy.steps.appears()
 

@@ -111,6 +111,10 @@ class CopySteps:
         delay = sent.fields.get("visible_at", sent.at) - sent.at
         self._step(sent.at, State.READY, delay=delay if delay > A_MOMENT_SECONDS else None)
 
+    def restored(self) -> None:
+        """Add the step of a dead letter about which nothing else is known."""
+        self._step(self._copy.sent.at, State.DEAD_LETTERED)
+
     def begins(self, at: float, attempt: int | None) -> None:
         """Add the step of an invocation with it."""
         self._step(at, State.IN_FLIGHT, attempt=attempt)

@@ -154,10 +154,8 @@ class Board:
                 copy.forget_receives(MOST_RECEIVES)
         elif event.what in LEFT:  # without a step, as with a dead letter that is removed
             timeline = self._history.find(event.fields["delivery_id"])
-            if timeline is not None and timeline.transitions:
+            if timeline is not None:
                 self._forget(timeline)
-            elif timeline is not None and not timeline.is_in_a_queue:  # restored after its message was forgotten
-                self._history.forget(timeline)
 
     @property
     def ended(self) -> Counter[str]:
