@@ -416,12 +416,10 @@ def searched(console: Console, message_id: str) -> FoundStory:
 
 def rows_of(story: Story) -> Iterator[Mapping[str, str] | int]:
     """Yield the events as rows, the first and the last of many; a number is how many are left out there."""
-    left_out, half = len(story.events) - MAX_EVENTS, MAX_EVENTS // 2
-    for place, (before, event) in enumerate(zip((None, *story.events), story.events, strict=False)):
-        if left_out > 0 and place == half:
+    for event, before, left_out in story.listed(MAX_EVENTS):
+        if left_out:
             yield left_out
-        if left_out <= 0 or not half <= place < half + left_out:
-            words = ": ".join(filter(None, (event.words(before), why_text(event))))
-            at = moment(event.at).replace("T", " ").replace("Z", "")
-            since = since_text(event, story)
-            yield {"at": at, "since": since, "state": state_text(event), "words": words, "queue": event.place}
+        words = ": ".join(filter(None, (event.words(before), why_text(event))))
+        at = moment(event.at).replace("T", " ").replace("Z", "")
+        since = since_text(event, story)
+        yield {"at": at, "since": since, "state": state_text(event), "words": words, "queue": event.place}

@@ -178,6 +178,7 @@ class TimeScale:
 
     def __init__(self, times: Iterable[float], left: float, right: float) -> None:
         self._times = sorted(set(times))
+        # The square below 1 and the logarithm above: the milliseconds of one invocation share a few pixels.
         gaps = ((later - earlier) / GAP_UNIT_SECONDS for earlier, later in pairwise(self._times))
         self._places = list(accumulate((log1p(gap * gap / (gap + 1)) for gap in gaps), initial=0.0))
         self._left = left

@@ -166,11 +166,13 @@ class CopySteps:
     def logged(self, at: float, fields: Mapping[str, Any]) -> None:
         """Add the step that tarry logged, in place of the delete or the answer of the function that belongs to it."""
         state, now, timeline = State(fields["state"]), self._now, self._copy.timeline
+        # The line comes after the requests that it is about, and one of these has made a step already.
         is_part = now is not None and now.state in GONE and (state in GONE or "sent_to" in fields)
         timeline.dead_letter = None
         if now is not None and (is_part or now.why == REPORTED):
             timeline.replace(now)
-        self._step(at, state, **event_fields(TarryLine(LogEntry(at, ""), str(fields.get("event") or ""), fields)))
+        found = event_fields(TarryLine(LogEntry(at, ""), str(fields.get("event") or ""), fields))
+        self._step(at, state, **{name: value for name, value in found.items() if value not in (None, "")})
 
     def _deleted(self, at: float, by: str, state: State) -> None:
         """Add the step of its deletion, by its function or by the mapping; any other deletion is odd."""
@@ -188,8 +190,7 @@ class CopySteps:
         if copy.invocations:
             invoked = copy.invocations[-1].invoked.fields
             own |= {"function": str(invoked.get("function") or ""), "request_id": str(invoked["request_id"])}
-        own |= {name: value for name, value in more.items() if value not in (None, "")}
-        self._now = Transition(at, state, **own)
+        self._now = Transition(at, state, **own | more)
         copy.timeline.transitions.append(self._now)
         copy.timeline.on_step(copy.timeline)
 
