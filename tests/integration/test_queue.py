@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
-from tarry.sqs.bulk import Behind
+from tarry.sqs.queue import Behind
 from tarry.sqs.refusals import MAYBE_APPLIED, MAYBE_SENT
 from tarry.testing import Sandbox
 from tests.records import Context, event, record

@@ -15,8 +15,7 @@ from tarry.message.invocation import Invocation
 from tarry.observe.logs import Log, LogOptions
 from tarry.run.verdicts import Verdicts
 from tarry.settle.requests import VisibilityChange, extend_leases
-from tarry.sqs.client import Requests
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests
 from tarry.testing import Sandbox
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record

@@ -15,8 +15,7 @@ import pytest
 
 from tarry import Consumer, Fixed, Message, batch_consumer, consumer
 from tarry.message.invocation import Invocation
-from tarry.sqs.client import Requests, make_client
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests, make_client
 from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.support.values import QueueArn
 from tarry.testing import Sandbox

@@ -11,8 +11,8 @@ import pytest
 from tarry import DeadLetter, Exponential, Failure, Outcome, Reject, RetryInPlace, RetryPolicy, SendAgain
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import FailureSteps
+from tarry.message.delivery import QueueFacts, StepContext
 from tarry.message.diagnosis import diagnose
-from tarry.message.failure import QueueFacts, StepContext
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.settle.planner import Planner, Situation, SizeLimit

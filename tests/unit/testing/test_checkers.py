@@ -27,8 +27,7 @@ from tarry import (
 )
 from tarry.consumer import Consumer as ConsumerClass
 from tarry.message import failure_record as records
-from tarry.message.delivery import Delivery
-from tarry.message.failure import QueueFacts
+from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import delivery_of
 from tarry.record.attribute import attempt_number

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tarry.decide.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, LeaseLost, SendError, Undecodable
     from tarry.message.batch import Batch, BatchError
-    from tarry.message.failure import Failure, FailureStep
+    from tarry.message.delivery import Failure, FailureStep
     from tarry.message.message import Message
     from tarry.message.outcomes import Defer, Discard, Outcome, Reject, Retry, State
     from tarry.observe.logs import LogOptions
@@ -38,7 +38,7 @@ _HOMES = {
     "tarry.decide.steps": "DeadLetter DropMessage LocalRetry RetryInPlace SendAgain",
     "tarry.errors": "ConfigurationError DelayNotSupported InvalidEvent LeaseLost SendError Undecodable",
     "tarry.message.batch": "Batch BatchError",
-    "tarry.message.failure": "Failure FailureStep",
+    "tarry.message.delivery": "Failure FailureStep",
     "tarry.message.message": "Message",
     "tarry.message.outcomes": "Defer Discard Outcome Reject Retry State",
     "tarry.observe.logs": "LogOptions",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.message.batch import Batch
     from tarry.message.invocation import Records
+    from tarry.observe.opentelemetry import RunSpans
+    from tarry.observe.xray import Subsegments
     from tarry.run.concurrent import Concurrent
     from tarry.run.idempotency_layer import Idempotency
     from tarry.run.whole_batch import WholeBatch
@@ -237,10 +239,7 @@ class Consumer(Generic[T]):
 
             run.claims = Claims(self._idempotency, run.invocation, self.log, run.deadline)
         if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
-            from tarry.observe.backends import tracing_of
-
-            in_tasks = self.is_async and self.concurrency > 1 and not self._takes_batch
-            run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=in_tasks)
+            run.tracing = self._tracing(run)
         runner: Sequential | Concurrent | WholeBatch
         if self._takes_batch:
             from tarry.run.whole_batch import WholeBatch
@@ -262,6 +261,26 @@ class Consumer(Generic[T]):
             return runner.run()
         finally:
             keepalive.stop()
+
+    def _tracing(self, run: Run) -> list[RunSpans | Subsegments]:
+        """Return the tracing by loaded libraries that are on."""
+        from tarry.observe.tracing import TracingGuard
+
+        tracing, invocation = list[Any](), run.invocation
+        with TracingGuard(self.log, invocation.world, is_end=True):  # another version of a library may raise anything
+            if "opentelemetry.trace" in modules:
+                from tarry.observe import opentelemetry
+
+                if opentelemetry.is_on():
+                    invocation.spans = spans = opentelemetry.RunSpans(invocation, run.pending, self.name, self.log)
+                    tracing.append(spans)
+            takes_turns = self.is_async and self.concurrency > 1 and not self._takes_batch  # runs, in one thread
+            if "aws_xray_sdk.core" in modules and not takes_turns:
+                from tarry.observe.xray import subsegments_of
+
+                if (subsegments := subsegments_of(self.log, invocation.world)) is not None:
+                    tracing.append(subsegments)
+        return tracing
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.limit(retries_in_place=self.steps.of(queue).retries_in_place)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
     from tarry.decide.retry_policy import Backoff, RetryWhen
-    from tarry.message.failure import Step
+    from tarry.message.delivery import Step
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome
     from tarry.message.payloads import EnvelopeName, PayloadReader
@@ -198,15 +198,13 @@ def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
 def payload_reader_of(function: Callable[..., Any], settings: AllSettings, *, plain: bool) -> PayloadReader | None:
     """Return the reader of payloads; the annotation of a ``plain`` handler, as most are, names no model."""
     model, envelope = settings.get("model"), settings.get("envelope")
-    if model is None and not plain:
-        from tarry.message.annotations import annotated_model
-
-        model = annotated_model(function)
-    if model is None and envelope is None:
+    if model is None and envelope is None and plain:
         return None
-    from tarry.message.payloads import PayloadReader
+    from tarry.message.payloads import PayloadReader, annotated_model
 
-    return PayloadReader(model, envelope)
+    if model is None and not plain:
+        model = annotated_model(function)
+    return None if model is None and envelope is None else PayloadReader(model, envelope)
 
 
 def outcome_hook_of(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import DelayNotSupported
-from tarry.message.failure import Failure, StepContext
+from tarry.message.delivery import Failure, StepContext
 from tarry.message.outcomes import (
     ACK,
     Defer,
@@ -32,9 +32,8 @@ from tarry.support.values import Value
 if TYPE_CHECKING:
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import StepList
-    from tarry.message.delivery import Delivery
+    from tarry.message.delivery import Delivery, QueueFacts
     from tarry.message.diagnosis import Diagnosis
-    from tarry.message.failure import QueueFacts
     from tarry.message.notices import Notice
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from random import Random
 
-    from tarry.message.failure import Failure
+    from tarry.message.delivery import Failure
 
     RetryWhen: TypeAlias = Callable[[Failure], bool | float | timedelta | None]
 

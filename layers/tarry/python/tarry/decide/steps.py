@@ -13,7 +13,7 @@ from tarry.support.guards import name_of
 from tarry.support.values import MAX_VISIBILITY_SECONDS, Value, named_queue
 
 if TYPE_CHECKING:
-    from tarry.message.failure import Failure, FailureStep, NextStep, Step, StepContext
+    from tarry.message.delivery import Failure, FailureStep, NextStep, Step, StepContext
     from tarry.message.outcomes import Outcome
 
 Record = Mapping[str, Any]
@@ -243,7 +243,7 @@ def _context(failure: Failure) -> StepContext:
     """Return the context of a failure; a new one for a failure made by hand to test a step."""
     if failure.context is not None:
         return failure.context
-    from tarry.message.failure import StepContext
+    from tarry.message.delivery import StepContext
 
     invocation = failure.delivery.invocation
     return StepContext(invocation.world.random, invocation.time_left)

@@ -22,7 +22,7 @@ from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, PatientRequests
 from tarry.message.delivery import Delivery
 from tarry.settle.requests import delete
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups
 from tarry.sqs.refusals import MAX_ENTRIES, Unconfirmed, error_code, failed_entries, may_be_applied, tens
 from tarry.support.values import MAX_VISIBILITY_SECONDS
 

@@ -19,8 +19,7 @@ from tarry.failed.requests import LOG, PatientRequests
 from tarry.message.delivery import Delivery
 from tarry.message.notices import WARNING
 from tarry.settle.requests import VisibilityChange, change_visibility
-from tarry.sqs.client import MAX_PARALLEL
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import MAX_PARALLEL, Lookups
 from tarry.sqs.refusals import MAX_ENTRIES, is_stale_handle
 
 if TYPE_CHECKING:

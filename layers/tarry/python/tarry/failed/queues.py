@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tarry.failed.dead_letters import DeadLetterMessage
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
 
 MAX_NAMES = 10
 ALL = ["All"]

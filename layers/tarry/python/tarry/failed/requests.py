@@ -11,8 +11,7 @@ from tarry.errors import TarryError
 from tarry.failed.queue_names import existing_queues
 from tarry.message.invocation import Invocation
 from tarry.observe.logs import Log, LogOptions
-from tarry.sqs.client import Requests
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import is_refused_for_now, may_be_applied
 
 MAX_LISTED = 10

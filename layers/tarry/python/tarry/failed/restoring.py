@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from tarry.failed.queues import DeadLetterQueue
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
 
 DROPPED = (
     "SQS dropped it: a message with the same deduplication id was sent to this queue in the last 5 minutes; "

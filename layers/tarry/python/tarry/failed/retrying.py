@@ -37,7 +37,7 @@ from tarry.failed.sending import (
     send_patiently,
     why_not_deleted,
 )
-from tarry.message.failure import Failure, QueueFacts
+from tarry.message.delivery import Failure, QueueFacts
 from tarry.message.invocation import Invocation, message_of
 from tarry.message.outcomes import Outcome
 from tarry.settle.copies import Copy, CopyWriter
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
     from tarry.failed.pacing import Canary
     from tarry.failed.queues import Routes
-    from tarry.message.failure import NextStep
+    from tarry.message.delivery import NextStep
     from tarry.observe.logs import Log
     from tarry.support.values import QueueArn
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
     from tarry.failed.queues import Routes
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
     from tarry.support.values import QueueArn
 
 UNDECODABLE = "its body cannot be decoded: edit or remove it"

@@ -24,8 +24,7 @@ from tarry.record.attribute import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tarry.message.delivery import Delivery
-    from tarry.message.failure import Failure
+    from tarry.message.delivery import Delivery, Failure
 
 
 def dead_letter_record(

@@ -14,9 +14,8 @@ from tarry.support.guards import drop_tracebacks, is_a, name_of, text_of
 from tarry.support.values import Value
 
 if TYPE_CHECKING:
-    from tarry.message.delivery import Delivery
+    from tarry.message.delivery import Delivery, Failure
     from tarry.message.diagnosis import Diagnosis
-    from tarry.message.failure import Failure
     from tarry.message.notices import Notice
     from tarry.message.outcomes import Outcome
     from tarry.world import World

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tarry.message.batch import Batch
+    from tarry.message.delivery import Failure
     from tarry.message.diagnosis import Diagnosis
-    from tarry.message.failure import Failure
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome

@@ -18,7 +18,7 @@ from tarry.support.values import epoch_seconds, queue_arn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.message.failure import Failure
+    from tarry.message.delivery import Failure
     from tarry.message.invocation import Invocation, Records
     from tarry.observe.logs import Log
     from tarry.observe.metrics import Ending

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.message import Message, delivery_of
-from tarry.run.jobs import Job, nothing_done
+from tarry.run.jobs import Job, nothing_done, run_in_threads
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
 from tarry.support.guards import free_memory_of
 
@@ -55,8 +55,6 @@ class Concurrent:
 
                 run_in_tasks(self._coordinate, run.invocation, run.deadline)
             else:
-                from tarry.run.threads import run_in_threads
-
                 run_in_threads(self._coordinate, run)
         except BaseException as error:  # noqa: BLE001 a defect of tarry
             self._not_started.release_after_defect(error)

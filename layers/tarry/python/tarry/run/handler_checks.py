@@ -10,10 +10,17 @@ from types import FunctionType
 from typing import Any, NamedTuple, get_origin
 
 from tarry.errors import ConfigurationError
-from tarry.message.annotations import alternatives, annotations_of, resolved, shown
 from tarry.message.batch import Batch
 from tarry.message.message import Message
-from tarry.message.payloads import body_model_of, describes_record, is_of_powertools
+from tarry.message.payloads import (
+    alternatives,
+    annotations_of,
+    body_model_of,
+    describes_record,
+    is_of_powertools,
+    resolved,
+    shown,
+)
 from tarry.run.handlers import is_async, is_generator
 
 _TAKES_VARARGS = 0x04  # inspect's flag, without its import

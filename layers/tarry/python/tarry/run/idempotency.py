@@ -30,8 +30,7 @@ from tarry.settle.table_answers import (
     answers_of,
     patience,
 )
-from tarry.sqs.client import Requests
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.guards import text_of
 

@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.message.outcomes import DONE, STOPS_ITS_GROUP, Outcome
-from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
+from tarry.sqs.client import FAILURE_KEPT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tarry.decide.decision import Decision
-    from tarry.message.delivery import Delivery, EndsWithOutcome
-    from tarry.message.failure import Failure
+    from tarry.message.delivery import Delivery, EndsWithOutcome, Failure
     from tarry.message.invocation import Group, Invocation, Records
     from tarry.run.handlers import Handling
     from tarry.settle.settlement import Settlement

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import RESERVE_SECONDS
 from tarry.errors import ProcessCrashed
-from tarry.message.failure import Failure, StepContext
+from tarry.message.delivery import Failure, StepContext
 from tarry.message.notices import WARNING
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.run.outcomes import Awaiting, AwaitingFacts, Outcomes, Rerun

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from tarry.decide.steps import DeadLetter
-    from tarry.message.delivery import Delivery
-    from tarry.message.failure import Failure
+    from tarry.message.delivery import Delivery, Failure
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
     from tarry.record.attempt_store import AttemptStore
     from tarry.settle.planner import Planner, SettlementPlan
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
 
 SECONDS = 1.0  # how long an invocation waits for the store in all
 READ_SECONDS = 0.5  # how long of that handlers wait, so that there is time to write what became of their messages

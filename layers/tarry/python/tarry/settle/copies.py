@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from tarry.decide.decision import Decision
     from tarry.decide.steps import DeadLetter, FailureSteps
-    from tarry.message.delivery import Delivery
-    from tarry.message.failure import Failure, QueueFacts
+    from tarry.message.delivery import Delivery, Failure, QueueFacts
     from tarry.message.outcomes import Outcome
     from tarry.settle.planner import Situation
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarry.message.notices import WARNING
 from tarry.settle.requests import SHARE, delete, patience, tens_by_queue
-from tarry.sqs.client import Requests, result_of, start
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests, result_of, start
 from tarry.sqs.refusals import MAX_ENTRIES, NoAnswer, error_code, has_answer, is_denied, is_late
 
 if TYPE_CHECKING:

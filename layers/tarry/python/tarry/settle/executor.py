@@ -32,7 +32,7 @@ from tarry.settle.requests import (
     send_copies,
     tens_by_queue,
 )
-from tarry.sqs.lookups import SEND_TO_ITSELF
+from tarry.sqs.client import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.support.values import MAX_VISIBILITY_SECONDS
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tarry.observe.logs import Log
     from tarry.settle.copies import Copy
     from tarry.settle.planner import Planner
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
     from tarry.support.values import QueueArn
 
 

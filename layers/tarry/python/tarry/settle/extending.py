@@ -22,8 +22,7 @@ from tarry.settle.requests import (
     prolongation,
     spread,
 )
-from tarry.sqs.client import Requests, result_of
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests, result_of
 from tarry.support.values import MAX_VISIBILITY_SECONDS, whole_seconds
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarry.decide.decision import Decision, ask_steps
-from tarry.message.failure import Failure, StepContext
+from tarry.message.delivery import Failure, StepContext
 from tarry.message.failure_record import hops_of
 from tarry.message.notices import Notice
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from tarry.decide.decision import Diagnose
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import DeadLetter, FailureSteps
-    from tarry.message.delivery import Delivery
-    from tarry.message.failure import QueueFacts
+    from tarry.message.delivery import Delivery, QueueFacts
     from tarry.settle.copies import Copy, CopyWriter
     from tarry.support.values import QueueArn
 

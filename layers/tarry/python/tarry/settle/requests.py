@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
     from tarry.settle.copies import Copy
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.client import Lookups
     from tarry.support.values import QueueArn
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from tarry.message.notices import WARNING
 from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.settle.requests import lease_end, patience
-from tarry.sqs.client import Requests
-from tarry.sqs.lookups import Lookups
+from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import MAX_ENTRIES
 
 if TYPE_CHECKING:

@@ -1,27 +1,41 @@
-"""The SQS client, and requests that are bounded by the time an invocation has left.
+"""The SQS client, requests that are bounded by the time an invocation has left, and the look-ups of queues.
 
 No request is sent after the invocation has returned: Lambda freezes the process between invocations, and a request
 that a later invocation completes would act on a lease long lost. `OutOfTime` refuses such a request, and also
-botocore's retry of one.
+botocore's retry of one. Queue attributes are looked up when they are first needed, and cached.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.sqs.refusals import NoAnswer, OutOfTime, watch_tries
+from tarry.message.delivery import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
+from tarry.message.notices import WARNING
+from tarry.sqs.refusals import (
+    MAX_REQUEST_BYTES,
+    NoAnswer,
+    OutOfTime,
+    error_code,
+    is_denied,
+    is_late,
+    is_of_a_key,
+    watch_tries,
+)
 from tarry.support.guards import generation
+from tarry.support.values import QueueArn, Value, queue_arn
 from tarry.world import CORE_SHARE, seconds_to_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tarry.message.invocation import Invocation
-    from tarry.world import World
+    from tarry.observe.logs import Log
+    from tarry.world import Event, World
 
 T = TypeVar("T")
 
@@ -206,3 +220,281 @@ def result_of(job: Callable[[], T]) -> T | Exception:
         return error
     except BaseException as error:  # noqa: BLE001 in a thread, no caller would see it
         return RequestBroken(repr(error))
+
+
+KEPT_SECONDS = 900
+FAILURE_KEPT_SECONDS = 30
+LOOK_UP_SHARE = 1 / 3  # of the time left: a slow look-up must leave time for the messages
+
+SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize")
+TARGET_ATTRIBUTES = ("MaximumMessageSize",)
+
+POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
+SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
+_READER = "Statement: {{Effect: Allow, Action: sqs:GetQueueAttributes, Resource: '{arn}'}}"
+_OF_A_KEY = (
+    "kms:Decrypt or kms:GenerateDataKey for the key",
+    "Statement: {{Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}}",
+)
+
+TARGET_LIMIT = "get_queue_attributes of a dead-letter queue"
+SEND_TO_ITSELF = "send_message_batch to the queue a message came from"
+
+MISSING = {
+    # permission, what happens without it, what to add to the function's Policies in a SAM template
+    "change_message_visibility_batch": (
+        "sqs:ChangeMessageVisibility",
+        "failed messages come back when the queue's visibility timeout ends, not after their delay",
+        POLLER,
+    ),
+    "delete_message_batch": (
+        "sqs:DeleteMessage",
+        "messages that were sent on are deleted by Lambda only, and exist twice if the function dies before that",
+        POLLER,
+    ),
+    "get_queue_attributes": (
+        "sqs:GetQueueAttributes",
+        "its redrive policy is unknown, so messages that failed for good stay in the queue until SQS moves them",
+        POLLER,
+    ),
+    TARGET_LIMIT: (
+        "sqs:GetQueueAttributes",
+        "its size limit is unknown, and 1 MiB is assumed",
+        _READER,
+    ),
+    "send_message_batch": (
+        "sqs:SendMessage",
+        "messages that failed for good stay in their queue until SQS moves them, without a failure record",
+        SENDER,
+    ),
+    SEND_TO_ITSELF: (
+        "sqs:SendMessage",
+        "messages that are deferred or sent again wait in place, where a deferral counts as an attempt",
+        SENDER,
+    ),
+}
+
+
+class Lookup(Value):
+    """The answer to a look-up of a queue."""
+
+    facts: QueueFacts
+    size_limit: int | None  # its MaximumMessageSize in bytes
+    error: Exception | None
+    until: float  # until when it is cached, in epoch seconds
+
+
+class Topology:
+    """The cache of look-ups: one per world, shared by all invocations."""
+
+    def __init__(self, _: World) -> None:
+        self.lookups: dict[tuple[str, str], Lookup] = {}  # by ARN, and the first of the attributes asked for
+        self.retentions: dict[str, int] = {}  # in seconds, the last known, however old: it hardly ever changes
+        self.underway: dict[str, Event] = {}  # the look-ups in progress, by the queue's ARN
+        self.lock = threading.Lock()
+
+
+class Lookups:
+    """The look-ups of one invocation; those that fail are logged."""
+
+    def __init__(self, requests: Requests, log: Log) -> None:
+        self.requests = requests
+        self.log = log
+        self._world = requests.invocation.world
+        self._topology = self._world.keep(Topology)
+        self._since = requests.invocation.started_at
+        self._logged: set[str] = set()
+        self._compared: set[str] = set()
+
+    def url(self, queue: QueueArn) -> str:
+        """Make a queue's URL from its ARN and the endpoint. Raises `ValueError` for a queue without a name."""
+        if not queue.name:
+            raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue, so no request can be made for it")
+        endpoint = client_of(self._world).meta.endpoint_url.rstrip("/")
+        return f"{endpoint}/{queue.account}/{queue.name}"
+
+    def source(self, queue: QueueArn) -> QueueFacts:
+        """Return the facts of a source queue."""
+        return self._checked(self.facts(queue), queue)
+
+    def facts(self, queue: QueueArn) -> QueueFacts:
+        """Return the facts of a source queue, and log nothing."""
+        return (self._known(queue, SOURCE_ATTRIBUTES) or self._look_up(queue, SOURCE_ATTRIBUTES)).facts
+
+    def known(self, queue: QueueArn) -> QueueFacts | None:
+        """Return the facts of a source queue if that takes no request."""
+        known = self._known(queue, SOURCE_ATTRIBUTES)
+        return None if known is None else self._checked(known.facts, queue)
+
+    def knows(self, queue: QueueArn) -> bool:
+        """Return whether the facts of a source queue are known, so that `source` makes no request."""
+        return self._known(queue, SOURCE_ATTRIBUTES) is not None
+
+    def knows_size(self, queue: QueueArn) -> bool:
+        """Return whether the size limit of a queue is known, so that `maximum_message_size` makes no request."""
+        return self.knows(queue) or self._known(queue, TARGET_ATTRIBUTES) is not None
+
+    def visibility_timeout(self, queue: QueueArn) -> int:
+        """Return a queue's visibility timeout in seconds; SQS's default if it is unknown."""
+        return self.source(queue).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT_SECONDS
+
+    def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
+        """Return a queue's size limit in bytes, and whether it is known (1 MiB is assumed otherwise)."""
+        limit, error = self.size_limit(queue)
+        if error is not None and not self.knows(queue):  # for a source queue, `source` has logged it
+            self._warn_of_look_up(error, TARGET_LIMIT, queue, "Its size limit is unknown; 1 MiB is assumed.")
+        return limit, error is None
+
+    def size_limit(self, queue: QueueArn) -> tuple[int, Exception | None]:
+        """Return a queue's size limit in bytes; 1 MiB with the error if the look-up failed. Log nothing."""
+        known = self._known(queue, SOURCE_ATTRIBUTES) or self._known(queue, TARGET_ATTRIBUTES)
+        lookup = known or self._look_up(queue, TARGET_ATTRIBUTES)
+        return lookup.size_limit or MAX_REQUEST_BYTES, lookup.error
+
+    def prepare(
+        self,
+        queue: QueueArn,
+        then: Callable[[], None],
+        target_of: Callable[[QueueFacts], QueueArn | None] | None = None,
+    ) -> None:
+        """Look a source queue up in a thread, and the queue that ``target_of`` returns for it; then call ``then``."""
+
+        def work() -> None:
+            try:
+                facts = self._ask_once(queue, SOURCE_ATTRIBUTES).facts
+                target = None if target_of is None else target_of(facts)
+                if target is not None and not self.knows_size(target):
+                    self._ask_once(target, TARGET_ATTRIBUTES)
+            finally:
+                then()
+
+        if not start(self._world, work):  # `source` looks it up
+            then()
+
+    # requests
+
+    def _look_up(self, queue: QueueArn, asked: tuple[str, ...]) -> Lookup:
+        [answer] = self.requests.all([partial(self._ask_once, queue, asked)], share=LOOK_UP_SHARE)
+        return answer if isinstance(answer, Lookup) else self._keep(queue, asked, {}, answer)
+
+    def _ask_once(self, queue: QueueArn, asked: tuple[str, ...]) -> Lookup:
+        """Look a queue up; if another thread is doing so, wait for it first."""
+        topology = self._topology
+        with topology.lock:
+            other = topology.underway.get(queue.text)
+            if other is None:
+                if (known := self._known(queue, asked)) is not None:
+                    return known
+                topology.underway[queue.text] = underway = self._world.threads.event()
+        if other is not None:
+            other.wait()
+            if (known := self._known(queue, asked)) is not None:
+                return known
+        answer = result_of(partial(self._ask, queue, asked))
+        lookup = answer if isinstance(answer, Lookup) else self._keep(queue, asked, {}, answer)
+        if other is None:
+            del topology.underway[queue.text]
+            underway.set()
+        return lookup
+
+    def _ask(self, queue: QueueArn, asked: tuple[str, ...]) -> Lookup:
+        """Request the attributes; an answer that arrives too late for its invocation is cached for the next."""
+        self.requests.check()  # before the URL, which takes a client
+        answer = self.requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(asked))
+        return self._keep(queue, asked, answer.get("Attributes", {}), None)
+
+    # the cache
+
+    def _known(self, queue: QueueArn, asked: tuple[str, ...]) -> Lookup | None:
+        """Return a look-up that is cached for this invocation.
+
+        Attributes count until it ends, so that none are asked for again while it settles its messages. A look-up for
+        which the time was lacking counts only in its own invocation: the next one has more time for it.
+        """
+        known = self._topology.lookups.get((queue.text, asked[0]))
+        if known is None:
+            return None
+        if known.error is None:
+            return known if known.until > self._since else None
+        kept_at = known.until - FAILURE_KEPT_SECONDS
+        is_current = kept_at >= self._since if is_late(known.error) else known.until > self._world.clock.time()
+        return known if is_current else None
+
+    def _keep(
+        self, queue: QueueArn, asked: tuple[str, ...], attributes: dict[str, str], error: Exception | None
+    ) -> Lookup:
+        """Cache an answer or an error, but not that there was no time to ask."""
+        topology = self._topology
+        until = self._world.clock.time() + (KEPT_SECONDS if error is None else FAILURE_KEPT_SECONDS)
+        if (retention := _whole(attributes.get("MessageRetentionPeriod"))) is not None:
+            topology.retentions[queue.text] = retention
+        facts = _facts(attributes, topology.retentions.get(queue.text), error)
+        lookup = Lookup(facts, _whole(attributes.get("MaximumMessageSize")), error, until)
+        if not is_late(error) or isinstance(error, NoAnswer):
+            topology.lookups[queue.text, asked[0]] = lookup
+        return lookup
+
+    # the log
+
+    def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
+        """Log a missing permission, once per cold start, if an error is caused by one."""
+        if not is_denied(code := error_code(error)):
+            return
+        permission, consequence, policy = MISSING[operation]
+        if is_of_a_key(code):
+            permission, policy = _OF_A_KEY
+        line = policy.format(queue=queue.name, arn=queue.text)
+        text = f"The function lacks {permission} on {queue.name}: {consequence}. Add to its Policies: - {line}"
+        self.log.once(self._world, "missing_permission", text)
+
+    def _checked(self, facts: QueueFacts, queue: QueueArn) -> QueueFacts:
+        """Log what is wrong with the facts of a queue, once; return them."""
+        if facts.error is not None:
+            consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
+            self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
+        elif queue.text not in self._compared:
+            self._compared.add(queue.text)
+            self._warn_of_max_receive_count(facts.max_receive_count, queue)
+        return facts
+
+    def _warn_of_max_receive_count(self, receives: int | None, queue: QueueArn) -> None:
+        """Log once per cold start that the queue allows fewer deliveries than the consumer has attempts."""
+        attempts = self.requests.invocation.max_attempts_of(queue.name)
+        if receives is None or attempts is None or receives >= attempts:
+            return
+        enough = f"BatchSize * {attempts} + 5" if queue.is_fifo else f"{2 * attempts + 5} (2 * max_attempts + 5)"
+        text = (
+            f"maxReceiveCount of {queue.name} is {receives}, below max_attempts {attempts}. tarry dead-letters a "
+            f"message that fails at its delivery {receives}, since SQS would then move it without a failure record. "
+            f"Set maxReceiveCount to {enough}; see docs/guides/retries.md."
+        )
+        self.log.once(self._world, "max_receive_count_low", text)
+
+    def _warn_of_look_up(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
+        self.warn(error, operation, queue)
+        if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._logged:
+            self._logged.add(f"{operation} {queue}")
+            text = f"The attributes of {queue.name or 'a queue without a name'} cannot be read ({error}). {consequence}"
+            self.log.problem("look_up_failed", text, level=WARNING)
+
+
+def _facts(attributes: dict[str, str], retention: int | None, error: Exception | None) -> QueueFacts:
+    try:
+        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+        target = redrive.get("deadLetterTargetArn")
+        return QueueFacts(
+            dead_letter=queue_arn(target) if target else None,
+            max_receive_count=_whole(redrive.get("maxReceiveCount")),
+            visibility_timeout=_whole(attributes.get("VisibilityTimeout")),
+            retention=retention,
+            error=error,
+        )
+    except (AttributeError, TypeError, ValueError) as unreadable:
+        return QueueFacts(error=unreadable)
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return None

@@ -17,7 +17,7 @@ from tarry.decide.retry_policy import Backoff, RetryPolicy, bounds_of, delay_of,
 from tarry.decide.steps import BuiltInStep, StepList, name_of_step
 from tarry.failed.text import one_line
 from tarry.failed.usage import UsageError
-from tarry.message.failure import FailureStep
+from tarry.message.delivery import FailureStep
 from tarry.support.guards import name_of
 from tarry.support.values import Value, fields_of
 from tarry.tools.template import TemplateFunction

@@ -12,7 +12,7 @@ from typing import Literal
 from tarry.decide.steps import RESERVE_SECONDS
 from tarry.failed.queue_names import queue_name
 from tarry.failed.text import duration
-from tarry.message.failure import MARGIN_SECONDS, MARGIN_SHARE
+from tarry.message.delivery import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.support.values import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.tools.plan.policy import DelayBounds, PlannedPolicy, PlannedStep
 from tarry.tools.template import TemplateQueue

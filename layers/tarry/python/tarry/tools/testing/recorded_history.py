@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.failed.queue_names import Redrive, redrive_of
 from tarry.record.attribute import is_dead_letter
-from tarry.sqs.lookups import FAILURE_KEPT_SECONDS
+from tarry.sqs.client import FAILURE_KEPT_SECONDS
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.story.lines import is_transition
 from tarry.tools.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation

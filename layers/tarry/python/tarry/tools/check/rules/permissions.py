@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tarry.sqs.lookups import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
+from tarry.sqs.client import MISSING, POLLER, SEND_TO_ITSELF, SENDER, TARGET_LIMIT
 from tarry.support.values import QueueArn, named_queue, queue_arn
 from tarry.tools.check.consumers import Step
 from tarry.tools.check.facts import Facts, resource_of

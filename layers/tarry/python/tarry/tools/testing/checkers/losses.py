@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from tarry.failed.queue_names import queue_name
-from tarry.message.failure import LOOK_UP_SECONDS
+from tarry.message.delivery import LOOK_UP_SECONDS
 from tarry.record.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.refusals import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.tools.simulator.history import HistoryEvent

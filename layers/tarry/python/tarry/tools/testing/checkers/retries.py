@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 from tarry.decide.retry_policy import SHORTEST_UNHANDLED_WAIT
-from tarry.message.failure import MARGIN_SECONDS, MARGIN_SHARE
+from tarry.message.delivery import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.record.attribute import MAX_COUNT
 from tarry.run.idempotency import REQUESTS_OF_END
 from tarry.settle.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
