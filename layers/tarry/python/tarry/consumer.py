@@ -13,13 +13,13 @@ from tarry.decide.steps import FailureSteps
 from tarry.errors import ConfigurationError
 from tarry.message.invocation import Invocation, records_of
 from tarry.message.message import Message, T
-from tarry.message.notices import WARNING
 from tarry.observe.logs import Log, LogOptions
 from tarry.run.deadline import MINIMUM_SECONDS
 from tarry.run.handlers import is_async, is_plain
 from tarry.run.run import Run
 from tarry.run.sequential import Sequential
 from tarry.support.guards import exit_if_forked
+from tarry.support.values import WARNING
 
 P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tarry.message.batch import Batch
     from tarry.message.invocation import Records
     from tarry.observe.opentelemetry import RunSpans
-    from tarry.observe.xray import Subsegments
+    from tarry.observe.tracing import Subsegments
     from tarry.run.concurrent import Concurrent
     from tarry.run.idempotency_layer import Idempotency
     from tarry.run.whole_batch import WholeBatch
@@ -162,10 +162,7 @@ class Consumer(Generic[T]):
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
     def _handle(self, pending: Records, are_plain: bool, is_fifo: bool, context: Any) -> bool:
-        """Run and settle a batch; remove messages that are done from ``pending``, which are not reported as failed.
-
-        Return whether the process must end now.
-        """
+        """Run and settle a batch; messages that are done leave ``pending``. Return whether the process must end now."""
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         run = Run(self if here.watch is None else here.watch(self), invocation, pending, is_fifo=is_fifo)
@@ -264,7 +261,7 @@ class Consumer(Generic[T]):
 
     def _tracing(self, run: Run) -> list[RunSpans | Subsegments]:
         """Return the tracing by loaded libraries that are on."""
-        from tarry.observe.tracing import TracingGuard
+        from tarry.observe.tracing import TracingGuard, subsegments_of
 
         tracing, invocation = list[Any](), run.invocation
         with TracingGuard(self.log, invocation.world, is_end=True):  # another version of a library may raise anything
@@ -276,10 +273,7 @@ class Consumer(Generic[T]):
                     tracing.append(spans)
             takes_turns = self.is_async and self.concurrency > 1 and not self._takes_batch  # runs, in one thread
             if "aws_xray_sdk.core" in modules and not takes_turns:
-                from tarry.observe.xray import subsegments_of
-
-                if (subsegments := subsegments_of(self.log, invocation.world)) is not None:
-                    tracing.append(subsegments)
+                tracing += subsegments_of(self.log, invocation.world)
         return tracing
 
     def _max_attempts_of(self, queue: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The errors of tarry. Verdicts that a handler raises (`Retry`, `Reject`, ...) are in `message/verdicts.py`."""
+"""The errors of tarry. Verdicts that a handler raises (`Retry`, `Reject`, ...) are in `message/outcomes.py`."""
 
 from __future__ import annotations
 

@@ -304,12 +304,9 @@ class World:
         return self.loading_seconds is not None or self.client_factory is not None
 
     def new_id(self) -> str:
-        """Return a unique id in the form of a UUID, from the random source that was given, else the operating system.
-
-        A generator that was used before a SnapStart snapshot would give every restored environment the same ids, and
-        SQS would drop messages as duplicates.
-        """
+        """Return a unique id in the form of a UUID, from the random source that was given, else from the system."""
         given = self._given_random
+        # Not `random`: used before a SnapStart snapshot, it would give every restored environment the same ids.
         text = (os.urandom(16) if given is None else given.randbytes(16)).hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tarry.decide.steps import StepList
     from tarry.message.delivery import Delivery, QueueFacts
     from tarry.message.diagnosis import Diagnosis
-    from tarry.message.notices import Notice
+    from tarry.support.values import Notice
 
 
 class Decision(Value):

@@ -433,11 +433,7 @@ class RetryPolicy(Value):
         return self.retry_on is not None and not self.fatal and is_a(error, Exception)
 
     def limit(self, *, retries_in_place: bool, was_asked_for: bool = True) -> int | None:
-        """Return the number of attempts; None if only the queue of the message limits them (SPEC B7).
-
-        ``retries_in_place``: whether the failure steps include `RetryInPlace`. ``was_asked_for``: whether the handler
-        or ``retry_when`` asked for the retry.
-        """
+        """Return the number of attempts; None if only the queue limits them (SPEC B7), as without `RetryInPlace`."""
         return self.max_attempts if retries_in_place or (was_asked_for and self._is_limit_set) else None
 
     def opinion(self, failure: Failure) -> Failure:
@@ -458,10 +454,7 @@ class RetryPolicy(Value):
         return _default(fifo) if self.backoff is None else self.backoff
 
     def delay_after(self, attempt: int, *, fifo: bool, rng: Random | None) -> tuple[float, str | None]:
-        """Return the seconds to wait after ``attempt`` failed, and the reason if the default backoff set them.
-
-        The reason is None unless the policy's own backoff failed; it is a text for the log.
-        """
+        """Return the seconds to wait after ``attempt``, and a text for the log if the policy's own backoff failed."""
         try:
             return delay_of(self.backoff_of(fifo=fifo), attempt, rng), None
         except BadDelay as error:

@@ -218,10 +218,7 @@ class SendAgain(BuiltInStep):
             return STANDARD_BACKOFF.delay(number, context.rng)
 
     def refuse_delay_on(self, queue: str) -> None:
-        """Raise `ConfigurationError` if the step has a delay, and its copies go to a FIFO queue.
-
-        ``queue``: the name, URL or ARN of the source queue, used if the step has no queue of its own.
-        """
+        """Raise `ConfigurationError` if the step has a delay and its copies, of messages in ``queue``, go to FIFO."""
         target = queue if self.queue is None else self.queue
         if self._longest and isinstance(target, str) and target.endswith(".fifo"):
             raise ConfigurationError(
@@ -271,10 +268,7 @@ class FunctionStep(Value):
 
 
 class FailureSteps(Value):
-    """The lists of failure steps of one consumer: one for all its queues, or several by queue name.
-
-    One step object may be in several lists; it has one counter.
-    """
+    """The lists of failure steps of a consumer, by queue name. A step object in several lists has one counter."""
 
     default: StepList
     by_queue: Mapping[str, StepList]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.failed.requests import LOG, PatientRequests
 from tarry.message.delivery import Delivery
-from tarry.message.notices import WARNING
 from tarry.settle.requests import VisibilityChange, change_visibility
 from tarry.sqs.client import MAX_PARALLEL, Lookups
 from tarry.sqs.refusals import MAX_ENTRIES, is_stale_handle
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from tarry.message.diagnosis import Diagnosis
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
-    from tarry.message.notices import Notice
     from tarry.message.outcomes import Outcome
     from tarry.record.attribute import Envelope, FailureRecord
-    from tarry.support.values import QueueArn
+    from tarry.support.values import Notice, QueueArn
 
     class EndsWithOutcome(Protocol):  # a record in progress: tarry.run.idempotency
         seconds_elsewhere: int | None
@@ -214,15 +213,13 @@ class Delivery:
         return None if self.envelope is None or self.source.is_fifo else self.envelope.due
 
     def seconds_until_due(self) -> int | None:
-        """Return for how many whole seconds to keep the message invisible before it runs; None if it may run.
-
-        A first receive before ``due`` never runs it, because `attempt_number` does not count that receive: if ``due``
-        passed before the invocation began (a batching window), the message is made visible at once.
-        """
+        """Return for how many whole seconds to keep the message invisible before it runs; None if it may run."""
         if (due := self.due) is None:
             return None
         if (now := self.invocation.world.clock.time()) < due:
             return math.ceil(due - now)
+        # `attempt_number` does not count a first receive before ``due``, so that one never runs the message, even if
+        # ``due`` passed before the invocation began (a batching window): it is made visible at once.
         is_first = str(self.system_attribute("ApproximateReceiveCount")).strip() == "1"  # a missing one is not a first
         first_received_at = self.first_received_at
         return 0 if is_first and first_received_at is not None and first_received_at < due else None
@@ -301,10 +298,7 @@ class QueueFacts(Value):
         return self.max_receive_count is not None and delivery.receive_count >= self.max_receive_count
 
     def seconds_left_if_short(self, delivery: Delivery, delay: float, now: float) -> float | None:
-        """Return the seconds until the message expires, if it expires before or soon after a wait of ``delay`` seconds.
-
-        0 or less for a message that expired while its handler ran; None for one that outlasts the wait (SPEC C10).
-        """
+        """Return the seconds until the message expires, if it does before or soon after a wait of ``delay`` seconds."""
         sent_at, started_at = delivery.sent_to_queue_at, delivery.invocation.started_at
         if sent_at is None:
             return None
@@ -447,7 +441,7 @@ class StepContext:
 
     def notice(self, event: str, text: str, error: BaseException | None = None) -> None:
         """Ask for a log line, once."""
-        from tarry.message.notices import Notice
+        from tarry.support.values import Notice
 
         if (notice := Notice(event, text, error)) not in self.notices:
             self.notices.append(notice)

@@ -36,11 +36,8 @@ def dead_letter_record(
     origin: str | None = None,
     text: str | None = None,
 ) -> dict[str, Any]:
-    """Return the attribute of a dead letter, uncut. It carries no attempts: once redriven, the message starts anew.
-
-    ``origin``: the ARN of the queue to which a retry sends it; by default the source queue. ``text``: the message of
-    the failure record if there was no error.
-    """
+    """Return the attribute of a dead letter, uncut. It carries no attempts: once redriven, the message starts anew."""
+    # ``origin``: the queue to which a retry sends it, by default its source. ``text``: its message, if it had no error.
     part = failure_part(failure, reason, failed_at, failure.attempt, include_traceback)
     if text is not None and "message" not in part["failure"]:
         part["failure"]["message"] = text
@@ -184,10 +181,8 @@ def _attempts_before(delivery: Delivery) -> int:
 
 
 def _first_failed_at(delivery: Delivery, failed_at: float, at: str) -> str:
-    """Return ``at``, the text of ``failed_at``, for a first delivery, else the time of the first receive.
-
-    That is the nearest that SQS knows. If an attempt store knows of no earlier failure, this is the first one.
-    """
+    """Return ``at``, the text of ``failed_at``, for a first failure, else the time of the first receive."""
+    # SQS knows nothing nearer than the first receive. If a store knows of no earlier failure, this is the first one.
     received_at = delivery.first_received_at
     if delivery.stored is not None or delivery.receive_count == 1 or received_at is None or received_at > failed_at:
         return at

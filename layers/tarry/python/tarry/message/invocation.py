@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import InvalidEvent
 from tarry.message.message import Message, delivery_of
-from tarry.message.notices import WARNING
 from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope, receive_count
 from tarry.support.guards import drop_tracebacks, generation, is_a
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -170,6 +170,7 @@ class Invocation:
     on_verdict: Callable[[Delivery], None] | None = None  # called for each verdict of a batch handler on a message
     acks: EarlyDeletes | None = None  # deletes acknowledged messages while the batch runs, with ``ack="eager"``
     spans: SeesOutcomes | None = None  # the spans of the handler's runs; None without OpenTelemetry
+    ended = False  # whether the response is made: from then on, no request is sent
     must_end_process: str | None = None  # why it must not take another invocation: a handler cannot be stopped
     keepalive_idle: Event | None = None  # set while ``keepalive`` extends nothing: that would undo shorter delays
     observer: Any = None  # notes what became of the messages (`tarry.observe.reports`), for metrics and ``on_outcome``
@@ -194,7 +195,6 @@ class Invocation:
         self.world = world
         self.records: Mapping[str, dict[str, Any]] = {}
         self.are_plain = are_plain  # whether all records are fresh and without message attributes; False if unknown
-        self.ended = False  # whether the response is made: from then on, no request is sent
         self.log = log
         self.deliveries: dict[str, Delivery] = {}  # by delivery id: messages that did not simply succeed, and others
         self.context = context

@@ -329,11 +329,9 @@ def mark_forked(message: Message[Any]) -> None:
 
 
 class _OfPowertools:
-    """An attribute of Powertools' ``SQSRecord`` that a message has not. Its AttributeError names the one it has.
+    """An attribute of Powertools' ``SQSRecord`` that a message has not. Its AttributeError names the one it has."""
 
-    A ``__getattr__`` of `Message` would slow down all its attributes.
-    """
-
+    # Not a ``__getattr__`` of `Message`, which would slow down all its attributes.
     def __init__(self, name: str, instead: str) -> None:
         self._text = f"'Message' object has no attribute {name!r}; use {instead}"
 

@@ -259,14 +259,11 @@ _MOST_CAUTIOUS_FIRST = (Retry, Defer, Reject, Discard)
 
 
 def find_signal(error: BaseException) -> Signal | None:
-    """Return the signal that ``error`` is or was raised from; None if there is none.
-
-    Explicit causes (``raise ... from signal``) are searched, and the outermost signal wins. An exception group counts
-    only if every leaf has a signal; then the most cautious one wins. An implicit ``__context__`` is not searched: it is
-    another error, which was being handled.
-    """
+    """Return the signal that ``error`` is or was explicitly raised from, the outermost one; None if there is none."""
     if cause_of(error) is None and not is_a(error, (Signal, BaseExceptionGroup)):
         return None
+    # A group counts only if every leaf has a signal; then the most cautious one wins. An implicit ``__context__`` is
+    # not searched: it is another error, which was being handled.
     found: list[Signal] = []
     groups = set[int]()
     todo = [error]

@@ -78,16 +78,14 @@ def annotations_of(function: Any) -> dict[str, Any]:
 
 
 def resolved(annotation: Any, function: Any) -> Any:
-    """Return an annotation as a type; None if it cannot be resolved, or `ConfigurationError` if it names a model.
-
-    Other names may be imported for type checkers only.
-    """
+    """Return an annotation as a type; None if it cannot be resolved, or `ConfigurationError` if it names a model."""
     # `Message` may have been imported for type checkers only; a user's own `Message` takes precedence over tarry's.
     scope = {"Message": Message, "Batch": Batch, **getattr(function, "__globals__", {})}
     holder = SimpleNamespace(__annotations__={"it": annotation})
     try:
         return get_type_hints(holder, scope, scope, include_extras=True)["it"]
     except Exception as error:
+        # another name may be imported for type checkers only
         if "Message[" not in str(annotation) and "Batch[" not in str(annotation):
             return None
         raise ConfigurationError(

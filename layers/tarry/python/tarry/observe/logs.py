@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tarry.message.notices import DEBUG, ERROR, INFO, WARNING
 from tarry.support.guards import drop_tracebacks, is_a, name_of, text_of
-from tarry.support.values import Value
+from tarry.support.values import DEBUG, ERROR, INFO, WARNING, Value
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery, Failure
     from tarry.message.diagnosis import Diagnosis
-    from tarry.message.notices import Notice
     from tarry.message.outcomes import Outcome
+    from tarry.support.values import Notice
     from tarry.world import World
 
 Fields = Mapping[str, Any]
@@ -80,11 +79,7 @@ class Log:
         failure: Failure | None = None,
         **more: Any,
     ) -> None:
-        """Log that a message has moved to the state of its outcome; ``delay`` is None if it could not be set.
-
-        ``failed``: whether the handler had failed on the message, so that the line is at least a WARNING. ``failure``:
-        its failure, for `on_outcome`.
-        """
+        """Log that a message has moved to the state of its outcome; ``delay`` is None if it could not be set."""
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
         if (observer := delivery.invocation.observer) is not None:

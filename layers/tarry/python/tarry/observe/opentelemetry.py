@@ -91,10 +91,7 @@ class Ran:
 
 
 class RunSpans:
-    """The spans of one invocation's runs.
-
-    A span ends when its handler does; it is closed when the outcome of its message is known, which may be later.
-    """
+    """The spans of one invocation's runs: each ends when its handler does, and is closed when its outcome is known."""
 
     def __init__(self, invocation: Invocation, pending: Mapping[str, object], consumer: str, log: Log) -> None:
         self._invocation = invocation
@@ -237,11 +234,9 @@ def _means_nothing(result: Any) -> bool:
 
 
 class SendSpan:
-    """A span around the sending of messages, or of copies of ``records``; ``carrier``: its context, for propagation.
+    """A span around the sending of messages, or of copies of ``records``; ``carrier``: its context, for propagation."""
 
-    Of an error it has only the type: a `Queue` does not know whether the consumer in which it sends has ``redact``.
-    """
-
+    # Of an error it has the type only: a `Queue` does not know whether its consumer has ``redact``.
     _span: trace.Span | None = None
     _token: Any = None
 

@@ -9,11 +9,10 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.message.message import Message
-from tarry.message.notices import WARNING
 from tarry.message.outcomes import Outcome
 from tarry.support.guards import name_of
 from tarry.support.hooks import HookTimeout, call
-from tarry.support.values import epoch_seconds, queue_arn
+from tarry.support.values import WARNING, epoch_seconds, queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

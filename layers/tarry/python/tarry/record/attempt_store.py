@@ -173,17 +173,14 @@ class DynamoDBAttempts:
         raise TimeoutError(f"DynamoDB did not process {len(keys)} of {len(ids)} keys: the table is throttled")
 
     def write(self, changes: Sequence[AttemptChange]) -> None:
-        """See `AttemptStore.write`.
-
-        Several changes are one transaction: the only request that makes conditional writes to several items. One
-        change is a plain update, at half the price. A record that cannot be written cancels the transaction: after the
-        second time, the others are written without it.
-        """
+        """See `AttemptStore.write`. Several changes are one transaction, one is a plain update, at half the price."""
         from botocore.exceptions import ClientError
 
         updates = {change.id: self._update(change) for change in changes}
         counting = {change.id: self._counting(change) for change in changes if change.kind != "end"}
         failed: ClientError | None = None
+        # No other request makes conditional writes to several items. A record that cannot be written cancels it:
+        # after the second time, the others are written without it.
         for tries in (1, 2, 3):
             try:
                 if len(updates) == 1:

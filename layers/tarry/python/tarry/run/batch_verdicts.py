@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import UnexplainedFailure
 from tarry.message.batch import BatchError, batch_verdict_of
 from tarry.message.message import delivery_of
-from tarry.message.notices import WARNING
 from tarry.message.outcomes import ACK, Discard, Reject, Retry
 from tarry.run.handlers import KEY
 from tarry.support.guards import cause_of, clear_frames, generation, is_a
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from tarry.message.batch import Batch
@@ -40,17 +40,14 @@ class BatchVerdicts:
         self._last: Verdict | None = None  # the last verdict on a message: the handler may still use its exception
 
     def on_verdict(self, delivery: Delivery) -> None:
-        """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11).
-
-        The decision is left for the end if a later verdict on the batch still counts, or if tarry is deciding on a
-        verdict of another thread of the handler.
-        """
+        """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11)."""
         if generation() != delivery.invocation.began_in:
             return  # a forked child must not settle anything
         verdict = delivery.verdict
         before, self._last = self._last, verdict
         if is_a(before, BaseException) and before is not verdict:
             clear_frames(before)  # keeps the traceback: the handler may still show it
+        # Left for the end: what a later verdict on the batch may change, and a verdict during the decision on another.
         is_open = is_a(verdict, Retry) and leaves_delay_open(verdict)
         if delivery.source.is_fifo or is_open or is_a(verdict, (Reject, Discard)) or not self._is_free.acquire(False):
             return

@@ -36,24 +36,25 @@ CHECK_SECONDS = 0.001  # the interval of reading the clock between messages: sho
 
 
 class Deadline:
-    """The times until which messages may start and run. Callers pass the time in (`Clock.monotonic`).
+    """The times until which messages may start and run. Callers pass the time in (`Clock.monotonic`)."""
 
-    The time that a message needs is assumed to be its timeout, or else the longest that one took in this invocation.
-    """
+    # Defaults of the class: each store at the start of an invocation takes time, and most set none of these.
+    owed = 0.0  # the seconds kept in addition for settling the messages that have failed so far
+    ending = most_ending = 0.0
+    """The seconds kept in addition for ending the claims on messages that run (`tarry.run.idempotency`), and the most
+    that they may become."""
+    _longest = 0.0  # A message is assumed to need its timeout, or else the longest time that one took here
+    checked_at = -math.inf  # at most a millisecond before the running message started
+    in_hooks = 0.0  # the seconds that the user's hooks have taken
+    hook_share = 1.0  # the largest share of the time left for one hook: less than 1 if async handlers wait for it
 
     def __init__(
         self, ends_at: float, began_with: float, wanted: float = MARGIN_SECONDS, timeout: float | None = None
     ) -> None:
         self.ends_at = ends_at  # when Lambda kills the process; infinite if it never does
-        self.owed = 0.0  # the seconds kept in addition for settling the messages that have failed so far
-        self.ending = self.most_ending = 0.0
-        """The seconds kept in addition for ending the claims on messages that run (`tarry.idempotency`), and the most
-        that they may become."""
         self.timeout = timeout
-        self._longest = 0.0
         self._began_with = began_with
         self.keep(wanted)
-        self.checked_at = -math.inf  # at most a millisecond before the running message started
         self.check_at = math.inf if ends_at == math.inf and timeout is None else -math.inf
         """When to call `check` next, at the earliest."""
 
@@ -63,9 +64,6 @@ class Deadline:
         """The seconds kept for settling: fewer than wanted in a short invocation."""
         self.is_timeout_cut = self.timeout is not None and self.timeout > self._began_with - self.margin
         """Whether the timeout exceeds the time of an invocation: messages start anyway, with the time left."""
-
-    in_hooks = 0.0  # the seconds that the user's hooks have taken
-    hook_share = 1.0  # the largest share of the time left for one hook: less than 1 if async handlers wait for it
 
     @property
     def interrupt_at(self) -> float:
@@ -95,11 +93,8 @@ class Deadline:
         self._longest = max(self._longest, seconds)
 
     def may_start(self, now: float, waiting: int = 0) -> bool:
-        """Return whether there is time for a message and ``waiting`` others, which take precedence if time is short.
-
-        The others are assumed to need as much as the longest message so far, not their timeout: otherwise hardly any
-        message would start before them.
-        """
+        """Return whether there is time for a message and ``waiting`` others, which take precedence if time is short."""
+        # The others need as much as the longest so far, not their timeout: else hardly any would start before them.
         one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
         return self.ends_at - now >= self.margin + self.ending + self.owed + one + self._longest * waiting
 
@@ -108,12 +103,10 @@ class Deadline:
         return now + (self.ends_at - now) * RELEASE_SHARE
 
     def hook_seconds(self, now: float) -> float:
-        """Return for how many seconds a hook of the user's may run: the time left, less what settling takes.
-
-        A hook that is called later, as `DeadLetter`'s are, has a share of the time left: settling must go on after it.
-        """
+        """Return for how many seconds a hook of the user's may run: the time left, less what settling takes."""
         left = self.ends_at - now - min(ANSWER_SECONDS, self._began_with * ANSWER_SHARE)
         kept = self.margin + self.ending + self.owed
+        # A hook that is called later, as `DeadLetter`'s are, has a share of the time left: settling goes on after it.
         return max((left - kept) * self.hook_share, (left - kept * HOOKLESS_SHARE) * LATE_HOOK_SHARE)
 
     def settled(self) -> None:
@@ -188,12 +181,11 @@ class Watch:
     _error: TimeoutError | None = None
     _raised: Interrupted | None = None
     is_claiming = False  # whether the message is being claimed: the time of its handler has not begun
+    running: Message[Any] | Batch[Any] | None = None
+    """The message or batch of the running handler, which is interrupted only while this is set."""
+    interruption: Interruption | None = None  # calls `fire`; None if none is needed or possible
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
-        self.running: Message[Any] | Batch[Any] | None = None
-        """The message or batch of the running handler, which is interrupted only while this is set."""
-        self.interruption: Interruption | None = None
-        """The interruption that calls `fire`; None if none is needed or possible."""
         self._deadline = deadline
         self._monotonic = monotonic
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
 from tarry.message.message import delivery_of
-from tarry.message.notices import INFO, WARNING
 from tarry.message.outcomes import DONE
 from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, Records
 from tarry.settle.table_answers import (
@@ -33,6 +32,7 @@ from tarry.settle.table_answers import (
 from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.guards import text_of
+from tarry.support.values import INFO, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,12 +85,9 @@ def batch_times(_: World) -> dict[Idempotency, tuple[float, int]]:
 
 
 class Claims:
-    """The claims of one invocation.
+    """The claims of one invocation."""
 
-    Claims and their ends have a time of their own: no message is claimed unless, by what requests and handlers have
-    taken so far, its handler can then run and its claim be ended (SPEC K4).
-    """
-
+    # No message is claimed unless, by what requests and handlers took so far, it can run and its claim end (SPEC K4).
     def __init__(self, idempotency: Idempotency, invocation: Invocation, log: Log, deadline: Deadline) -> None:
         self._idempotency = idempotency
         self._records = Records(idempotency.layer)
@@ -269,12 +266,10 @@ class Claims:
         return rounds * REQUESTS_OF_END * self._request_seconds
 
     def _keep_time(self) -> None:
-        """Have handlers leave time to end the claims on their messages.
-
-        What slow claims have taken is the ends' time: the handler of a message that is claimed all the same must run.
-        """
+        """Have handlers leave time to end the claims on their messages."""
         deadline = self._deadline
         left = deadline.ends_at - deadline.margin - deadline.owed - self._monotonic()
+        # What slow claims have taken is the ends' time: the handler of a message that is claimed all the same must run.
         spare = left / 2 if self._batch_seconds is None else left - self._batch_seconds(len(self._open))
         deadline.ending = max(0.0, min(self._ends_cost(), deadline.most_ending, spare))
 
@@ -432,12 +427,9 @@ def _because(error: Exception | None) -> str:
 
 
 def _seconds_behind(delivery: Delivery, left: float) -> int:
-    """Return for how many seconds a message waits for another one of its batch that has the same key.
-
-    Usually, the other one has ended when this invocation has. If it has not, its record says how long it may still run
-    once this message comes back. Each further wait is twice as long, since each uses up a receive; none is longer than
-    ``left``, the time left of the invocation.
-    """
+    """Return for how many seconds a message waits for another one of its batch that has the same key."""
+    # Usually the other one has ended when this invocation has; if not, its record then says how long it may still run.
+    # Each further wait is twice as long, since each uses up a receive; none is longer than the invocation may last.
     return max(1, math.ceil(min(left, SHORTEST_WAIT_BEHIND_SECONDS << min(delivery.receive_count - 1, 10))))
 
 

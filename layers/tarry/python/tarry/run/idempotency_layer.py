@@ -85,11 +85,9 @@ class Idempotency:
 
 
 def lacks_part(expression: Mapping[str, Any], value: Any) -> bool:
-    """Return whether a part of the key that an expression (a node of jmespath's tree) names is missing: null, or empty.
-
-    Otherwise all messages without that part would have one key. Powertools looks for this only if all parts are null.
-    """
+    """Return whether a part of the key that a node of jmespath's tree names is missing: null, or empty."""
     kind, children = expression["type"], expression["children"]
+    # Else all messages without it had one key. Powertools looks for this only if all parts are null.
     if value is None or value in ("", [], {}):
         return True
     if kind in ("pipe", "subexpression"):
@@ -126,11 +124,7 @@ class Records:
         self._layer = layer
 
     def begin(self, key: str, in_progress_until: int, expires_at: int) -> Found | None:
-        """Write a record in progress; return the record of another delivery if there is one, and None if not.
-
-        A record in progress whose time is over is replaced. If an answer was lost, the client's own repetition meets
-        the record that it wrote before: that one is not another's.
-        """
+        """Write a record in progress; return that of another delivery which still counts, None if there is none."""
         from aws_lambda_powertools.utilities.idempotency.exceptions import (
             IdempotencyItemAlreadyExistsError,
             IdempotencyValidationError,
@@ -144,6 +138,7 @@ class Records:
             old = getattr(error, "old_data_record", None)
             found = self._found(old) if old is not None else self.read(key)
             found = found or Found(is_completed=False, in_progress_until=0)  # gone in the meantime
+            # If an answer was lost, the client's own repetition meets the record that it wrote before: not another's.
             return None if _is_own(found, in_progress_until, expires_at) else found
         return None
 

@@ -26,7 +26,7 @@ from tarry.run.deadline import (
     is_tracing_end,
 )
 from tarry.support.guards import exit_if_forked, generation, is_a
-from tarry.support.workers import WorkerPool
+from tarry.support.hooks import WorkerPool
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Job:
 class JobExecutor(Protocol):
     """A backend that runs jobs: in threads, or as tasks of an event loop."""
 
-    shares_thread: bool
+    shares_thread: bool = False
     """Whether jobs run in the thread that decides, so that a hook of the user's keeps them from running."""
 
     @property
@@ -109,13 +109,15 @@ class JobExecutor(Protocol):
         """Abandon a job that was stopped and still runs."""
 
     def is_ending(self, job: Job) -> bool:
-        """Return whether the end of a job's run is being noted."""
+        """Return whether the end of a job's run is being noted: not if it ends in the thread that asks."""
+        return False
 
     def wake(self) -> None:
         """End a wait of `ended`. Any thread may call it."""
 
     def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
         """Return the job that blocks the others, True if it is not known which, False if none does."""
+        return False
 
 
 class Jobs:
@@ -173,11 +175,7 @@ class Jobs:
         return False
 
     async def ended(self) -> list[Job]:
-        """Wait for the next jobs to end or be abandoned, and return them; stop jobs whose time is up.
-
-        The list may be empty if `between` made progress, if there was only to be a pause, or if no job runs and time
-        for requests is short or over.
-        """
+        """Wait for the next jobs to end or be abandoned, and return them; stop jobs whose time is up."""
         while True:
             self._renew_dues()
             is_pause, self.needs_pause = self.needs_pause, False
@@ -195,6 +193,7 @@ class Jobs:
             ended += [job for job in self._stopped if job.is_abandoned]
             for job in ended:
                 self._forget(job)
+            # Empty if `between` made progress, after a pause, or if no job runs and time for requests is short.
             if ended or has_progress or is_pause or (not self._running and now >= until):
                 self.abandoned += [job for job in ended if job.is_abandoned]
                 return ended
@@ -333,10 +332,8 @@ class HandlerWorkers(WorkerPool):
         self.abandoned: list[int] = []  # the handlers' ids of abandoned jobs: each takes a place of its handler only
 
 
-class ThreadExecutor:
-    """A `tarry.run.jobs.JobExecutor` that runs the jobs of one invocation in the workers."""
-
-    shares_thread = False
+class ThreadExecutor(JobExecutor):
+    """The executor that runs the jobs of one invocation in the workers."""
 
     def __init__(self, pool: HandlerWorkers, run: Run) -> None:
         self._pool = pool
@@ -396,9 +393,6 @@ class ThreadExecutor:
 
     def wake(self) -> None:
         self._some_ended.set()
-
-    def is_blocked_by(self, frame: FrameType | None) -> bool:
-        return False
 
     def _run_job(self, job: Job) -> None:
         run = self._run

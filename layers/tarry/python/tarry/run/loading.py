@@ -43,13 +43,11 @@ def load(world: World) -> None:
 
 
 def is_better_now(asked: str | None, share: float, used: float) -> bool:
-    """Return whether to load now, in a function with a ``share`` of a core that has ``used`` as much since its start.
-
-    Not in a process that is held to its share already: after a crash or a timeout, Lambda initializes a function within
-    its next invocation, and loading could then take longer than its timeout, again and again.
-    """
+    """Return whether to load now, with a ``share`` of a core and ``used`` as much of one since the start."""
     if asked in ("init", "later"):
         return asked == "init"
+    # Not in a process that is held to its share already: after a crash or a timeout, Lambda initializes a function in
+    # its next invocation, and loading could take longer than its timeout, again and again.
     return share < SMALL_SHARE and used >= min(2 * share, CERTAIN_SHARE)
 
 

@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import group_of, receives
-from tarry.message.notices import INFO, WARNING
 from tarry.sqs.refusals import MAX_ENTRIES, error_code, is_denied
+from tarry.support.values import INFO, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,11 +33,7 @@ Item = tuple[str, dict[str, Any]]  # A message id and its record
 
 
 def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
-    """Return the fresh messages, in the order of the batch, and the redelivered ones, which run after them, in groups.
-
-    On a standard queue each redelivered message is a group. On FIFO a whole group is redelivered if its first message
-    here is; it keeps its order.
-    """
+    """Return the fresh messages, in the order of the batch, and the redelivered ones, which run later, in groups."""
     try:  # the fast path for thousands of fresh messages
         if set(map(_count_of, map(_attributes_of, records.values()))) == {"1"}:
             return iter(records.items()), []
@@ -46,6 +42,7 @@ def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     groups: dict[object, list[Item]] = {}
     for item in records.items():
         groups.setdefault(group_of(item[1]) or item[0], []).append(item)
+    # On a standard queue each is a group. A FIFO group is redelivered if its first message here is; it keeps its order.
     redelivered = [items for items in groups.values() if receives(items[0][1]) > 1]
     if len(redelivered) > 1:
         redelivered.sort(key=_rank)
@@ -88,10 +85,8 @@ class Isolation:
         return message_id in self._left
 
     def waiting_behind(self, message_id: str) -> int:
-        """Return how many messages with more deliveries wait behind a message; if time is short, it gives way to them.
-
-        Otherwise those messages, last in the order, would be released each time until they reach maxReceiveCount.
-        """
+        """Return how many messages with more deliveries wait behind one, which gives way to them if time is short."""
+        # Else those messages, last in the order, would be released each time until they reach maxReceiveCount.
         own = self._deliveries.get(message_id, 0)
         return sum(left for count, left in self._left_with.items() if count > own)
 
@@ -156,12 +151,10 @@ class Isolation:
 
 
 def deletes_on_fifo(done: int, left: int, receive_count: int) -> tuple[int, int]:
-    """Return after how many redelivered messages of a FIFO batch to delete acknowledged ones: first, and from then on.
-
-    If a later message of its group crashes the process, an acknowledged message comes back with the group, and would
-    run each time until it reaches maxReceiveCount. So acknowledged messages are deleted in between, with as many
-    requests as isolating the messages would take, and at other points at each delivery.
-    """
+    """Return after how many redelivered FIFO messages to delete acknowledged ones: first, and from then on."""
+    # If a later message of its group crashes the process, an acknowledged one comes back with the group, and would run
+    # each time until it reaches maxReceiveCount. So they are deleted in between, with as many requests as isolating the
+    # messages would take, and at other points at each delivery.
     requests = _tens(done + left) + _tens(left) - _tens(done)
     every = min(MAX_ENTRIES, math.ceil(left / requests))
     return 1 + receive_count % every, every
@@ -201,10 +194,8 @@ class RunStarts:
         return True
 
     def write(self, delivery: Delivery) -> None:
-        """Write that a message is about to run, once in an invocation. Nothing may keep its handler from running then.
-
-        With ``idempotency``, the message is claimed before: one that is not claimed in time has not started.
-        """
+        """Write that a message is about to run, once in an invocation; nothing may keep its handler from it then."""
+        # With ``idempotency``, the message is claimed before: one that is not claimed in time has not started.
         if (change := self._changes.pop(delivery.delivery_id, None)) is None:
             return
         from tarry.settle.attempts import tracking_of

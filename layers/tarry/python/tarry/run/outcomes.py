@@ -58,15 +58,12 @@ class AwaitingFacts:
         self.wake: Callable[[], None] = nothing  # called, in any thread, when a look-up has ended
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
-        """Return whether the queue of a message was looked up, with or without success.
-
-        Otherwise, start the look-up, if none is in progress, and wait for it briefly. A look-up is started again when
-        its failure has left the cache, because the message would be decided with a request in this thread.
-        """
+        """Return whether the queue of a message was looked up; if not, start the look-up, and wait for it briefly."""
         if settlement.lookups.knows(delivery.source):
             return True
         queue, invocation = delivery.source.text, delivery.invocation
         ended_at = self._ended_at.get(queue)
+        # Again if its failure has left the cache: else the message would be decided with a request in this thread.
         if ended_at is None or invocation.elapsed() >= ended_at + FAILURE_KEPT_SECONDS / 2:
             self._ended_at[queue] = math.inf
             ended = self._not_awaited[queue] = invocation.world.threads.event()
@@ -171,17 +168,14 @@ class Outcomes:
     # outcomes
 
     def note(self, decision: Decision, *, early: bool = False) -> None:
-        """Hand a decision to the settlement; on FIFO, a copy is sent before the group goes on.
-
-        The claim on a message is ended first: it must not be done without a record that says so, nor come back while
-        it seems to run.
-        """
+        """Hand a decision to the settlement; on FIFO, a copy is sent before the group goes on."""
         delivery, claim = decision.delivery, decision.delivery.claim
         delivery.outcome = decision.outcome
         if (spans := self._invocation.spans) is not None:
             spans.decided(decision.delivery.delivery_id, decision.outcome, decision.failure)
         if claim is None:
             return self._hand_over(decision, early=early)
+        # Its claim ends first: it must not be done without a record that says so, nor come back while it seems to run.
         delivery.claim = None
         if decision.outcome.kind in RETURNS:
             claim.back_at = decision.decided_at + (decision.outcome.delay or 0)

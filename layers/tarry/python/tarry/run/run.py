@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import Records, message_of, read_attributes, receives
 from tarry.message.message import delivery_of
-from tarry.message.notices import WARNING
 from tarry.message.outcomes import ACK
 from tarry.run.deadline import Deadline, Watch, reserve
 from tarry.run.handlers import apply_result, is_awaitable, is_cancelled_error
 from tarry.support.guards import exit_if_forked, is_a, watches
-from tarry.support.values import epoch_seconds
+from tarry.support.values import WARNING, epoch_seconds
 from tarry.world import hook_limit
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tarry.message.invocation import Invocation
     from tarry.message.message import Message
     from tarry.observe.opentelemetry import RunSpans
-    from tarry.observe.xray import Subsegments
+    from tarry.observe.tracing import Subsegments
     from tarry.record.attempt_store import AttemptStore
     from tarry.run.handlers import Handling
     from tarry.run.idempotency import Claims

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.run.handlers import apply_result, is_awaitable
-from tarry.run.jobs import ABANDONED, Job, Jobs
+from tarry.run.jobs import ABANDONED, Job, JobExecutor, Jobs
 from tarry.support.guards import exit_if_forked, generation
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
@@ -92,8 +92,8 @@ _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), 
 """Files in whose frames no exception may be raised: it would break the loop, not the handler."""
 
 
-class TaskExecutor:
-    """A `tarry.run.jobs.JobExecutor` that runs jobs as tasks of the running loop."""
+class TaskExecutor(JobExecutor):
+    """The executor that runs jobs as tasks of the running loop."""
 
     abandoned = 0  # an abandoned task never runs again
     shares_thread = True
@@ -132,9 +132,6 @@ class TaskExecutor:
 
     def abandon(self, job: Job) -> None:
         job.is_abandoned = True
-
-    def is_ending(self, job: Job) -> bool:
-        return False  # it ends in this thread, within one step
 
     def wake(self) -> None:
         try:

@@ -10,11 +10,11 @@ from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import RESERVE_SECONDS
 from tarry.errors import ProcessCrashed
 from tarry.message.delivery import Failure, StepContext
-from tarry.message.notices import WARNING
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.run.outcomes import Awaiting, AwaitingFacts, Outcomes, Rerun
 from tarry.settle.requests import is_stopped_by_lost_lease
 from tarry.support.guards import drop_tracebacks, is_a
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,12 +93,9 @@ class Verdicts:
         ended_at: float | None = None,
         early: bool = True,
     ) -> Rerun | None:
-        """Decide on a message that ran, from its verdict and its handler's exception.
-
-        On FIFO, the failure steps are asked at once; return a `Rerun` if the message runs again. ``ended_at``: when its
-        handler ended, in epoch seconds, if not just now. ``early``: whether the message may be settled while other
-        messages run; not if an abandoned thread may still run it.
-        """
+        """Decide on a message that ran; on FIFO, ask the failure steps at once; return a `Rerun` if it runs again."""
+        # ``ended_at``: when its handler ended, if not just now. ``early``: whether it may be settled while others run,
+        # which it must not if an abandoned thread may still run it.
         delivery.is_closed = True
         if delivery.claim is not None and not delivery.claim.is_held:  # its handler has not run
             if (seconds := delivery.claim.seconds_elsewhere) is None:

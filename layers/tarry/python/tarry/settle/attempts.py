@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.failure_record import trace_record
-from tarry.message.notices import WARNING, Notice
 from tarry.message.outcomes import State
 from tarry.record.attempt_store import MAX_CHANGES, MAX_READS, AttemptChange
 from tarry.record.attribute import FailureRecord, history_of
@@ -17,6 +16,7 @@ from tarry.settle.copies import redacted
 from tarry.settle.table_answers import ALWAYS_REFUSED, MAX_ERROR_CHARACTERS, TableSilent, answers_of
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.guards import generation, text_of, type_name
+from tarry.support.values import WARNING, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -66,25 +66,21 @@ class Tracking:
                     self._log_once(record)
 
     def _read(self, ids: Sequence[str]) -> dict[str, dict[str, Any] | BaseException]:
-        """Return the records with these ids, empty if there is none; the error of one that is not a record.
-
-        Only plain values: the store may be the user's, whose code runs in this thread alone.
-        """
+        """Return the records with these ids, empty if there is none; the error of one that is not a record."""
         found: Any = self._store.read(ids)
+        # Only plain values: the store may be the user's, whose code runs in this thread alone.
         return {key: _checked(found[key]) if key in found else {} for key in ids}
 
     def start(self, delivery: Delivery, change: AttemptChange, pending: Container[str]) -> bool:
-        """Write that a message is about to run, and what became of those that started before it. Blocks, like `read`.
-
-        If the process dies, the store then has which message was running. Return False if another one would be taken
-        for it: its start was written, and its end was not confirmed. ``pending``: as for `finish`.
-        """
+        """Write that a message is about to run, and what became of those that started before. Blocks, like `read`."""
         ended = self._ends_of_started(pending)
         if self._writes_starts:
             self._started[delivery.delivery_id] = delivery
             confirmed = self._put_starts({**ended, delivery.delivery_id: change}, READ_SECONDS - self._waited)
             self._writes_starts = len(confirmed) == len(ended) + 1
             ended = {key: end for key, end in ended.items() if key not in confirmed}
+        # If the process dies, the store then has which message was running. Another would be taken for it if its start
+        # was written, and its end was not confirmed.
         unknown = ended.keys() - self._reported
         self._reported |= unknown
         return not unknown
@@ -117,10 +113,7 @@ class Tracking:
         return delivery.delivery_id in self._written or delivery.delivery_id in self._unconfirmed
 
     def write(self, changes: Mapping[str, AttemptChange], *, in_background: bool = False) -> None:
-        """Write changes, by delivery id. Blocks, as long as is left of the second.
-
-        ``in_background``: no handler waits for this thread, so that answers in time take nothing of the second.
-        """
+        """Write changes, by delivery id. Block as long as is left of the second; no handler waits ``in_background``."""
         self._unconfirmed.update(changes)
         for delivery_id in self._put(changes, SECONDS, in_background=in_background):
             self._written.add(delivery_id)
@@ -193,13 +186,11 @@ class Tracking:
         return [None if isinstance(answer, Exception) else answer for answer in answers]
 
     def _load(self) -> None:
-        """Load a store that needs it, such as `DynamoDBAttempts` without a client, before its first request.
-
-        This time is not counted as that of its answers, so it is waited for only once per cold start.
-        """
+        """Load a store that needs it, such as `DynamoDBAttempts` without a client, before its first request."""
         invocation, load = self._invocation, _attribute(self._store, "_load")
         if load is None or _attribute(self._store, "_is_loaded") is not False:
             return
+        # Not counted as the time of its answers, so it is waited for only once per cold start.
         if invocation.world.first_time("attempt_store_loaded"):
             seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
             answers_of([load], invocation, lambda _: seconds)
@@ -207,7 +198,7 @@ class Tracking:
     def _note(self, error: BaseException, *, is_exact: bool = False) -> None:
         """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts still are."""
         self._invocation.attempt_store_fails |= not is_exact
-        code = _code(error)
+        code = error_code(error)
         self._is_refused |= code in ALWAYS_REFUSED or is_denied(code)
         self._log_once(error)
 
@@ -271,7 +262,7 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any] | BaseException:
 
 def _what_to_do(error: BaseException) -> str:
     """Return what is wrong with the store, and the line that corrects it."""
-    why, code = text_of(error, MAX_ERROR_CHARACTERS), _code(error)
+    why, code = text_of(error, MAX_ERROR_CHARACTERS), error_code(error)
     key = "AttributeDefinitions: [{AttributeName: id, AttributeType: S}]"
     key += " and KeySchema: [{AttributeName: id, KeyType: HASH}]"
     if code == "ResourceNotFoundException":
@@ -287,14 +278,6 @@ def _what_to_do(error: BaseException) -> str:
             "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem], with the ARN of the table as Resource."
         )
     return f"failed ({why or type_name(error)})."
-
-
-def _code(error: BaseException) -> str:
-    """Return the code of an AWS error; empty for an error of a user's class that cannot be read."""
-    try:
-        return error_code(error) if isinstance(error, Exception) else ""
-    except BaseException:  # noqa: BLE001 its attributes may be properties that raise
-        return ""
 
 
 def _attribute(store: object, name: str) -> Any:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.failure_record import copy_record, dead_letter_record, edited, fit, smallest, waiting_record
-from tarry.message.notices import WARNING, Notice
 from tarry.observe.logs import MAX_RECORD_BYTES
 from tarry.record.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
 from tarry.sqs.refusals import MAX_ATTRIBUTES, is_late, is_reserved, message_size
 from tarry.support.guards import is_a, type_name
 from tarry.support.hooks import call
-from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS, QueueArn, Value, named_queue
+from tarry.support.values import MAX_DELAY_SECONDS, MOMENT_SECONDS, WARNING, Notice, QueueArn, Value, named_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +38,7 @@ class NoDeadLetterQueue(Exception):
 
 
 def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
-    """Return the dead-letter queue that the failure step names, else the environment, else the redrive policy.
-
-    Raises `NoDeadLetterQueue` if it is the message's own queue or the one that it was redriven from.
-    """
+    """Return the dead-letter queue that the failure step names, else the environment, else the redrive policy."""
     source = delivery.source
     if named := named or os.environ.get("TARRY_DEAD_LETTER_QUEUE_URL"):
         target = named_queue(named, source)
@@ -65,6 +61,7 @@ def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) 
         )
     envelope = delivery.envelope
     came_from = envelope.origin if envelope is not None and envelope.is_dead_letter else None
+    # In its own queue, or the one that it was redriven from, it would only fail again.
     if target.text in (source.text, came_from):
         whose = "the queue it is in" if target == source else "the queue it was dead-lettered from before"
         raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: name another one")
@@ -143,11 +140,8 @@ class CopyWriter:
     def dead_letter(
         self, failure: Failure, outcome: Outcome, at: float, *, origin: str | None = None, text: str | None = None
     ) -> Copy:
-        """Return the copy for the dead-letter queue, without a failure record if there is no room for one.
-
-        ``origin`` and ``text``: as for `dead_letter_record`. Raises `NoDeadLetterQueue` if there is none, or the
-        message is too large for it; `FactsNeeded` if the size limit of the target was not looked up.
-        """
+        """Return the copy for the dead-letter queue, without a failure record if there is no room for one."""
+        # Raises `NoDeadLetterQueue` if there is none or the message is too large for it, and `FactsNeeded`.
         delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
         _refuse_missing_body(delivery)
         target = dead_letter_queue(delivery, outcome.queue, self._situation.source)
@@ -160,10 +154,7 @@ class CopyWriter:
         )
 
     def resend(self, failure: Failure, decision: Decision) -> Copy:
-        """Return the copy for a resend, always with its `Tarry` attribute.
-
-        Raises `CannotCopy` if there is no room for it or SQS would refuse the contents; `FactsNeeded` as above.
-        """
+        """Return the copy for a resend, always with its `Tarry` attribute. Raises `CannotCopy`, `FactsNeeded`."""
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
         now = self._situation.now
         if outcome.body is None:

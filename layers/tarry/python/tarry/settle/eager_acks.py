@@ -10,10 +10,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tarry.message.notices import WARNING
 from tarry.settle.requests import SHARE, delete, patience, tens_by_queue
 from tarry.sqs.client import Lookups, Requests, result_of, start
 from tarry.sqs.refusals import MAX_ENTRIES, NoAnswer, error_code, has_answer, is_denied, is_late
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,11 +28,9 @@ FLUSH_SECONDS = 1.0
 
 
 class Acks:
-    """The acknowledged messages of one batch. A thread deletes them when there are ten, or after a second.
+    """The acknowledged messages of one batch. A thread deletes them when there are ten, or after a second."""
 
-    ``waits``: whether `add` waits until ten messages are deleted. It may where no other handler runs in its thread.
-    """
-
+    # ``waits``: whether `add` waits until ten messages are deleted: only where no other handler runs in its thread.
     def __init__(self, invocation: Invocation, log: Log, *, waits: bool) -> None:
         self.together = MAX_ENTRIES  # the number of messages that makes a request worth sending
         self._lookups = Lookups(Requests(invocation), log)

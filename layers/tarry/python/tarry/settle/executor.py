@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.message.notices import WARNING
 from tarry.message.outcomes import DONE, Outcome
 from tarry.settle.planner import (
     IN_PLACE,
@@ -34,7 +33,7 @@ from tarry.settle.requests import (
 )
 from tarry.sqs.client import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
-from tarry.support.values import MAX_VISIBILITY_SECONDS
+from tarry.support.values import MAX_VISIBILITY_SECONDS, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -156,11 +155,9 @@ class Executor:
     # leases
 
     def _find_lost_leases(self, deliveries: Sequence[Delivery]) -> None:
-        """Find the messages whose lease is lost: another consumer may have them, so they are not sent (SPEC E6).
-
-        On FIFO, SQS refuses the receipt handle of an earlier receive, so the handles are tested once half of the
-        visibility timeout has passed. A standard queue accepts it, and a test would change the newer delivery.
-        """
+        """Find the messages whose lease is lost: another consumer may have them, so they are not sent (SPEC E6)."""
+        # FIFO refuses the handle of an earlier receive, so handles are tested once half of the visibility timeout has
+        # passed. A standard queue accepts it: there, a test would change the newer delivery.
         changes: list[VisibilityChange] = []
         for delivery in deliveries:
             self.note_if_lost(delivery)
@@ -196,13 +193,11 @@ class Executor:
         self._transition(delivery, outcome, None, not_settled=why)
 
     def _visibility_timeout(self, delivery: Delivery) -> int | None:
-        """Return the queue's visibility timeout in seconds; None if it is unknown, or the lease cannot end soon.
-
-        Lambda refuses a mapping whose queue has a shorter visibility timeout than the function's timeout.
-        """
+        """Return the queue's visibility timeout in seconds; None if it is unknown, or the lease cannot end soon."""
         invocation = self._invocation
         if (known := self._lookups.known(delivery.source)) is not None:
             return known.visibility_timeout
+        # Lambda refuses a mapping whose queue has a shorter visibility timeout than the function's timeout.
         received_at = delivery.received_at
         age = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
         if age + invocation.elapsed() < invocation.began_with:
@@ -230,10 +225,7 @@ class Executor:
         self.wait_in_place(waiting, early=True)
 
     def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
-        """Keep messages invisible for their delays, and make released messages visible.
-
-        A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
-        """
+        """Keep messages invisible for their delays, and make released ones visible; ``early``: see `request_early`."""
         self.trace(deliveries, in_background=early)
         self.send(deliveries)  # a message whose run could not be recorded may have no attempt left
         changes, now = list[VisibilityChange](), self._invocation.now()

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, cast
 
 from tarry.errors import LeaseLost
-from tarry.message.notices import WARNING
 from tarry.settle.eager_acks import Acks
 from tarry.settle.requests import (
     SHARE,
@@ -23,7 +22,7 @@ from tarry.settle.requests import (
     spread,
 )
 from tarry.sqs.client import Lookups, Requests, result_of
-from tarry.support.values import MAX_VISIBILITY_SECONDS, whole_seconds
+from tarry.support.values import MAX_VISIBILITY_SECONDS, WARNING, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,12 +113,10 @@ IF_LOST = "Unless its handler succeeds, it is only reported as failed."
 
 
 class Keepalive:
-    """The thread that extends the leases of a batch at a fixed interval.
+    """The thread that extends the leases of a batch at a fixed interval."""
 
-    ``pending`` has the messages that run, wait for their turn, or have failed and are not settled. A message that has
-    left it is acknowledged: it is deleted, since it would otherwise come back before the response.
-    """
-
+    # ``pending``: the messages that run, wait for their turn, or have failed and are not settled. One that has left
+    # it is acknowledged, and deleted: it would otherwise come back before the response.
     def __init__(self, every: float, pending: Records, invocation: Invocation, log: Log) -> None:
         self._every = every
         self._pending = pending
@@ -182,12 +179,10 @@ class Keepalive:
                 self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
     def _extension(self, delivery: Delivery) -> VisibilityChange | None:
-        """Return the change that extends a lease; None if SQS allows no longer one.
-
-        While the handler extends it, the later of two requests would decide, perhaps the shorter one. So it is left to
-        the handler's request, unless the lease ends before the next interval.
-        """
+        """Return the change that extends a lease; None if SQS allows no longer one."""
         end = delivery.visible_at
+        # While the handler extends it, the later of two requests would decide, perhaps the shorter one: it is left to
+        # the handler's, unless the lease ends before the next interval.
         if delivery.is_being_extended and (end is None or end - self._invocation.now() > self._every):
             return None
         change = prolongation(delivery, self._every * INTERVALS, end)
@@ -212,16 +207,13 @@ class Keepalive:
 def renew(
     deliveries: Sequence[Delivery], margin: float, log: Log, one_by_one: Sequence[Sequence[tuple[str, object]]]
 ) -> None:
-    """Renew the leases of FIFO messages until after the deadline, before any of them runs (SPEC H4).
-
-    SQS keeps the order of a group only as long as the lease: a message whose lease has ended is delivered again and
-    would run twice at the same time. The groups of ``one_by_one`` each get a visibility timeout of their own, so that
-    after a crash they come back one by one and the group that crashes comes back alone (SPEC G4).
-    """
+    """Renew the leases of FIFO messages until after the deadline, before any of them runs (SPEC H4)."""
     invocation = deliveries[0].invocation
     beyond = invocation.time_left() + margin
     by_id = {each.delivery_id: each for each in deliveries}
     groups = [[by_id.pop(message_id) for message_id, _ in group if message_id in by_id] for group in one_by_one]
+    # SQS keeps a group's order only as long as the lease: a message whose lease has ended would run twice at once.
+    # Each group of ``one_by_one`` comes back on its own, so the one that crashes comes back alone (SPEC G4).
     changes = [*(extension(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
     possible = [change for change in changes if change.delivery.receipt_handle]
     extend_before_run(possible, invocation, log, IF_LOST_ON_FIFO)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tarry.decide.decision import Decision, ask_steps
 from tarry.message.delivery import Failure, StepContext
 from tarry.message.failure_record import hops_of
-from tarry.message.notices import Notice
 from tarry.message.outcomes import DONE, RUNS_ELSEWHERE, Outcome
 from tarry.observe.logs import MAX_FIELD_BYTES
 from tarry.sqs.refusals import is_late, is_refused_for_good, may_be_applied
 from tarry.support.guards import is_a, text_of
-from tarry.support.values import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, Value, whole_seconds
+from tarry.support.values import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, Notice, Value, whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,11 +157,9 @@ def _ways_of_delayed(delivery: Delivery, *, expires: bool, is_last: bool) -> lis
 
 
 def _waits_by_copy(decision: Decision, seconds: float, longest: int, *, is_last: bool) -> bool:
-    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place.
-
-    With an attempt store, a deferral in place costs no attempt (SPEC J5).
-    """
+    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place."""
     if decision.outcome.kind == "defer":
+        # With an attempt store, a deferral in place costs no attempt (SPEC J5).
         in_place = decision.delivery.counts_runs and seconds <= longest and not is_last
         return not in_place and may_hop(decision.delivery)
     was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
@@ -302,24 +299,20 @@ class Planner:
         return min(until, now + REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else until
 
     def _backoff(self, plan: SettlementPlan, situation: Situation) -> float | None:
-        """Return the backoff's delay for the failed attempt, as which a message waits that there was no time to send.
-
-        At its next delivery, what settling it needs is fetched before it runs (SPEC C8).
-        """
+        """Return the backoff's delay, as which a message waits that there was no time to send."""
         if plan.late_delay is not None or (failure := plan.decided.failure) is None:
             return plan.late_delay
+        # At its next delivery, what settling it needs is fetched before it runs (SPEC C8).
         is_fifo = plan.delivery.source.is_fifo
         return self._policy.delay_after(failure.attempt, fifo=is_fifo, rng=situation.rng)[0]
 
     def seconds_in_place(self, plan: SettlementPlan, facts: QueueFacts | None, now: float) -> int:
-        """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
-
-        A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
-        """
+        """Return for how many seconds to keep a message invisible, at most as long as SQS allows."""
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
         seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
         if not seconds or facts is None:
             return seconds
+        # One that would expire, and could not be sent, comes back in time for another attempt at sending it.
         left = facts.seconds_left_if_short(delivery, seconds, now)
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 

@@ -13,9 +13,7 @@ from functools import partial
 from sys import modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.message.notices import WARNING
 from tarry.sqs.refusals import (
-    MAX_ENTRIES,
     Refused,
     doubt,
     error_code,
@@ -23,9 +21,10 @@ from tarry.sqs.refusals import (
     is_stale_handle,
     is_worth_splitting,
     requests_of,
+    tens,
     was_repeated,
 )
-from tarry.support.values import MAX_VISIBILITY_SECONDS, Value
+from tarry.support.values import MAX_VISIBILITY_SECONDS, WARNING, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,13 +59,10 @@ def is_stopped_by_lost_lease(delivery: Delivery) -> bool:
 
 
 def lease_end(delivery: Delivery, visibility_timeout: int | None) -> float | None:
-    """Return when the lease on a delivery ends, in epoch seconds; None if that is not known.
-
-    ``visibility_timeout`` is the queue's, in seconds. A lease begins at its receive; an event record has only the time
-    of the first receive.
-    """
+    """Return when the lease on a delivery ends, in epoch seconds; None if the queue's timeout is not known."""
     if delivery.visible_at is not None or visibility_timeout is None:
         return delivery.visible_at
+    # A lease begins at its receive; an event record has only the time of the first receive.
     started_at, received_at = delivery.invocation.started_at, delivery.received_at
     if received_at is None or started_at >= received_at + visibility_timeout:
         # The receive is not known, or Lambda keeps the messages invisible for longer: with a batching window for the
@@ -116,12 +112,10 @@ def extension(delivery: Delivery, seconds: float) -> VisibilityChange:
 
 
 def prolongation(delivery: Delivery, seconds: float, end: float | None) -> VisibilityChange:
-    """Return the change that keeps a message invisible for ``seconds`` from now, and never for less than its lease.
-
-    ``end``: when the lease ends, in epoch seconds. If that is unknown, it is taken to last until the deadline: Lambda
-    maps no queue whose visibility timeout is shorter than the function's timeout.
-    """
+    """Return the change that keeps a message invisible for ``seconds`` from now, and until the ``end`` of its lease."""
     invocation = delivery.invocation
+    # An unknown end is taken to be the deadline: Lambda maps no queue whose visibility timeout is shorter than the
+    # function's timeout.
     has = invocation.time_left() if end is None else end - invocation.now()
     return extension(delivery, seconds if has == math.inf else max(seconds, has))
 
@@ -173,12 +167,9 @@ def extend_leases(
 def change_visibility(
     changes: Sequence[VisibilityChange], lookups: Lookups, share: float = 1
 ) -> Iterator[ChangeResult]:
-    """Change the visibility of messages, ten of a queue in a request, in parallel requests; yield the results.
-
-    The results of one request are yielded while others wait for their answers. An entry that SQS refuses as beyond its
-    12 hours is requested once more with a timeout that is certain to be allowed. It takes at most a ``share`` of the
-    time left.
-    """
+    """Change the visibility of messages, ten of a queue in a request, in parallel requests; yield the results."""
+    # It takes at most a ``share`` of the time left. An entry that SQS refuses as beyond its 12 hours is requested once
+    # more, with a timeout that is certain to be allowed.
     beyond: list[VisibilityChange] = []
     for result in _in_tens(changes, lookups, share):
         if result.error is not None and BEYOND_THE_LIMIT in str(result.error):
@@ -206,8 +197,7 @@ def tens_by_queue(items: Iterable[T], delivery_of: Callable[[T], Delivery]) -> l
     by_queue: dict[QueueArn, list[T]] = {}
     for item in items:
         by_queue.setdefault(delivery_of(item).source, []).append(item)
-    parts = [(of_queue, start) for of_queue in by_queue.values() for start in range(0, len(of_queue), MAX_ENTRIES)]
-    return [of_queue[start : start + MAX_ENTRIES] for of_queue, start in parts]
+    return [ten for of_queue in by_queue.values() for ten in tens(of_queue)]
 
 
 def _request(chunk: Sequence[VisibilityChange], lookups: Lookups) -> list[ChangeResult]:

@@ -11,12 +11,12 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from tarry.message.notices import WARNING
 from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.settle.requests import lease_end, patience
 from tarry.sqs.client import Lookups, Requests
 from tarry.sqs.refusals import MAX_ENTRIES
+from tarry.support.values import WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

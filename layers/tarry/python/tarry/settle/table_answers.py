@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tarry.support.guards import name_of
-from tarry.support.workers import WorkerPool
+from tarry.support.hooks import WorkerPool
 from tarry.world import Interrupted
 
 if TYPE_CHECKING:
@@ -64,11 +64,9 @@ def answers_of(
     patience: Callable[[Invocation], float] = patience,
     may_begin: Callable[[], bool] | None = None,
 ) -> list[Any]:
-    """Make requests, several at once, in other threads; return their results or errors. Blocks.
-
-    When no answer comes for the time of ``patience``, those that have not come are missing. No more requests begin
-    then, nor when ``may_begin``, which is called before each in its thread, returns False.
-    """
+    """Make requests, several at once, in other threads; return their results or errors. Blocks."""
+    # When no answer comes for the time of ``patience``, the others are missing. No more requests begin then, nor when
+    # ``may_begin``, called before each in its thread, returns False.
     workers = invocation.world.keep(RequestWorkers)
     answered = workers.threads.event()
     todo = deque(range(len(works)))

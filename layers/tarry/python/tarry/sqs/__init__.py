@@ -1,1 +1,1 @@
-"""All that talks to SQS: looking up queues, changing visibility, sending, deleting, and their order in a settlement."""
+"""Requests to SQS: the client, look-ups, limits, refusals; and `Queue`."""

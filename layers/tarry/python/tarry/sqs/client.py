@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.message.delivery import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
-from tarry.message.notices import WARNING
 from tarry.sqs.refusals import (
     MAX_REQUEST_BYTES,
     NoAnswer,
@@ -27,7 +26,7 @@ from tarry.sqs.refusals import (
     watch_tries,
 )
 from tarry.support.guards import generation
-from tarry.support.values import QueueArn, Value, queue_arn
+from tarry.support.values import WARNING, QueueArn, Value, queue_arn
 from tarry.world import CORE_SHARE, seconds_to_load
 
 if TYPE_CHECKING:
@@ -62,11 +61,7 @@ class RequestBroken(Exception):
 
 
 def make_client(session: Any = None) -> Any:
-    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response.
-
-    tarry makes the parameters of its requests itself, and checks those of a user before: botocore does not repeat it,
-    which is a quarter of its work on a request.
-    """
+    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response."""
     import boto3
     from botocore.config import Config
 
@@ -74,6 +69,7 @@ def make_client(session: Any = None) -> Any:
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         read_timeout=READ_TIMEOUT_SECONDS,
         retries={"total_max_attempts": TRIES, "mode": "standard"},
+        # tarry has checked the parameters: validating them once more is a quarter of botocore's work on a request
         parameter_validation=False,
     )
     return (session or boto3.session.Session()).client("sqs", config=config)
@@ -148,11 +144,8 @@ class Requests:
         return list(self.each(jobs, share))
 
     def each(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> Iterator[T | Exception]:
-        """Run jobs in parallel threads; yield their results, or the errors they raised, in order.
-
-        A result is yielded while later jobs still run. A job that has not ended within a ``share`` of the time left, or
-        shortly before the deadline, is abandoned; its result is `NoAnswer`.
-        """
+        """Run jobs in parallel threads; yield the result or error of each, in order, while later jobs still run."""
+        # A job that has not ended in a ``share`` of the time left, or shortly before the deadline, is abandoned.
         if len(jobs) <= 1 and self._seconds() == math.inf:
             yield from [result_of(job) for job in jobs]  # there is no deadline
             return
@@ -406,16 +399,13 @@ class Lookups:
     # the cache
 
     def _known(self, queue: QueueArn, asked: tuple[str, ...]) -> Lookup | None:
-        """Return a look-up that is cached for this invocation.
-
-        Attributes count until it ends, so that none are asked for again while it settles its messages. A look-up for
-        which the time was lacking counts only in its own invocation: the next one has more time for it.
-        """
+        """Return a look-up that is cached for this invocation: attributes count until it ends."""
         known = self._topology.lookups.get((queue.text, asked[0]))
         if known is None:
             return None
         if known.error is None:
             return known if known.until > self._since else None
+        # A look-up for which the time was lacking counts in its own invocation only: the next one has more time
         kept_at = known.until - FAILURE_KEPT_SECONDS
         is_current = kept_at >= self._since if is_late(known.error) else known.until > self._world.clock.time()
         return known if is_current else None

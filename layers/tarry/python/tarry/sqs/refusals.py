@@ -147,17 +147,13 @@ class NoAnswer(OutOfTime):
 
 
 class Refused(Exception):
-    """SQS accepted the request and refused this entry.
-
-    ``is_fault_of_sqs``: whether the entry was right, so that it may be accepted later. ``maybe_applied``: whether an
-    earlier try of the request may have carried the entry out.
-    """
+    """SQS accepted the request and refused this entry."""
 
     def __init__(self, code: str, text: str, *, is_fault_of_sqs: bool = False, maybe_applied: bool = False) -> None:
         super().__init__(f"{code}: {text}")
         self.code = code
-        self.is_fault_of_sqs = is_fault_of_sqs
-        self.maybe_applied = maybe_applied
+        self.is_fault_of_sqs = is_fault_of_sqs  # whether the entry was right, so that it may be accepted later
+        self.maybe_applied = maybe_applied  # whether an earlier try of the request may have carried the entry out
 
 
 def watch_tries(client: Any) -> None:
@@ -200,11 +196,11 @@ def failed_entries(answer: dict[str, Any]) -> dict[str, Exception]:
     }
 
 
-def error_code(error: Exception) -> str:
+def error_code(error: BaseException) -> str:
     """Return the AWS error code of a refused entry or request; the class name of any other error."""
-    if isinstance(error, Refused):
-        return error.code
     try:
+        if isinstance(error, Refused):
+            return error.code
         response = getattr(error, "response", None)
         if isinstance(response, dict):
             return str(response.get("Error", {}).get("Code", ""))
@@ -229,11 +225,8 @@ def has_answer(error: Exception) -> bool:
 
 
 def may_be_applied(error: Exception) -> bool:
-    """Return whether SQS may have carried the request out (SPEC C8, M6).
-
-    It has not if it refused or throttled the request, unless an earlier try got no answer or an internal error; nor if
-    botocore has not sent the request.
-    """
+    """Return whether SQS may have carried the request out (SPEC C8, M6)."""
+    # Not if it refused or throttled the request, unless an earlier try got no answer; nor if botocore has not sent it.
     if isinstance(error, Refused):
         return error.maybe_applied
     if has_answer(error):
@@ -286,13 +279,10 @@ def is_of_a_key(code: str) -> bool:
 
 
 def is_worth_splitting(error: Exception) -> bool:
-    """Return whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
-
-    False if the error does not concern an entry (a permission, a throttle, a missing queue), or if SQS may have carried
-    the request out.
-    """
+    """Return whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong."""
     if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
         return True
+    # It may not if the error concerns no entry (a permission, a throttle, a missing queue), or SQS may have it already
     response = getattr(error, "response", None)
     if not isinstance(response, dict) or _is_open(response):
         return False

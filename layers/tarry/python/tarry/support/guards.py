@@ -96,10 +96,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def everything_in(error: BaseException, *, with_suppressed: bool = False) -> list[BaseException]:
-    """Return ``error``, the errors in its groups, and the errors that led to each of them, nearest first.
-
-    ``with_suppressed``: return both the cause and the context of each error, which keeps both alive.
-    """
+    """Return ``error``, the errors in its groups, and those that led to each, nearest first; or suppressed ones too."""
     if cause_of(error) is None and _context(error) is None and not is_a(error, BaseExceptionGroup):
         return [error]  # as most errors are
     found: list[BaseException] = []

@@ -1,18 +1,19 @@
-"""Calling the user's hooks so that none of them makes the answer late (SPEC I7).
+"""Calling the user's hooks so that none of them makes the answer late (SPEC I7); worker threads, for these and others.
 
 A hook that still runs when its time is over counts as one that raised: it is interrupted, or abandoned where its thread
-cannot be interrupted.
+cannot be interrupted. Workers are kept between invocations: starting one takes longer than most requests' own work.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tarry import world
 from tarry.support.guards import exit_if_forked, generation, traceback_of
-from tarry.support.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,6 +124,60 @@ class Running:
             return left
         self.interrupted = self._error()
         return self.interrupted
+
+
+class WorkerPool:
+    """The worker threads of a process for one purpose."""
+
+    def __init__(self, world: World) -> None:
+        self.threads = world.threads
+        self._idle: list[Worker] = []
+        """Changed by single operations only: a forked child would wait for a lock that another thread has."""
+
+    def take(self) -> Worker:
+        """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
+        while True:
+            try:
+                worker = self._idle.pop()
+            except IndexError:
+                return Worker(self)
+            if worker.began_in == generation():  # a forked child has none of its parent's threads
+                return worker
+
+    def put_back(self, worker: Worker) -> None:
+        self._idle.append(worker)
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Call ``work``, which must not raise, in a worker and a copy of the current context. See `take`."""
+        self.take().give(partial(copy_context().run, work))
+
+
+class Worker:
+    """A thread that runs one job after the other."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self.began_in = generation()
+        self._called = pool.threads.event()
+        self._work: Callable[[], object] | None = None
+        self.ident: int | None = None
+        Context().run(pool.threads.start, self._serve)  # in an empty context, not that of an invocation
+
+    def give(self, work: Callable[[], object]) -> None:
+        """Have the thread call ``work``, which must not raise."""
+        self._work = work
+        self._called.set()
+
+    def _serve(self) -> None:
+        self.ident = threading.get_ident()
+        while True:
+            self._called.wait()
+            self._called.clear()
+            work, self._work = self._work, None
+            if work is not None:
+                work()
+            del work  # frees the message as well
+            self._pool.put_back(self)
 
 
 class HookWorkers(WorkerPool):

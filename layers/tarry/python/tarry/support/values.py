@@ -1,4 +1,4 @@
-"""Plain values: frozen types, queue ARNs, delays, and how long SQS can keep a message invisible.
+"""Plain values: frozen types, log lines, queue ARNs, delays, and how long SQS can keep a message invisible.
 
 Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
 """
@@ -89,6 +89,19 @@ class Value:
 def fields_of(value: Value) -> dict[str, Any]:
     """Return the fields of a value by name."""
     return {name: getattr(value, name) for name in value._names}
+
+
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # the levels of `logging`, which the first line imports
+
+
+class Notice(Value):
+    """A log line about one delivery, for `Log.notices`: planning does not log, it returns notices with the plan."""
+
+    event: str
+    text: str
+    error: Any = None  # an exception, or its `Diagnosis`
+    level: int = ERROR
+    more: dict[str, Any] | None = None
 
 
 class QueueArn(Value):
@@ -224,10 +237,8 @@ def epoch_seconds(milliseconds: object) -> float | None:
 
 
 def longest_wait(*, received_at: float | None, invoked_at: float, now: float) -> int:
-    """Return for how many whole seconds from ``now`` SQS can keep a message invisible, by its ``received_at``.
-
-    ``received_at``: the time of *this* receive, known only for the first one, else None. Times are epoch seconds.
-    """
+    """Return for how many whole seconds from ``now`` SQS can keep a message invisible; times are epoch seconds."""
+    # ``received_at`` is the time of *this* receive, which a record has for the first one only
     if received_at is None or now - received_at > MAX_VISIBILITY_SECONDS:  # no lease is that old: an old sample event
         received_at = invoked_at - UNKNOWN_RECEIVE_SECONDS
     return max(0, math.floor(MAX_VISIBILITY_SECONDS - max(0.0, now - received_at) - 1))
