@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -18,16 +19,17 @@ from hypothesis import settings
 from tarry.tools.simulator.sqs import Sqs
 from tests.checked_answers import with_checked_answers
 from tests.command import stop_server
-from tests.leftovers import Leftovers
+from tests.leftovers import Leftovers, LeftoversOfTests
 
 settings.register_profile("any machine", deadline=None)  # a busy machine must not fail a test
 settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the check for leftover processes; a worker of pytest-xdist inherits the mark of its run."""
+    """Register the checks for leftovers; a worker of pytest-xdist inherits the mark of its run."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Leftovers())
+    config.pluginmanager.register(LeftoversOfTests())
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -80,6 +82,15 @@ def _instances_of_tarry_local_are_those_of_the_tests(
     """Let `tarry local` write the file by which other commands find it into a directory of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_are_in_a_directory_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let each worker see which temporary files its tests leave behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        patch.setattr(tempfile, "tempdir", None)
         yield
 
 

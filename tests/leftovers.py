@@ -1,23 +1,45 @@
-"""A check that no test leaves a process behind: otherwise the run fails, lists the processes, and ends them.
+"""Checks that no test leaves anything behind that another test, or the machine, would find.
 
-Every process that a test run starts inherits a mark in its environment, which identifies it in `/proc`.
-Where there is no `/proc`, nothing is checked.
+Each test: a process, a thread, a temporary file, another clock, environment, working directory or signal handler fails
+the test that left it. The whole run: every process that it starts inherits a mark in its environment, which identifies
+it in `/proc`; one that is still there at the end fails the run, is listed with its test, and is ended.
+Where there is no `/proc`, processes are not checked.
 """
 
+import asyncio
+import datetime as dt
 import os
 import signal
+import sys
+import tempfile
+import threading
 import time
 import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 MARK = "TARRY_TEST_RUN"
 PATIENCE_SECONDS = 30.0
-"""How long a process that is ending may take on a busy machine."""
+"""How long a process or thread that is ending may take on a busy machine."""
 ENDS_WITH_ITS_PARENT = "from multiprocessing.resource_tracker import main"
 """The command of the resource tracker, a helper process that `multiprocessing` starts."""
+REMOVED_AT_EXIT = "tarry-code-"
+"""The directories of unpacked inline code: one for each process, for all templates."""
+CLOCKS = (
+    ("time.time", lambda: time.time),
+    ("time.time_ns", lambda: time.time_ns),
+    ("time.monotonic", lambda: time.monotonic),
+    ("time.perf_counter", lambda: time.perf_counter),
+    ("time.sleep", lambda: time.sleep),
+    ("asyncio.sleep", lambda: asyncio.sleep),
+    ("datetime.datetime", lambda: dt.datetime),
+)
+_BY_PYTEST = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
 
 
 class Leftovers:
@@ -31,14 +53,11 @@ class Leftovers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while (found := marked(self._mark)) and time.monotonic() < ends_at:
-            time.sleep(0.05)
-        self._found = found
-        for process_id in found:
+        self._found = _remaining(lambda: marked(self._mark))
+        for process_id in self._found:
             with suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
-        if found:
+        if self._found:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -53,14 +72,136 @@ class Leftovers:
             os.environ[MARK] = self._before
 
 
+class State(NamedTuple):
+    """The state that a test must leave as it was."""
+
+    clocks: Mapping[str, object]
+    environment: Mapping[str, str]
+    folder: str
+    alarm: object
+    threads: frozenset[threading.Thread]
+    processes: frozenset[int]
+    files: frozenset[str]
+
+    @classmethod
+    def now(cls) -> "State":
+        return cls(
+            clocks={name: clock() for name, clock in CLOCKS},
+            environment={name: value for name, value in os.environ.items() if name not in _BY_PYTEST},
+            folder=str(Path.cwd()),
+            alarm=(signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)),
+            threads=frozenset(each for each in threading.enumerate() if not _is_idle_worker(each)),
+            processes=frozenset(_children()),
+            files=frozenset(
+                str(path) for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(REMOVED_AT_EXIT)
+            ),
+        )
+
+
+class LeftoversOfTests:
+    """A pytest plugin for each process that runs tests.
+
+    What a fixture of more than one test starts or sets is no leftover; when one ends, what it had set is not compared.
+    """
+
+    def __init__(self) -> None:
+        self._before = State.now()
+        self._shared_ended = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
+        self._before, self._shared_ended = State.now(), False
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        try:
+            return (yield)
+        finally:
+            if fixturedef.scope != "function":
+                self._before = State.now()
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        self._shared_ended |= fixturedef.scope != "function"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        result = yield
+        if found := list(self._left(item.get_closest_marker("abandons_threads") is not None)):
+            pytest.fail(f"{item.nodeid} leaves behind: {'; '.join(found)}", pytrace=False)
+        return result
+
+    def _left(self, abandons_threads: bool) -> Iterator[str]:
+        before, now = self._before, State.now()
+
+        def running() -> list[object]:
+            now = State.now()
+            threads = frozenset() if abandons_threads else now.threads - before.threads
+            return [*threads, *(now.processes - before.processes)]
+
+        if running():
+            _remaining(running)
+            now = State.now()
+        if not abandons_threads:
+            yield from (f"the thread {each.name}" for each in now.threads - before.threads)
+        for process_id in now.processes - before.processes:
+            yield f"the process {process_id} {_command(process_id)}"
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+        if self._shared_ended:
+            return
+        yield from (f"another {name}" for name, clock in now.clocks.items() if clock is not before.clocks[name])
+        if now.alarm != before.alarm:
+            yield "another handler of SIGALRM, or an alarm"
+        yield from (f"the temporary file {each}" for each in sorted(now.files - before.files))
+        if now.folder != before.folder:
+            yield f"the working directory {now.folder}"
+        for name in sorted({*now.environment, *before.environment}):
+            if (value := now.environment.get(name)) != before.environment.get(name):
+                yield f"the environment variable {name} = {value}"
+
+
+def _remaining(found: Callable[[], Any]) -> Any:
+    """Return what is found when nothing is any more, or after a while."""
+    ends_at = time.monotonic() + PATIENCE_SECONDS
+    while (left := found()) and time.monotonic() < ends_at:
+        time.sleep(0.02)
+    return left
+
+
+def _is_idle_worker(thread: threading.Thread) -> bool:
+    """Whether a thread is one of tarry's that waits for its next job: a process keeps them."""
+    frame, names = sys._current_frames().get(thread.ident or 0), []
+    while frame:
+        names.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    return names[:3] == ["Condition.wait", "Event.wait", "Worker._serve"]
+
+
+def _children() -> Iterator[int]:
+    """Yield the running child processes: those of this process, and those of the server that forks commands."""
+    server = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    for parent in filter(None, (os.getpid(), server)):
+        for file in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(OSError):
+                yield from (each for each in map(int, file.read_text().split()) if each != server and _command(each))
+
+
+def _command(process_id: int) -> str:
+    """Return the command of a process, or nothing for one that has ended and for a helper of `multiprocessing`."""
+    with suppress(OSError):
+        command = Path(f"/proc/{process_id}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return "" if ENDS_WITH_ITS_PARENT in command else command
+    return ""
+
+
 def marked(mark: str) -> dict[int, str]:
     """Return the commands of the other running processes whose environment contains ``mark``, by process id."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if int(folder.name) != os.getpid() and mark.encode() in (folder / "environ").read_bytes():
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                # A process that has ended and was not waited for has no command.
-                if command and ENDS_WITH_ITS_PARENT not in command:
-                    found[int(folder.name)] = command
+            environment, process_id = (folder / "environ").read_bytes(), int(folder.name)
+            if process_id != os.getpid() and mark.encode() in environment and (command := _command(process_id)):
+                tests = [each for each in environment.split(b"\0") if each.startswith(b"PYTEST_CURRENT_TEST=")]
+                found[process_id] = f"{command}{b''.join(tests).decode(errors='replace')}".strip()
     return found

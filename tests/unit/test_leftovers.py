@@ -1,13 +1,14 @@
-"""The check that no test leaves a process behind, run on test runs of its own."""
+"""The checks that no test leaves anything behind, run on test runs of their own."""
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests import leftovers
-from tests.leftovers import MARK, Leftovers
+from tests.leftovers import MARK, Leftovers, LeftoversOfTests
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
@@ -49,3 +50,60 @@ def test_a_process_that_ends_soon_after_its_test_is_not_reported(pytester: pytes
     result.stdout.no_fnmatch_line("*left behind*")
     assert os.environ.get(MARK) == before
     os.waitpid(int(Path("started").read_text()), 0)
+
+
+LEFT = {
+    "the thread Thread-": "threading.Thread(target=ended.wait, daemon=True).start()",
+    "the process ": "Path('pid').write_text(str(subprocess.Popen(['sleep', '600']).pid))",
+    "the temporary file ": "tempfile.mkstemp()",
+    "another time.monotonic": "time.monotonic = lambda: 0.0",
+    "another handler of SIGALRM, or an alarm": "signal.setitimer(signal.ITIMER_REAL, 600)",
+    "the working directory /": "os.chdir('/')",
+    "the environment variable LEFT = 1": "os.environ['LEFT'] = '1'",
+}
+
+
+@pytest.mark.parametrize("by_test", [True, False])
+@pytest.mark.parametrize("found", LEFT)
+def test_what_a_test_leaves_behind_fails_it_by_name_and_what_a_shared_fixture_leaves_does_not(
+    found: str, by_test: bool, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(tempfile, "tempdir", str(pytester.mkdir("temporary")))
+    monkeypatch.delenv("LEFT", raising=False)
+    pytester.makepyfile(f"""
+        import os, signal, subprocess, tempfile, threading, time
+        from pathlib import Path
+        import pytest
+
+        ended = threading.Event()
+
+        def leave():
+            {LEFT[found]}
+
+        @pytest.fixture(scope="module")
+        def shared():
+            folder, clock = os.getcwd(), time.monotonic
+            if not {by_test}:
+                leave()
+            yield
+            ended.set()
+            os.chdir(folder)
+            time.monotonic = clock
+            os.environ.pop("LEFT", None)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if Path("pid").exists():
+                with __import__("contextlib").suppress(ProcessLookupError):
+                    os.kill(int(Path("pid").read_text()), signal.SIGKILL)
+
+        def test_first(shared):
+            if {by_test}:
+                leave()
+
+        def test_second(shared):
+            pass
+    """)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[LeftoversOfTests()])
+    result.assert_outcomes(passed=2, errors=int(by_test))
+    if by_test:
+        result.stdout.fnmatch_lines([f"*::test_first leaves behind: {found}*"])
