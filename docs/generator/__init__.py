@@ -1,1 +1,1 @@
-"""The generated pages of docs/reference/: written by ``python -m tests.reference`` (`make docs`)."""
+"""The generated pages of docs/reference/: written by ``python -m docs.generator`` (`make docs`)."""

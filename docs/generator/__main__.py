@@ -1,10 +1,10 @@
-"""Write the generated pages of docs/reference/, and the pictures: ``python -m tests.reference``."""
+"""Write the generated pages of docs/reference/, and the pictures: ``python -m docs.generator``."""
 
 import sys
 from pathlib import Path
 
-from tests.reference import command, messages, metrics, picture, resources, rules, sqs_api
-from tests.reference.source import Source
+from docs.generator import command, messages, metrics, picture, resources, rules, sqs_api
+from docs.generator.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 IMAGES = DOCS.parent / "images"

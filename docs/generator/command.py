@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, get_args
 from typer import Typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from docs.generator.messages import wrapped
 from tarry.tools.cli.app import app
-from tests.reference.messages import wrapped
 
 
 class CommandParameter(NamedTuple):

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.generator.source import LEVELS, Source, Text
 from tarry.message.outcomes import _STATES
 from tarry.observe.logs import _TRANSITIONS
-from tests.reference.source import LEVELS, Source, Text
 
 MEANINGS = Path(__file__).with_name("meanings.toml")
-FILE = "tests/reference/meanings.toml"
+FILE = "docs/generator/meanings.toml"
 
 Meaning = tuple[str, str]
 """The meaning of a message, and the remedy."""

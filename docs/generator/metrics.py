@@ -2,8 +2,8 @@
 
 import tomllib
 
+from docs.generator.messages import MEANINGS
 from tarry.observe.metrics import METRICS
-from tests.reference.messages import MEANINGS
 
 
 def meanings() -> dict[str, str]:

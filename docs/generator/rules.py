@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import yaml
 
+from docs.generator.messages import wrapped
 from tarry.tools.check.finding import RULES
 from tarry.tools.template.document import _Loader
-from tests.reference.messages import wrapped
 
 Side = Literal["wrong", "right"]
 

@@ -13,6 +13,10 @@ import pytest
 import typer.main
 
 import tarry
+from docs.generator import messages, metrics, sqs_api
+from docs.generator.__main__ import DOCS, PICTURES, pages
+from docs.generator.messages import Meanings, Messages, problems, read_meanings
+from docs.generator.source import PACKAGE, Source, Text
 from tarry.errors import Unsent
 from tarry.message.failure_record import FLOORS_BYTES
 from tarry.message.message import _OfPowertools
@@ -34,10 +38,6 @@ from tarry.record.attribute import (
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.values import Value
 from tarry.tools.cli.app import app
-from tests.reference import messages, metrics, sqs_api
-from tests.reference.__main__ import DOCS, PICTURES, pages
-from tests.reference.messages import Meanings, Messages, problems, read_meanings
-from tests.reference.source import PACKAGE, Source, Text
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from docs.generator.rules import write_example
 from tarry.tools.cli.app import app
 from tarry.tools.template.document import load_document
 from tarry.tools.template.reader import translate
-from tests.reference.rules import write_example
 
 ROOT = Path(__file__).parents[3]
 QUEUES = """

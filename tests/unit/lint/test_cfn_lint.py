@@ -9,7 +9,7 @@ from cfnlint.config import ConfigMixIn
 from cfnlint.rules import Rules
 from cfnlint.runner.template.runner import run_template_by_file_path
 
-from tests.reference.rules import rules, write_example
+from docs.generator.rules import rules, write_example
 
 TEMPLATE = Path(__file__).parents[3] / "template.yaml"
 ITS_OWN = [f"{level}{number}" for level in "EW" for number in (0, 1, 2, 3, 4, 6, 7, 8)]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.generator.rules import rules, write_example
 from tarry.tools.check.checking import check_template
 from tarry.tools.check.finding import RULES
-from tests.reference.rules import rules, write_example
 
 
 def test_every_rule_has_an_example_and_every_example_a_rule() -> None:

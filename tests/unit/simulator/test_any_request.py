@@ -5,10 +5,10 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
+from docs.generator.sqs_api import MESSAGE, REQUESTS, Account, copied, inner, parameters, state_of_operation
 from tarry.tools.simulator.http.requests import parameters_in
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.simulator.sqs.errors import service_model
-from tests.reference.sqs_api import MESSAGE, REQUESTS, Account, copied, inner, parameters, state_of_operation
 
 ATTRIBUTES = service_model().shape_for("QueueAttributeName").metadata["enum"]
 TEXTS = [
