@@ -1,4 +1,4 @@
-"""The benchmarks of `make bench`: that they compare what is alike. A test compares no times: its machine may be busy."""
+"""The benchmarks of `make bench` compare what is alike. A test compares no times: its machine may be busy."""
 
 import os
 import subprocess
