@@ -98,8 +98,9 @@ lint: $(READY)
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/lint-imports --no-logo
 
+# PLATFORM=darwin checks the types as on macOS.
 types: $(READY)
-	@$(BIN)/mypy --no-error-summary $(TYPED)
+	@$(BIN)/mypy --no-error-summary $(if $(PLATFORM),--platform $(PLATFORM)) $(TYPED)
 	@$(BIN)/pyright --warnings tests/typing
 
 format: $(READY)
@@ -177,7 +178,9 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is required: make PYTHON=python3.13")'
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "$(PYTHON) cannot make an environment: install its venv module (Debian, Ubuntu: apt-get install python3-venv)"; \
+	    exit 1; }
 
 # In a new venv, so that no leftover packages are locked.
 lock:

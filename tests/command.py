@@ -152,7 +152,7 @@ def start(
         pipe_bytes: The size of the pipe: the command waits when it is full.
     """
     ours, theirs = os.pipe()
-    if pipe_bytes is not None:
+    if pipe_bytes is not None and sys.platform == "linux":  # a pipe of macOS has 64 kB at most
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, pipe_bytes)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:

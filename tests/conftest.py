@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -130,6 +131,34 @@ def pytest_collection_finish() -> None:
     """Exclude the thousands of collected tests from garbage collections: no Lambda process has as many objects."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the order of the tests, and in one line what was skipped, with the reasons.
+
+    ``TARRY_TESTS_NEED`` has words separated by commas: a reason with one of them fails the run. CI names the optional
+    parts there that it has installed.
+    """
+    if seed := getattr(terminalreporter.config.option, "randomly_seed", None):
+        terminalreporter.line(f"The same order again: pytest --randomly-seed={seed}")
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.line("Skipped: " + "; ".join(f"{reason} ({count})" for reason, count in reasons.items()))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    needed = [word for word in os.environ.get("TARRY_TESTS_NEED", "").split(",") if word]
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [str(report.longrepr) for report in reporter.stats.get("skipped", [])] if reporter else []
+    missing = [word for word in needed if any(word in reason for reason in skipped)]
+    if reporter and missing:
+        reporter.line(f"\nTests are skipped though TARRY_TESTS_NEED has {', '.join(missing)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(trylast=True)

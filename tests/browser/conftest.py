@@ -27,7 +27,7 @@ def launched(playwright: Playwright) -> Browser:
     """Start the Chromium of this machine; skip the test if there is none."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on the PATH; make browser-test says how to get one")
+        pytest.skip("Chromium is not on the PATH: make browser-test says how to get it")
     arguments = ["--disable-dev-shm-usage"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         arguments.append("--no-sandbox")  # the sandbox refuses to run as root

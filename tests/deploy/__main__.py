@@ -1,6 +1,7 @@
 """The deploy check: `make deploy-check`."""
 
 import argparse
+import platform
 import shutil
 import sys
 import tempfile
@@ -93,7 +94,7 @@ class Steps:
 def main() -> int:
     """Run the check; return 0 if everything is as it should be, 1 if a step failed, 2 if it cannot run here."""
     argparse.ArgumentParser(prog="python -m tests.deploy", description=__doc__).parse_args()
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         print("The deploy check needs Linux: functions and layers are built for it.", file=sys.stderr)
         return 2
     steps = Steps()

@@ -119,7 +119,9 @@ def judge(mutant: Mutant, root: Path, recorded: Recording) -> Result:
     try:
         _write(path, mutant.apply(before))
         limit = STARTUP_SECONDS + PATIENCE * sum(recorded.seconds[test] for test in tests)
-        output = run_tests(root, ["-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", *tests], limit)
+        output = run_tests(
+            root, ["-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0", *tests], limit
+        )
     finally:
         _write(path, before)
     if output is None:

@@ -7,6 +7,7 @@ and saves at most a period's share.
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -52,8 +53,9 @@ def prefer(priority: int, pid: int = 0) -> None:
 
     This process comes before the functions (1), and the one that stops them before both (3).
     """
-    with suppress(PermissionError, ProcessLookupError):
-        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(priority))
+    if sys.platform == "linux":
+        with suppress(PermissionError, ProcessLookupError):
+            os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(priority))
 
 
 def _keep(connection: Connection) -> None:

@@ -7,6 +7,7 @@ second while it initializes, and seven seconds in an invocation (docs/decisions/
 from __future__ import annotations
 
 import os
+import sys
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -53,10 +54,13 @@ def is_better_now(asked: str | None, share: float, used: float) -> bool:
 
 def used_share() -> float:
     """Return the share of a core that this process has used since its start; 0 if that is not known."""
-    try:
-        with open("/proc/self/stat", encoding="utf-8") as stat:
-            ticks = int(stat.read().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, LookupError, AttributeError):  # not on Linux
-        return 0.0
-    return time.process_time() / age if age > 0 else 0.0
+    if sys.platform == "linux":
+        try:
+            with open("/proc/self/stat", encoding="utf-8") as stat:
+                ticks = int(stat.read().rpartition(")")[2].split()[19])
+            age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, LookupError):
+            return 0.0
+        if age > 0:
+            return time.process_time() / age
+    return 0.0
