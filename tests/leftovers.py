@@ -8,6 +8,7 @@ Where there is no `/proc`, processes are not checked.
 
 import asyncio
 import datetime as dt
+import gc
 import os
 import signal
 import sys
@@ -127,6 +128,8 @@ class LeftoversOfTests:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
         result = yield
+        gc.collect()  # what an object of this test raises at its end is this test's error, not the next one's
+        gc.freeze()  # what it has loaded stays, and would be looked at again and again
         if found := list(self._left(item.get_closest_marker("abandons_threads") is not None)):
             pytest.fail(f"{item.nodeid} leaves behind: {'; '.join(found)}", pytrace=False)
         return result

@@ -26,7 +26,7 @@ LEAVES_A_PROCESS = """
 
 def run(pytester: pytest.Pytester, test: str) -> pytest.RunResult:
     pytester.makepyfile(test)
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[Leftovers()])
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly", plugins=[Leftovers()])
 
 
 @pytest.mark.parametrize("passes", [True, False])
@@ -103,7 +103,7 @@ def test_what_a_test_leaves_behind_fails_it_by_name_and_what_a_shared_fixture_le
         def test_second(shared):
             pass
     """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[LeftoversOfTests()])
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly", plugins=[LeftoversOfTests()])
     result.assert_outcomes(passed=2, errors=int(by_test))
     if by_test:
         result.stdout.fnmatch_lines([f"*::test_first leaves behind: {found}*"])
