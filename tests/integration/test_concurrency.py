@@ -28,8 +28,8 @@ from tarry import (
 )
 from tarry.observe.logger_keys import KEYS
 from tarry.run import tasks
-from tarry.run.jobs import HandlerWorkers
 from tarry.run.tasks import event_loop
+from tarry.run.threads import HandlerWorkers
 from tarry.support import guards as forks
 from tarry.testing import Sandbox
 from tarry.world import Interrupted, RealThreads, current

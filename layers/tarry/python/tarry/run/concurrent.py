@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.message import Message, delivery_of
-from tarry.run.jobs import Job, nothing_done, run_in_threads
+from tarry.run.jobs import Job, nothing_done
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
+from tarry.run.threads import run_in_threads
 from tarry.support.guards import free_memory_of
 
 if TYPE_CHECKING:
