@@ -173,12 +173,13 @@ def _remaining(found: Callable[[], Any]) -> Any:
 
 
 def _is_idle_worker(thread: threading.Thread) -> bool:
-    """Whether a thread is one of tarry's that waits for its next job: a process keeps them."""
+    """Whether a thread waits for its next job, and is tarry's or of an event loop: a process keeps them."""
     frame, names = sys._current_frames().get(thread.ident or 0), []
     while frame:
         names.append(frame.f_code.co_qualname)
         frame = frame.f_back
-    return names[:3] == ["Condition.wait", "Event.wait", "Worker._serve"]
+    of_loop = names[:1] == ["_worker"] and thread.name.startswith("asyncio_")
+    return of_loop or names[:3] == ["Condition.wait", "Event.wait", "Worker._serve"]
 
 
 def _children() -> Iterator[int]:

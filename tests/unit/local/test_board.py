@@ -341,7 +341,7 @@ def test_a_forgotten_dead_letter_that_was_restored_has_a_story_before_it_is_retr
     assert message.board.ended == {"DEAD_LETTERED": len(ids)}
 
 
-def test_a_message_that_is_delivered_again_after_its_dead_letter_is_told_in_its_own_queue(message: OneMessage) -> None:
+def test_a_message_that_is_delivered_again_after_its_dead_letter_is_shown_in_its_own_queue(message: OneMessage) -> None:
     message.dead_lettered("m")
     message.delivered("m", count=2)
     [story] = message.board.stories_of("m", NOW)
