@@ -74,10 +74,9 @@ def allow(queue: str, *actions: str) -> dict[str, Any]:
     return {"Effect": "Allow", "Action": list(actions), "Resource": f"arn:aws:sqs:us-east-1:123456789012:{queue}"}
 
 
-def deploy(*statements: dict[str, Any], timeout: int = 30, **mapping: Any) -> None:
-    """Deploy the stack."""
+def deploy(*statements: dict[str, Any], **mapping: Any) -> None:
     function = {
-        "FunctionName": "shop-handler", "Runtime": "python3.13", "Handler": "index.handler", "Timeout": timeout,
+        "FunctionName": "shop-handler", "Runtime": "python3.13", "Handler": "index.handler", "Timeout": 30,
         "Role": role(*statements), "Code": {"ZipFile": ""},
     }  # fmt: skip
     source = {"EventSourceArn": {"Fn::GetAtt": ["Orders", "Arn"]}, "FunctionName": {"Ref": "Handler"}}
@@ -101,12 +100,23 @@ def rules(result: Result) -> list[tuple[str, str]]:
 COMPLETE = (allow("shop-orders", *CONSUME), allow("shop-orders-dlq", "sqs:SendMessage", "sqs:GetQueueAttributes"))
 
 
-def test_a_stack_as_it_should_be_has_no_findings() -> None:
+def test_a_stack_has_no_findings_until_its_alarm_is_deleted_and_it_drifts() -> None:
     deploy(*COMPLETE, FunctionResponseTypes=["ReportBatchItemFailures"])
-    boto3.client("cloudwatch").put_metric_alarm(**ALARM)
+    cloudwatch, sqs, functions = (boto3.client(service) for service in ("cloudwatch", "sqs", "lambda"))
+    cloudwatch.put_metric_alarm(**ALARM)
     result = check("--stack", "shop")
     assert (result.exit_code, json.loads(result.stdout)["findings"]) == (0, [])
     assert result.stderr == "AWS 123456789012 us-east-1\n"
+    cloudwatch.delete_alarms(AlarmNames=["dead"])
+    result = check("--queue", sqs.get_queue_url(QueueName="shop-orders")["QueueUrl"])
+    assert rules(result) == [("shop-orders-dlq", "W9020")]
+    assert "Value: shop-orders-dlq" in json.loads(result.stdout)["findings"][0]["snippet"]
+    url = sqs.get_queue_url(QueueName="shop-orders-dlq")["QueueUrl"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MessageRetentionPeriod": "3600"})
+    functions.update_function_configuration(FunctionName="shop-handler", Timeout=200)
+    result = check("--stack", "shop")
+    assert result.exit_code == 1
+    assert sorted(rules(result)) == [("Dead", "W9016"), ("Dead", "W9020"), ("Orders", "E9011")]
 
 
 def test_a_limit_that_an_endpoint_gives_as_text_is_read_if_it_is_a_number() -> None:
@@ -121,16 +131,6 @@ def test_a_limit_that_an_endpoint_gives_as_text_is_read_if_it_is_a_number() -> N
             limit_of(mapping)
 
 
-def test_drift_of_a_stack_is_found() -> None:
-    deploy(*COMPLETE, timeout=200)
-    sqs = boto3.client("sqs")
-    url = sqs.get_queue_url(QueueName="shop-orders-dlq")["QueueUrl"]
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"MessageRetentionPeriod": "3600"})
-    result = check("--stack", "shop")
-    assert result.exit_code == 1
-    assert sorted(rules(result)) == [("Dead", "W9016"), ("Dead", "W9020"), ("Orders", "E9011")]
-
-
 def test_the_code_of_the_template_here_is_compared_with_the_stack() -> None:
     deploy(allow("shop-orders", *CONSUME))
     boto3.client("cloudwatch").put_metric_alarm(**ALARM)
@@ -142,14 +142,6 @@ def test_the_code_of_the_template_here_is_compared_with_the_stack() -> None:
     texts = {each["rule"]: each["text"] for each in json.loads(result.stdout)["findings"]}
     assert texts["W9004"].startswith("shop-orders has a maxReceiveCount of 15, below the max_attempts of 20 of Handler")
     assert texts["W9003"].startswith("Handler lacks sqs:SendMessage and sqs:GetQueueAttributes on shop-orders-dlq")
-
-
-def test_a_queue_without_a_stack_is_checked_by_its_url() -> None:
-    deploy(allow("shop-orders", "sqs:*"), timeout=20)
-    url = boto3.client("sqs").get_queue_url(QueueName="shop-orders")["QueueUrl"]
-    result = check("--queue", url)
-    assert sorted(rules(result)) == [("shop-orders-dlq", "W9020")]
-    assert "Value: shop-orders-dlq" in json.loads(result.stdout)["findings"][0]["snippet"]
 
 
 def test_wrong_names_and_options_are_refused_in_one_line() -> None:

@@ -13,9 +13,9 @@ from aws_lambda_powertools.utilities.circuit_breaker.states import CircuitState
 
 from tarry import Batch, MemoryAttempts, Message, Retry, batch_consumer, consumer
 from tarry.tools.testing.hosting import give_powertools_the_time
-from tests.integration.test_deferring_and_expiring import redelivered
 from tests.loglines import field, lines
 from tests.records import Context, event, failed, record
+from tests.settled import redelivered
 from tests.wire import Queue, Wire
 
 RECOVERY_SECONDS = 45
@@ -76,19 +76,29 @@ def test_each_deferral_is_twice_as_long_and_no_attempt(wire: Wire, caplog: pytes
     assert lines(caplog, level=30) == []
 
 
-def test_on_fifo_the_message_waits_in_place_and_its_receives_make_the_delay_longer(wire: Wire) -> None:  # SPEC K5, J5
+@pytest.mark.parametrize(
+    ("queue", "settings", "receives"),
+    [("orders.fifo", {}, (1, 2, 3, 4)), ("orders", {"attempts": MemoryAttempts()}, (1, 2, 6, 7))],
+    ids=["fifo", "attempt store"],
+)
+def test_on_fifo_and_with_an_attempt_store_the_message_waits_in_place_and_each_delay_is_longer(
+    queue: str, settings: dict[str, Any], receives: tuple[int, ...], wire: Wire
+) -> None:  # SPEC J5, K5
+    """With a store, only deferrals make it longer: the message was delivered three times more, without a trace."""
     pay = protected(wire, opened_seconds_ago=0)
 
-    @consumer
+    @consumer(**settings)
     def handler(message: Message) -> None:
+        assert settings == {} or message.attempt == 1
         pay()
 
     delays = []
-    for receives in range(1, 5):
-        batch = event(record({}, "a", "orders.fifo", receives, "g"), record({}, "b", "orders.fifo", 1, "g"))
+    for count in receives:
+        batch = event(record({}, "a", queue, count, "g"), record({}, "b", queue, 1, "g"))
         assert failed(handler(batch, Context())) == ["a", "b"]
         delays.append(wire.visibilities()["handle-a"])
     assert delays == [45, 90, 180, 360]
+    assert wire.sent_entries() == []
 
 
 def test_batches_and_exception_groups_are_deferred_and_an_error_beside_it_is_a_failure(wire: Wire) -> None:
@@ -124,22 +134,3 @@ def test_batches_and_exception_groups_are_deferred_and_an_error_beside_it_is_a_f
     assert failed(in_a_group(event(record({}, "fails")), Context())) == ["fails"]
     asks_for_a_retry(event(record({}, "later")), Context())
     assert wire.visibilities()["handle-later"] == 600
-
-
-def test_with_an_attempt_store_the_message_waits_in_place_and_each_deferral_is_longer(
-    wire: Wire,
-) -> None:  # SPEC J5, K5
-    """Only deferrals make it longer: the message was delivered three times more, without a trace."""
-    pay = protected(wire, opened_seconds_ago=0)
-
-    @consumer(attempts=MemoryAttempts())
-    def handler(message: Message) -> None:
-        assert message.attempt == 1
-        pay()
-
-    delays = []
-    for receives in (1, 2, 6, 7):
-        assert failed(handler(event(record({}, "a", receives=receives)), Context())) == ["a"]
-        delays.append(wire.visibilities()["handle-a"])
-    assert delays == [45, 90, 180, 360]
-    assert wire.sent_entries() == []

@@ -161,7 +161,7 @@ def test_sent_at_is_when_it_was_first_sent() -> None:  # SPEC K1
     assert copy.sent_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("sent", [None, "", "yesterday", "9" * 30], ids=repr)
+@pytest.mark.parametrize("sent", [None, "", "soon", "9" * 15, "9" * 5_000], ids=lambda sent: repr(sent)[:20])
 def test_sent_at_is_none_if_the_record_has_no_valid_timestamp(sent: Any) -> None:  # SPEC K1
     one = record()
     one["attributes"]["SentTimestamp"] = sent
