@@ -44,5 +44,9 @@ def redelivered(wire: Wire, message_id: str = "copy", **more: Any) -> dict[str, 
         name: {"stringValue": value.get("StringValue"), "dataType": value["DataType"]}
         for name, value in entry.get("MessageAttributes", {}).items()
     }
-    delivery = {"queue": request.queue, "group": entry.get("MessageGroupId"), "received_at": wire.clock.now}
+    delivery: dict[str, Any] = {
+        "queue": request.queue,
+        "group": entry.get("MessageGroupId"),
+        "received_at": wire.clock.now,
+    }
     return record(entry["MessageBody"], message_id, attributes=attributes, **(delivery | more))

@@ -1,66 +1,86 @@
-"""Messages that kill their process until they are dead-lettered, and the effect on other messages of the batch.
+"""Crashes, timeouts, throttling, and lost answers in each ack mode: the table of docs/guides/crashes.md.
 
-In virtual time, in a sandbox. `tests/acceptance/test_crashes.py` tests the same with real processes.
+In virtual time, in a sandbox. `tests/acceptance/test_crashes.py` tests crashes with real processes.
 """
 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from tarry import Message, consumer
-from tarry.testing import Realism, Sandbox
+from tarry import Fixed, Message, consumer
+from tarry.testing import Realism, Report, Sandbox
 from tarry.world import Interrupted, current
 
+VISIBILITY = 180
 RECEIVES = 15
 A_FEW = 3
 
 
-def exits(_: Message) -> None:
+def exits() -> None:
     os._exit(1)
 
 
-def runs_until_it_is_killed(_: Message) -> None:
+def runs_into_the_timeout() -> None:
     while True:
         with contextlib.suppress(Interrupted):
             current().clock.sleep(60)
 
 
-class PoisonRun:
-    """A run of a consumer whose handler kills the process on messages with the body ``poison``."""
+ENDS = pytest.mark.parametrize("end", [exits, runs_into_the_timeout], ids=["crash", "timeout"])
+MODES = pytest.mark.parametrize(
+    "settings", [{}, {"ack": "eager"}, {"isolate": False}], ids=["on_return", "eager", "not isolated"]
+)
+QUEUES = pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+
+
+class ConsumerRun:
+    """A queue with a consumer whose handler calls ``work``, and the runs of each message by its body."""
+
+    report: Report
 
     def __init__(
-        self, sandbox: Sandbox, kill: Callable[[Message], None], is_async: bool = False, **settings: Any
+        self,
+        sandbox: Sandbox,
+        work: Callable[[Message], None],
+        queue: str = "orders",
+        window: int = 0,
+        is_async: bool = False,
+        **settings: Any,
     ) -> None:
-        self.sandbox = sandbox
+        self.sandbox, self.queue = sandbox, queue
         self.runs: Counter[str] = Counter()
+        self.deliveries: dict[str, list[int]] = {}
         self.bodies: dict[str, str] = {}
 
-        def work(message: Message) -> None:
+        def handle(message: Message) -> None:
             self.runs[message.body] += 1
-            if message.body == "poison":
-                kill(message)
-
-        async def work_async(message: Message) -> None:
-            await current().clock.asleep(0.01)
+            self.deliveries.setdefault(message.body, []).append(message.receive_count)
             work(message)
 
-        self.handler: Any = consumer(**settings)(work_async if is_async else work)
+        async def handle_async(message: Message) -> None:
+            await current().clock.asleep(0.01)
+            handle(message)
 
-    def of(self, bodies: list[str], queue: str = "orders", groups: int = 10) -> "PoisonRun":
-        """Send the bodies (on FIFO to the groups in turn) and run until the queue is empty. A batch is ten messages."""
-        is_fifo = queue.endswith(".fifo")
-        self.dead_letter_queue = "orders-dlq.fifo" if is_fifo else "orders-dlq"
-        self.sandbox.queue(
-            queue, dead_letter=self.dead_letter_queue, max_receive_count=RECEIVES, visibility_timeout=180
+        handler = consumer(**{"backoff": Fixed(30), **settings})(handle_async if is_async else handle)
+        self.dead_letter_queue = "orders-dlq.fifo" if queue.endswith(".fifo") else "orders-dlq"
+        sandbox.queue(
+            queue, dead_letter=self.dead_letter_queue, max_receive_count=RECEIVES, visibility_timeout=VISIBILITY
         )
-        self.sandbox.connect(self.handler, queue, batch_size=10, timeout=30)
+        sandbox.connect(handler, queue, batch_size=10, window=window, timeout=30)
+
+    def send(self, bodies: Iterable[str], groups: int = 10) -> None:
+        """Send messages; on FIFO to the groups in turn."""
         for number, body in enumerate(bodies):
-            fifo: Any = {"group_id": f"g{number % groups}", "deduplication_id": body} if is_fifo else {}
-            self.bodies[self.sandbox.send(queue, body, **fifo)] = body
+            group = {"group_id": f"g{number % groups}", "deduplication_id": body} if self.queue == "orders.fifo" else {}
+            self.bodies[self.sandbox.send(self.queue, body, **group)] = body
+
+    def of(self, bodies: Iterable[str], groups: int = 10) -> "ConsumerRun":
+        """Send messages, and run until the queue is empty."""
+        self.send(bodies, groups)
         self.report = self.sandbox.run()
         return self
 
@@ -87,28 +107,103 @@ class PoisonRun:
         return Counter(body for batch in self.crashes() for body in batch if body != "poison")
 
 
+# crashes
+
+
+@ENDS
+@MODES
+@QUEUES
+def test_after_a_crash_the_batch_is_redelivered_without_messages_that_were_acknowledged_eagerly(
+    end: Callable[[], None], settings: dict[str, Any], queue: str, sandbox: Sandbox
+) -> None:  # SPEC G3, PLATFORM 11
+    """The batch comes back when its visibility timeout ends. Up to ten messages wait a second for their eager ack."""
+
+    def work(message: Message) -> None:
+        current().clock.sleep(2)
+        if message.body == "c" and message.receive_count == 1:
+            end()
+
+    run = ConsumerRun(sandbox, work, queue, **settings).of("abcd")
+    finished = [1] if settings == {"ack": "eager"} else [1, 2]
+    assert run.deliveries == {"a": finished, "b": finished, "c": [1, 2], "d": [2]}
+    assert run.report.count("COMMITTED") == 4
+    assert sandbox.elapsed >= VISIBILITY
+
+
+@ENDS
+def test_fresh_messages_stay_done_before_a_redelivered_message_that_crashes_again(
+    end: Callable[[], None], sandbox: Sandbox
+) -> None:  # SPEC G4
+    def work(message: Message) -> None:
+        if message.body == "poison" and message.receive_count < 3:
+            end()
+
+    run = ConsumerRun(sandbox, work, window=60)
+    run.send(["poison"])
+    sandbox.advance(60 + VISIBILITY - 10)
+    run.of("ab")
+    batches = [event.fields["delivery_ids"] for event in run.report.events if event.what == "invoked"]
+    assert [len(batch) for batch in batches] == [1, 3, 1]
+    assert run.runs == {"poison": 3, "a": 1, "b": 1}
+
+
+@ENDS
+def test_without_isolation_messages_behind_one_that_crashes_are_dead_lettered_without_a_run(
+    end: Callable[[], None], sandbox: Sandbox
+) -> None:  # SPEC G4
+    run = ConsumerRun(sandbox, lambda message: end() if message.body == "poison" else None, isolate=False)
+    assert run.of(["poison", "a", "b"]).dead == ["poison", "a", "b"]
+    assert run.runs == {"poison": RECEIVES}
+
+
+@QUEUES
+@MODES
+def test_a_delay_that_sqs_has_accepted_holds_after_a_crash(
+    settings: dict[str, Any], queue: str, sandbox: Sandbox
+) -> None:  # SPEC A2, F4
+    """The finished message runs again, because the function returned no response."""
+
+    def work(message: Message) -> None:
+        if message.body == "delayed" and message.receive_count == 1:
+            message.retry(delay=600)
+
+    run = ConsumerRun(sandbox, work, queue, **settings)
+    sandbox.faults.add("crash_after", operation="ChangeMessageVisibilityBatch")
+    run.of(["a", "delayed"])
+    assert run.report.count("COMMITTED") == 2
+    assert run.runs["delayed"] == 2
+    assert 600 <= sandbox.elapsed < 610
+
+
+# messages that kill their process until they are dead-lettered
+
+
 def ten(place: int) -> list[str]:
     """Ten bodies, with ``poison`` at the index ``place``."""
     return [*(f"m{number}" for number in range(place)), "poison", *(f"m{number}" for number in range(place, 9))]
 
 
-WAYS = [
-    pytest.param(exits, {}, id="one after the other"),
-    pytest.param(exits, {"concurrency": 4}, id="threads"),
-    pytest.param(exits, {"concurrency": 4, "is_async": True}, id="tasks"),
-    pytest.param(exits, {"ack": "eager"}, id="eager"),
-    pytest.param(runs_until_it_is_killed, {}, id="timeout"),
-]
+def kills(end: Callable[[], None]) -> Callable[[Message], None]:
+    return lambda message: end() if message.body == "poison" else None
 
 
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-@pytest.mark.parametrize("place", [0, 4, 9])
-@pytest.mark.parametrize(("kill", "settings"), WAYS)
+@QUEUES
+@pytest.mark.parametrize(
+    ("end", "place", "settings"),
+    [
+        pytest.param(exits, 0, {}, id="first"),
+        pytest.param(exits, 9, {}, id="last"),
+        pytest.param(exits, 4, {"concurrency": 4}, id="threads"),
+        pytest.param(exits, 4, {"concurrency": 4, "is_async": True}, id="tasks"),
+        pytest.param(exits, 4, {"ack": "eager"}, id="eager"),
+        pytest.param(runs_into_the_timeout, 4, {}, id="timeout"),
+    ],
+)
 def test_a_poison_message_is_dead_lettered_alone(
-    kill: Callable[[Message], None], settings: dict[str, Any], place: int, queue: str, sandbox: Sandbox
+    end: Callable[[], None], place: int, settings: dict[str, Any], queue: str, sandbox: Sandbox
 ) -> None:  # SPEC G4
     """On FIFO each message has a group of its own, because a group is redelivered as a whole."""
-    run = PoisonRun(sandbox, kill, **settings).of(ten(place), queue)
+    run = ConsumerRun(sandbox, kills(end), queue, **settings).of(ten(place))
     assert run.dead == ["poison"]
     assert run.report.count("COMMITTED") == 9
     assert run.runs["poison"] == RECEIVES
@@ -118,7 +213,7 @@ def test_a_poison_message_is_dead_lettered_alone(
 
 def test_on_fifo_messages_before_a_poison_message_of_their_group_succeed_after_a_few_crashes(sandbox: Sandbox) -> None:
     """SPEC G4. For messages behind it, each crash counts as a receive, unless `BatchSize` is 1."""
-    run = PoisonRun(sandbox, exits).of(["a", "b", "c", "poison", "behind"], "orders.fifo", groups=1)
+    run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(["a", "b", "c", "poison", "behind"], groups=1)
     assert run.dead == ["poison", "behind"]
     assert run.report.count("COMMITTED") == 3
     assert max(run.crashes_by_body()[body] for body in "abc") <= 5
@@ -126,24 +221,83 @@ def test_on_fifo_messages_before_a_poison_message_of_their_group_succeed_after_a
 
 def test_on_fifo_a_poison_message_does_not_affect_the_order_of_other_groups(sandbox: Sandbox) -> None:  # SPEC G4, H1
     """The checkers of the sandbox check the order."""
-    run = PoisonRun(sandbox, exits).of(ten(1), "orders.fifo", groups=4)
+    run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(ten(1), groups=4)
     assert run.dead == ["poison", "m4", "m8"]  # its own group
     assert run.report.count("COMMITTED") == 7
 
 
-def test_without_isolation_the_whole_batch_of_a_poison_message_is_dead_lettered(sandbox: Sandbox) -> None:  # SPEC G4
-    run = PoisonRun(sandbox, exits, isolate=False).of(ten(0))
-    assert sorted(run.dead) == sorted(ten(0))
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_poison_messages_in_a_busy_queue_are_dead_lettered_alone(seed: int) -> None:  # SPEC G4
     """Three poison messages among three hundred, in batches of random size and order."""
     with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
         bodies = [f"m{number}" for number in range(297)]
         for place in (7, 100, 250):
             bodies.insert(place, "poison")
-        run = PoisonRun(sandbox, exits).of(bodies)
+        run = ConsumerRun(sandbox, kills(exits)).of(bodies)
         assert run.dead == ["poison"] * 3
         assert run.report.count("COMMITTED") == 297
         assert max(run.crashes_by_body().values()) <= 2 * A_FEW
+
+
+# throttles and lost answers
+
+
+@MODES
+@QUEUES
+def test_a_batch_that_lambda_throttles_is_redelivered_without_a_run(
+    settings: dict[str, Any], queue: str, sandbox: Sandbox
+) -> None:  # PLATFORM 15
+    """Lambda retries until the visibility timeout ends."""
+    run = ConsumerRun(sandbox, lambda _: None, queue, **settings)
+    sandbox.faults.add("throttled", times=None)
+    run.send("ab")
+    sandbox.advance(VISIBILITY)
+    sandbox.faults.clear()
+    run.of("")
+    assert (run.deliveries, run.dead) == ({"a": [2], "b": [2]}, [])
+
+
+@pytest.mark.parametrize("fault", ["throttle", "lost_answer", "hang"])
+@QUEUES
+def test_a_message_whose_eager_delete_fails_is_left_to_lambda(
+    fault: str, queue: str, sandbox: Sandbox
+) -> None:  # SPEC G3
+    sandbox.faults.add(fault, operation="DeleteMessageBatch", times=None)
+    run = ConsumerRun(sandbox, lambda _: None, queue, ack="eager").of("abcdefghij")
+    assert run.runs == dict.fromkeys("abcdefghij", 1)
+    assert run.report.count("COMMITTED") == 10
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [("throttle", VISIBILITY), ("lost_answer", 30)])
+@MODES
+@QUEUES
+def test_a_delay_holds_if_its_answer_is_lost_and_is_the_visibility_timeout_if_it_is_throttled(
+    fault: str, seconds: float, settings: dict[str, Any], queue: str, sandbox: Sandbox
+) -> None:  # SPEC G1
+    sandbox.faults.add(fault, operation="ChangeMessageVisibilityBatch", times=None)
+    run = ConsumerRun(
+        sandbox, lambda message: message.retry() if message.receive_count == 1 else None, queue, **settings
+    ).of("a")
+    assert run.runs == {"a": 2}
+    assert seconds <= sandbox.elapsed < seconds + 15
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "queue", "copies", "runs"),
+    [
+        ("throttle", 2, "orders", 1, 2),
+        ("throttle", 2, "orders.fifo", 1, 2),
+        ("lost_answer", 1, "orders", 2, 1),
+        ("lost_answer", 1, "orders.fifo", 1, 1),
+    ],
+)
+@MODES
+def test_a_dead_letter_is_tried_again_after_a_throttle_and_sent_twice_if_its_answer_is_lost(
+    fault: str, times: int, queue: str, copies: int, runs: int, settings: dict[str, Any], sandbox: Sandbox
+) -> None:  # SPEC E6, E7, F4, J6
+    """The client repeats a lost send. On FIFO, SQS deduplicates it; on a standard queue, both have one stable id."""
+    sandbox.faults.add(fault, operation="SendMessageBatch", times=times)
+    run = ConsumerRun(sandbox, lambda message: message.reject("no"), queue, **settings).of("a")
+    assert run.dead == ["a"] * copies
+    assert len({dead_letter.id for dead_letter in sandbox.messages(run.dead_letter_queue)}) == 1
+    assert run.runs == {"a": runs}
