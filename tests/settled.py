@@ -7,10 +7,13 @@ from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire
 
 
-def orders(elapsed: float = 0, **source: Any) -> Wire:
+def orders(elapsed: float = 0, dead_letter: str | None = "orders-dlq", **source: Any) -> Wire:
     """Return a wire with both queues, ``elapsed`` seconds after the message was sent and received."""
-    queue = Queue(**{"dead_letter": "orders-dlq", **source})
-    return Wire(queues={"orders": queue, "orders.fifo": queue}, clock=TestClock(RECEIVED_AT + elapsed))
+    queues = {
+        "orders": Queue(dead_letter, **source),
+        "orders.fifo": Queue(dead_letter and f"{dead_letter}.fifo", **source),
+    }
+    return Wire(queues=queues, clock=TestClock(RECEIVED_AT + elapsed))
 
 
 def fails(message: Message) -> None:
