@@ -23,7 +23,7 @@ from sentry_sdk.transport import Transport
 
 from tarry import Batch, ConfigurationError, Consumer, Fixed, Message, batch_consumer, consumer
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.settled import orders
 
 
 class FullContext(Context):
@@ -41,10 +41,6 @@ def _powertools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "orders")
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
-
-
-def orders() -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")})
 
 
 @consumer(backoff=Fixed(60))
@@ -76,19 +72,22 @@ def answer(decorated: Callable[..., Any]) -> list[str]:
 # attributes of a consumer
 
 
-def test_a_consumer_has_the_name_and_docstring_of_its_function() -> None:  # SPEC A9
-    assert handler.__name__ == "handler"
-    assert handler.__qualname__ == "handler"
-    assert handler.__module__ == __name__
-    assert handler.__doc__ == "Take an order."
-    assert inspect.getdoc(handler) == "Take an order."
-
-
-def test_a_consumer_defined_in_a_function_has_its_qualified_name() -> None:  # SPEC A9
+def test_a_consumer_has_the_name_and_docstring_of_its_function_and_can_be_wrapped() -> None:  # SPEC A9
     @consumer
     def inner(message: Message) -> None: ...
 
-    assert inner.__qualname__ == "test_a_consumer_defined_in_a_function_has_its_qualified_name.<locals>.inner"
+    @functools.wraps(handler)
+    def wrapper(event: Any, context: Any) -> Any:
+        return handler(event, context)
+
+    for each in (handler, wrapper):
+        assert (each.__name__, each.__qualname__, each.__module__) == ("handler", "handler", __name__)
+        assert each.__doc__ == inspect.getdoc(each) == "Take an order."
+    assert inner.__qualname__.endswith("can_be_wrapped.<locals>.inner")
+    assert wrapper.__wrapped__ is handler
+    assert answer(wrapper) == ["m1"]
+    assert not isinstance(handler.function, Consumer)
+    assert handler.function.__name__ == "handler"
 
 
 @pytest.mark.parametrize(
@@ -101,46 +100,15 @@ def test_a_callable_without_a_name_can_be_a_handler(nameless: Any) -> None:  # S
     assert answer(made) == []
 
 
-def test_a_consumer_can_be_wrapped_by_functools() -> None:  # SPEC A9
-    @functools.wraps(handler)
-    def wrapper(event: Any, context: Any) -> Any:
-        return handler(event, context)
-
-    assert (wrapper.__name__, wrapper.__doc__, wrapper.__module__) == ("handler", "Take an order.", __name__)
-    assert wrapper.__wrapped__ is handler
-    assert answer(wrapper) == ["m1"]
-
-
-def test_the_function_attribute_is_the_handler_itself() -> None:  # SPEC A9
-    assert not isinstance(handler.function, Consumer)
-    assert handler.function.__name__ == "handler"
-
-
 # decorators of a consumer
 
 logger = Logger(stream=io.StringIO())
-
-
-def powertools_logger(wrapped: Any) -> Any:
-    return logger.inject_lambda_context(wrapped)
-
-
-def powertools_logger_clears(wrapped: Any) -> Any:
-    return logger.inject_lambda_context(clear_state=True, log_event=False)(wrapped)
-
-
-def powertools_tracer(wrapped: Any) -> Any:
-    return Tracer(disabled=True).capture_lambda_handler(wrapped)
 
 
 def powertools_metrics(wrapped: Any) -> Any:
     metrics = Metrics()
     metrics.add_metric("Orders", unit="Count", value=1)
     return metrics.log_metrics(capture_cold_start_metric=True)(wrapped)
-
-
-def powertools_all_three(wrapped: Any) -> Any:
-    return powertools_logger(powertools_tracer(powertools_metrics(wrapped)))
 
 
 class SilentTransport(Transport):
@@ -163,10 +131,6 @@ def _sentry() -> Iterator[None]:
     yield
     sentry_sdk.get_client().close()
     sentry_sdk.get_global_scope().set_client(None)  # another init would patch logging and botocore for all later tests
-
-
-def sentry(wrapped: Any) -> Any:
-    return _wrap_handler(wrapped)
 
 
 class DatadogLike:
@@ -194,21 +158,23 @@ class UpdatesWrapper:
         return self.function(event, context)
 
 
-DECORATORS = [
-    powertools_logger,
-    powertools_logger_clears,
-    powertools_tracer,
-    powertools_metrics,
-    powertools_all_three,
-    sentry,
-    DatadogLike,
-]
+DECORATORS = {
+    "logger": logger.inject_lambda_context,
+    "logger that clears": logger.inject_lambda_context(clear_state=True, log_event=False),
+    "tracer": Tracer(disabled=True).capture_lambda_handler,
+    "metrics": powertools_metrics,
+    "all three": lambda wrapped: logger.inject_lambda_context(
+        Tracer(disabled=True).capture_lambda_handler(powertools_metrics(wrapped))
+    ),
+    "sentry": _wrap_handler,
+    "Datadog": DatadogLike,
+}
 
 
 @pytest.mark.usefixtures("_sentry")
 @pytest.mark.filterwarnings("ignore:No application metrics")
 @pytest.mark.parametrize("made", [handler, async_handler, batch_handler], ids=["sync", "async", "batch"])
-@pytest.mark.parametrize("decorate", DECORATORS)
+@pytest.mark.parametrize("decorate", DECORATORS.values(), ids=DECORATORS)
 def test_a_consumer_works_under_common_lambda_decorators(decorate: Any, made: Any) -> None:  # SPEC A9
     with contextlib.redirect_stdout(io.StringIO()):  # the metrics
         decorated = decorate(made)
@@ -260,24 +226,11 @@ def counting(runs: list[str]) -> Callable[[Callable[..., Any]], Callable[..., An
     return decorate
 
 
-def test_a_decorator_of_a_handler_runs_for_each_message() -> None:  # SPEC A9
-    runs: list[str] = []
-    assert answer(consumer(counting(runs)(handler.function))) == ["m1"]
-    assert runs == ["m0", "m1", "m2"]
-
-
-def test_a_sync_decorator_of_an_async_handler_keeps_it_async() -> None:  # SPEC A9, A4
-    runs: list[str] = []
-    assert answer(consumer(counting(runs)(async_handler.function))) == ["m1"]
-    assert runs == ["m0", "m1", "m2"]
-
-
 @pytest.mark.parametrize("function", [handler.function, async_handler.function], ids=["sync", "async"])
-def test_capture_method_on_a_handler_captures_each_message(function: Any) -> None:  # SPEC A9
-    tracer = Tracer(disabled=True)
-    made = consumer(backoff=Fixed(60))(tracer.capture_method(function))
-    assert answer(made) == ["m1"]
-    assert made.__name__ == function.__name__
+def test_a_decorator_of_a_handler_runs_for_each_message(function: Any) -> None:  # SPEC A4, A9
+    runs: list[str] = []
+    made = consumer(backoff=Fixed(60))(Tracer(disabled=True).capture_method(counting(runs)(function)))
+    assert (answer(made), runs, made.__name__) == (["m1"], ["m0", "m1", "m2"], function.__name__)
 
 
 def test_a_context_manager_that_decorates_a_handler_closes_after_each_message() -> None:  # SPEC A9
@@ -377,188 +330,96 @@ class DoesNothing(BasePersistenceLayer):
 
 once = idempotent_function(data_keyword_argument="message", persistence_store=DoesNothing())
 traced = Tracer(disabled=True).capture_method
-MISTAKES: list[tuple[Any, Any, str]] = [
-    (
-        consumer,
-        of_record,
-        'of_record(record: SQSRecord) cannot be a handler: @consumer passes one message. Write "def '
-        'of_record(message: Message) -> None:"; message.record is the SQSRecord',
-    ),
-    (
-        consumer,
-        traced(of_record),
-        'of_record(record: SQSRecord) cannot be a handler: @consumer passes one message. Write "def '
-        'of_record(message: Message) -> None:"; message.record is the SQSRecord',
-    ),
-    (
-        consumer,
-        of_context,
-        "of_context(record, lambda_context) cannot be a handler: @consumer passes one message, and no "
-        'lambda_context. Write "def of_context(message: Message) -> None:"; message.context is the Lambda '
-        "context",
-    ),
+ONE, ALL = "one message", "the whole batch"
+NO_CONTEXT = "one message, and no lambda_context"
+CONTEXT = "; message.context is the Lambda context"
+PAYLOAD = "; message.payload is the Order"
+MODEL = ", since OrderRecord is a model of the whole record"
+ANNOTATIONS: list[tuple[Any, Any, str, str, str, str]] = [
+    (consumer, of_record, "record: SQSRecord", ONE, "message: Message", "; message.record is the SQSRecord"),
+    (consumer, traced(of_record), "record: SQSRecord", ONE, "message: Message", "; message.record is the SQSRecord"),
+    (consumer, of_context, "record, lambda_context", NO_CONTEXT, "message: Message", CONTEXT),
     *(
-        (
-            consumer,
-            of_both,
-            f"{of_both.__name__}({argument}, lambda_context) cannot be a handler: @consumer passes one message, and no "
-            f'lambda_context. Write "def {of_both.__name__}(message: Message[Order]) -> None:"; message.context is the '
-            f"Lambda context, message.payload the Order{why}",
-        )
-        for of_both, argument, why in (
-            (of_message_and_context, "message", ", since OrderRecord is a model of the whole record"),
-            (of_model_and_context, "record", ", since OrderRecord is a model of the whole record"),
-            (of_order_and_context, "order", ""),
+        (consumer, of_both, shown, NO_CONTEXT, "message: Message[Order]", f"{CONTEXT}, message.payload the Order{why}")
+        for of_both, shown, why in (
+            (of_message_and_context, "message, lambda_context", MODEL),
+            (of_model_and_context, "record, lambda_context", MODEL),
+            (of_order_and_context, "order, lambda_context", ""),
         )
     ),
+    (consumer, of_record_model, "record: OrderRecord", ONE, "message: Message[Order]", PAYLOAD),
+    (consumer, of_order, "order: Order", ONE, "message: Message[Order]", PAYLOAD),
+    (consumer, of_dict, "message: dict[str, Any]", ONE, "message: Message", "; message.json() is the decoded body"),
+    (consumer, of_text, "message: str", ONE, "message: Message", "; message.body is the text"),
     (
-        consumer,
-        of_record_model,
-        'of_record_model(record: OrderRecord) cannot be a handler: @consumer passes one message. Write "def '
-        'of_record_model(message: Message[Order]) -> None:"; message.payload is the Order',
+        consumer, of_list, "messages: list[Message[Order]]", ONE, "message: Message",
+        ', or "@batch_consumer" above "def of_list(batch: Batch) -> None:"',
     ),
+    (consumer, of_batch, "batch: Batch", ONE, "message: Message", ', or "@batch_consumer" above the function'),
+    (batch_consumer, of_list, "messages: list[Message[Order]]", ALL, "batch: Batch", ""),
     (
-        consumer,
-        of_dict,
-        'of_dict(message: dict[str, Any]) cannot be a handler: @consumer passes one message. Write "def '
-        'of_dict(message: Message) -> None:"; message.json() is the decoded body',
+        batch_consumer, of_message, "message: Message[Order]", ALL, "batch: Batch[Order]",
+        ', or "@consumer" above the function',
     ),
-    (
-        consumer,
-        of_text,
-        'of_text(message: str) cannot be a handler: @consumer passes one message. Write "def of_text(message:'
-        ' Message) -> None:"; message.body is the text',
-    ),
-    (
-        consumer,
-        of_event,
-        "of_event(event, context) cannot be a handler: @consumer makes the Lambda handler, and calls its "
-        'function with one message. Write "def of_event(message: Message) -> None:"; message.context is the '
-        "Lambda context",
-    ),
-    (
-        consumer,
-        TakesAnEvent(),
-        "TakesAnEvent.__call__(event, context) cannot be a handler: @consumer makes the Lambda handler, and "
-        'calls its function with one message. Write "def handler(message: Message) -> None:"; message.context'
-        " is the Lambda context",
-    ),
-    (
-        consumer,
-        of_order,
-        'of_order(order: Order) cannot be a handler: @consumer passes one message. Write "async def '
-        'of_order(message: Message[Order]) -> None:"; message.payload is the Order',
-    ),
-    (
-        consumer,
-        of_list,
-        "of_list(messages: list[Message[Order]]) cannot be a handler: @consumer passes one message. Write "
-        '"def of_list(message: Message) -> None:", or "@batch_consumer" above "def of_list(batch: Batch) -> '
-        'None:"',
-    ),
-    (
-        batch_consumer,
-        of_list,
-        "of_list(messages: list[Message[Order]]) cannot be a handler: @batch_consumer passes the whole batch."
-        ' Write "def of_list(batch: Batch) -> None:"',
-    ),
-    (
-        batch_consumer,
-        of_message,
-        "of_message(message: Message[Order]) cannot be a handler: @batch_consumer passes the whole batch. "
-        'Write "def of_message(batch: Batch[Order]) -> None:", or "@consumer" above the function',
-    ),
-    (
-        consumer,
-        of_batch,
-        'of_batch(batch: Batch) cannot be a handler: @consumer passes one message. Write "def '
-        'of_batch(message: Message) -> None:", or "@batch_consumer" above the function',
-    ),
-    (
-        consumer,
-        of_nothing,
-        'of_nothing() cannot be a handler: it is called with one argument, one message. Write "def '
-        'of_nothing(message: Message) -> None:"',
-    ),
-    (
-        consumer(),
-        of_keyword,
-        'of_keyword(*, message) cannot be a handler: it is called with one argument, one message. Write "def '
-        'of_keyword(message: Message) -> None:"',
-    ),
-    (
-        consumer,
-        generates,
-        "generates(message) cannot be a handler: it contains yield, so a call runs none of its code. Remove the yield",
-    ),
-    (
-        consumer,
-        Take,
-        'Take cannot be a handler: it is a class. Write "handler = consumer(Take())"',
-    ),
-    (
-        consumer,
-        Take.take,
-        'Take.take(self, message) cannot be a handler: it is a method without an object. Write "handler = '
-        'consumer(Take().take)" below the class',
-    ),
-    (
-        consumer,
-        Take.__dict__["of_class"],
-        'Take.of_class cannot be a handler: it is a classmethod. Write a function outside of the class: "def '
-        'of_class(message: Message) -> None:"',
-    ),
-    (
-        consumer,
-        functools.partial(of_event),
-        "cannot be a handler: it is called with one argument, one message, and then raises TypeError: missing"
-        " a required argument: 'context'. Let partial set all other arguments",
-    ),
-    (
-        consumer(),
-        handler,
-        "<Consumer tests.integration.test_decorators.handler> cannot be a handler: it is a consumer already. "
-        "Write one decorator with all settings; handler.replace(...) makes a copy with other settings",
-    ),
-    (
-        consumer,
-        "orders",
-        "@consumer('orders') cannot choose a queue: the event source mapping in the template connects the "
-        'function to its queue. Write "@consumer" above the handler',
-    ),
-    (
-        consumer,
-        5,
-        '@consumer takes a function, got 5; give settings by name, as in "@consumer(max_attempts=5)"',
-    ),
-    (
-        consumer,
-        logger.inject_lambda_context(of_any),
-        "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers. Write "
-        "@consumer below it (only capture_method stays below); if Powertools then refuses the consumer, call it "
-        "from a function, as the page 'From Powertools' of tarry's docs shows",
-    ),
-    (
-        consumer,
-        event_source(data_class=SQSEvent)(of_any),
-        "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers.",
-    ),
-    (
-        consumer,
-        traced(once(of_any)),
-        "of_any cannot be a handler: @idempotent_function takes its data as a keyword argument, and @consumer"
-        ' passes one message by position. Put @idempotent_function on a function that the handler calls, "def'
-        ' charge(order):", and call it with "charge(order=message.json())"; the page '
-        "'From Powertools' of tarry's docs has an example",
-    ),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("decorate", "function", "text"), MISTAKES, ids=[text[:50] for _, _, text in MISTAKES])
-def test_a_mistake_is_refused_with_the_line_to_write_instead(decorate: Any, function: Any, text: str) -> None:
+@pytest.mark.parametrize(("decorate", "function", "shown", "passes", "argument", "then"), ANNOTATIONS)
+def test_a_wrong_annotation_is_refused_with_the_line_to_write_instead(
+    decorate: Any, function: Any, shown: str, passes: str, argument: str, then: str
+) -> None:
+    name, definition = function.__name__, "async def" if function is of_order else "def"
     with pytest.raises(ConfigurationError) as refusal:
         decorate(function)
-    assert text in str(refusal.value)
+    assert (
+        f"{name}({shown}) cannot be a handler: @{decorate.__name__} passes {passes}. "
+        f'Write "{definition} {name}({argument}) -> None:"{then}'
+    ) in str(refusal.value)
+
+
+MISTAKES: list[tuple[Any, str]] = [
+    (of_event, "of_event(event, context) cannot be a handler: @consumer makes the Lambda handler, and calls its "
+     'function with one message. Write "def of_event(message: Message) -> None:"; message.context is the Lambda '
+     "context"),
+    (TakesAnEvent(), "TakesAnEvent.__call__(event, context) cannot be a handler: @consumer makes the Lambda "
+     'handler, and calls its function with one message. Write "def handler(message: Message) -> None:"; '
+     "message.context is the Lambda context"),
+    (of_nothing, "of_nothing() cannot be a handler: it is called with one argument, one message. Write "
+     '"def of_nothing(message: Message) -> None:"'),
+    (of_keyword, "of_keyword(*, message) cannot be a handler: it is called with one argument, one message. Write "
+     '"def of_keyword(message: Message) -> None:"'),
+    (generates, "generates(message) cannot be a handler: it contains yield, so a call runs none of its code. Remove "
+     "the yield"),
+    (Take, 'Take cannot be a handler: it is a class. Write "handler = consumer(Take())"'),
+    (Take.take, "Take.take(self, message) cannot be a handler: it is a method without an object. Write "
+     '"handler = consumer(Take().take)" below the class'),
+    (Take.__dict__["of_class"], "Take.of_class cannot be a handler: it is a classmethod. Write a function outside of "
+     'the class: "def of_class(message: Message) -> None:"'),
+    (functools.partial(of_event), "cannot be a handler: it is called with one argument, one message, and then raises "
+     "TypeError: missing a required argument: 'context'. Let partial set all other arguments"),
+    (handler, "<Consumer tests.integration.test_decorators.handler> cannot be a handler: it is a consumer already. "
+     "Write one decorator with all settings; handler.replace(...) makes a copy with other settings"),
+    ("orders", "@consumer('orders') cannot choose a queue: the event source mapping in the template connects the "
+     'function to its queue. Write "@consumer" above the handler'),
+    (5, '@consumer takes a function, got 5; give settings by name, as in "@consumer(max_attempts=5)"'),
+    (logger.inject_lambda_context(of_any), "of_any cannot be a handler: a decorator of Powertools below @consumer is "
+     "for Lambda handlers. Write @consumer below it (only capture_method stays below); if Powertools then refuses the "
+     "consumer, call it from a function, as the page 'From Powertools' of tarry's docs shows"),
+    (event_source(data_class=SQSEvent)(of_any), "of_any cannot be a handler: a decorator of Powertools below @consumer "
+     "is for Lambda handlers."),
+    (traced(once(of_any)), "of_any cannot be a handler: @idempotent_function takes its data as a keyword argument, and "
+     "@consumer passes one message by position. Put @idempotent_function on a function that the handler calls, "
+     '"def charge(order):", and call it with "charge(order=message.json())"; the page '
+     "'From Powertools' of tarry's docs has an example"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "text"), MISTAKES, ids=[text[:50] for _, text in MISTAKES])
+def test_a_mistake_is_refused_with_the_line_to_write_instead(function: Any, text: str) -> None:
+    for decorate in (consumer, consumer()) if callable(function) else (consumer,):
+        with pytest.raises(ConfigurationError) as refusal:
+            decorate(function)
+        assert text in str(refusal.value)
 
 
 class HasABody(Protocol):
