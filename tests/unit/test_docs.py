@@ -30,14 +30,12 @@ def test_every_test_that_a_page_names_exists(page: Path, tests: set[str]) -> Non
 
 CRASHES = {
     1: [
-        "test_after_a_crash_the_whole_batch_is_redelivered",
-        "test_by_default_messages_finished_before_a_crash_run_again",
-        "test_with_eager_acks_messages_finished_a_second_before_a_crash_stay_done",
+        "test_after_a_crash_the_batch_is_redelivered_without_messages_that_were_acknowledged_eagerly",
     ],
     2: [
         "test_fresh_messages_stay_done_before_a_redelivered_message_that_crashes_again",
         "test_a_poison_message_is_dead_lettered_alone",
-        "test_without_isolation_the_whole_batch_of_a_poison_message_is_dead_lettered",
+        "test_without_isolation_messages_behind_one_that_crashes_are_dead_lettered_without_a_run",
         "test_a_message_whose_handler_exits_is_dead_lettered_alone",  # with real processes, like the next one
         "test_a_message_whose_process_is_killed_is_dead_lettered_alone",
     ],
@@ -50,25 +48,25 @@ CRASHES = {
         "test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone",
     ],
     5: [
-        "test_the_verdicts_of_an_abandoned_thread_are_ignored",
+        "test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_until_it_ends",
         "test_if_all_workers_are_abandoned_the_process_ends_after_the_messages_are_settled",
         "test_on_fifo_an_abandoned_thread_ends_the_process_and_its_group_is_released",
     ],
     6: [
-        "test_a_message_released_for_lack_of_time_does_not_count_as_failed",
+        "test_messages_without_time_to_run_are_released_and_a_warning_names_the_batch_size_that_would_have_fitted",
         "test_redelivered_messages_with_the_fewest_deliveries_are_released_first",
         "test_with_time_for_half_of_each_batch_every_message_runs",
     ],
-    7: ["test_delays_and_dead_letters_that_sqs_has_accepted_hold_after_a_crash"],
+    7: ["test_a_delay_that_sqs_has_accepted_holds_after_a_crash"],
     8: ["test_a_batch_that_lambda_throttles_is_redelivered_without_a_run"],
     9: [
         "test_a_message_whose_eager_delete_fails_is_left_to_lambda",
         "test_an_acknowledged_message_that_could_not_be_deleted_is_left_to_lambda",
     ],
-    10: ["test_a_message_whose_delay_is_throttled_waits_for_the_visibility_timeout"],
-    11: ["test_a_delay_holds_although_the_answer_is_lost"],
-    12: ["test_a_message_whose_dead_letter_is_throttled_waits_and_is_tried_again"],
-    13: ["test_a_dead_letter_whose_answer_is_lost_is_sent_twice_but_on_fifo_exists_once"],
+    10: ["test_a_delay_holds_if_its_answer_is_lost_and_is_the_visibility_timeout_if_it_is_throttled"],
+    11: ["test_a_delay_holds_if_its_answer_is_lost_and_is_the_visibility_timeout_if_it_is_throttled"],
+    12: ["test_a_dead_letter_is_tried_again_after_a_throttle_and_sent_twice_if_its_answer_is_lost"],
+    13: ["test_a_dead_letter_is_tried_again_after_a_throttle_and_sent_twice_if_its_answer_is_lost"],
 }
 """The tests that show each row of the table in docs/guides/crashes.md."""
 
