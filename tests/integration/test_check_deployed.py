@@ -114,6 +114,8 @@ def test_a_stack_has_no_findings_until_its_alarm_is_deleted_and_it_drifts() -> N
     url = sqs.get_queue_url(QueueName="shop-orders-dlq")["QueueUrl"]
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"MessageRetentionPeriod": "3600"})
     functions.update_function_configuration(FunctionName="shop-handler", Timeout=200)
+    [mapping] = functions.list_event_source_mappings()["EventSourceMappings"]
+    functions.update_event_source_mapping(UUID=mapping["UUID"], FunctionResponseTypes=[])
     result = check("--stack", "shop")
     assert result.exit_code == 1
     assert sorted(rules(result)) == [("Dead", "W9016"), ("Dead", "W9020"), ("Orders", "E9011")]
