@@ -7,13 +7,15 @@ from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire
 
 
-def orders(elapsed: float = 0, dead_letter: str | None = "orders-dlq", **source: Any) -> Wire:
+def orders(
+    elapsed: float = 0, dead_letter: str | None = "orders-dlq", clock: TestClock | None = None, **source: Any
+) -> Wire:
     """Return a wire with both queues, ``elapsed`` seconds after the message was sent and received."""
     queues = {
         "orders": Queue(dead_letter, **source),
         "orders.fifo": Queue(dead_letter and f"{dead_letter}.fifo", **source),
     }
-    return Wire(queues=queues, clock=TestClock(RECEIVED_AT + elapsed))
+    return Wire(queues=queues, clock=clock or TestClock(RECEIVED_AT + elapsed))
 
 
 def fails(message: Message) -> None:

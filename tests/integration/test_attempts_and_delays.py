@@ -342,6 +342,10 @@ def rejects(message: Message) -> None:
     message.reject("bad")
 
 
+def raises_reject(message: Message) -> None:
+    raise Reject("bad")
+
+
 def retries(message: Message) -> None:
     message.retry(60)
 
@@ -351,26 +355,30 @@ def decodes(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handle", "settings", "receives", "reason", "delay", "error"),
+    ("handle", "settings", "receives", "reason", "delay", "error", "error_type"),
     [
-        pytest.param(fails, {}, 1, "error", None, ValueError, id="error"),
-        pytest.param(fails, {}, 5, "exhausted", None, ValueError, id="exhausted"),
-        pytest.param(fails, {"fatal": ValueError}, 1, "fatal", None, ValueError, id="fatal"),
-        pytest.param(rejects, {}, 1, "rejected", None, Reject, id="rejected"),
-        pytest.param(decodes, {}, 1, "undecodable", None, Undecodable, id="undecodable"),
-        pytest.param(retries, {}, 5, "exhausted", 60, type(None), id="retry verdict at the last attempt"),
+        pytest.param(fails, {}, 1, "error", None, ValueError, None, id="error"),
+        pytest.param(fails, {}, 5, "exhausted", None, ValueError, "ValueError", id="exhausted"),
+        pytest.param(fails, {"fatal": ValueError}, 1, "fatal", None, ValueError, "ValueError", id="fatal"),
+        pytest.param(rejects, {}, 1, "rejected", None, Reject, "tarry.Reject", id="reject verdict"),
+        pytest.param(raises_reject, {}, 1, "rejected", None, Reject, "tarry.Reject", id="raised reject"),
+        pytest.param(decodes, {}, 1, "undecodable", None, Undecodable, "tarry.Undecodable", id="undecodable"),
+        pytest.param(retries, {}, 5, "exhausted", 60, type(None), None, id="retry verdict at the last attempt"),
     ],
 )
-def test_a_failure_step_gets_the_failed_message_and_the_reason(
-    handle: Any, settings: Any, receives: int, reason: str, delay: int | None, error: Any
-) -> None:  # SPEC E1
+def test_a_failure_step_and_the_failure_record_get_the_reason_and_the_error(
+    handle: Any, settings: Any, receives: int, reason: str, delay: int | None, error: Any, error_type: str | None
+) -> None:  # SPEC E1, F2
     step = FixedAnswer()
     _, wire = run_one([step, RetryInPlace(), DeadLetter()], handle, receives, **settings)
     [failure] = step.asked
     assert (failure.reason, failure.attempt, failure.queue, failure.delay) == (reason, receives, "orders", delay)
     assert (failure.message.id, failure.crashes) == ("m1", None)
     assert isinstance(failure.error, error)
-    assert reasons(wire) == ([] if reason == "error" else [reason])
+    sent = [envelope["failure"] for envelope in wire.envelopes()]
+    assert [(each["reason"], each.get("type"), each["attempts"]) for each in sent] == (
+        [] if reason == "error" else [(reason, error_type, receives)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,17 +35,13 @@ from tarry.testing import Sandbox
 from tarry.world import Interrupted, RealThreads, current
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.settled import settle
-from tests.wire import Queue, RunningClock, Wire
+from tests.settled import orders, settle
+from tests.wire import RunningClock
 
 
 @pytest.fixture(params=["sync", "async"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def orders(**more: Any) -> Wire:
-    return Wire(queues={name: Queue(dead_letter="dead") for name in ("orders", "orders.fifo")}, **more)
 
 
 def consumer_of(
@@ -132,7 +128,7 @@ def test_the_bound_holds_for_thousands_of_messages_in_real_threads(kind: str) ->
             raise ValueError
 
     handler = consumer_of(kind, work, concurrency=16, on_failure=[DropMessage()])
-    reported, _ = settle(handler, batch_of(2_000), orders())
+    reported, _ = settle(handler, batch_of(2_000))
     assert (reported, len(ran)) == ([], 2_000)
     assert 1 <= running.most <= 16
 
@@ -210,7 +206,7 @@ def test_on_fifo_a_failure_stops_only_its_own_group_and_a_group_continues_after_
             raise Reject("no")
 
     records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a0", "b0", "a1", "c0", "b1", "a2", "c1")]
-    reported, wire = settle(consumer_of(kind, work, concurrency=4, backoff=Fixed(60)), event(*records), orders())
+    reported, wire = settle(consumer_of(kind, work, concurrency=4, backoff=Fixed(60)), event(*records))
     assert reported == ["a0", "a1", "a2"]
     assert sorted(ran) == ["a0", "b0", "b1", "c0", "c1"]
     assert wire.visibilities() == {"handle-a0": 60, "handle-a1": 0, "handle-a2": 0}
@@ -304,7 +300,7 @@ def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) 
             raise SystemExit
         exited.wait(60)
 
-    reported, wire = settle(consumer_of(kind, work, concurrency=2, backoff=Fixed(60)), batch_of(4), orders())
+    reported, wire = settle(consumer_of(kind, work, concurrency=2, backoff=Fixed(60)), batch_of(4))
     assert reported == ["m0", "m2", "m3"]
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 0, "handle-m3": 0}
 
@@ -329,7 +325,7 @@ def test_a_hook_that_ends_the_batch_lets_the_running_handlers_end(kind: str) -> 
 
     handler = consumer(concurrency=2, retry_when=exits)(raise_or_wait if kind == "async" else run)
     records = [record(index, f"m{index}", "orders.fifo", group=f"g{index}") for index in range(2)]
-    assert settle(handler, event(*records), orders())[0] == ["m0"]
+    assert settle(handler, event(*records))[0] == ["m0"]
     assert ended == ["m1"]
 
 

@@ -177,18 +177,6 @@ def test_a_note_may_be_a_text_or_a_number_and_change_from_one_to_the_other() -> 
     ]
 
 
-def test_a_deferred_copy_keeps_its_notes() -> None:  # SPEC E3, J5
-    @consumer(on_failure=[lambda failure, next_step: Outcome.resend(note={"route": "slow"})])
-    def handler(message: Message) -> None:
-        if message.attempt == 2:
-            return message.defer(60)
-        raise ValueError
-
-    _, wire = settle(handler)
-    settle(handler, event(redelivered(wire)), wire)
-    assert [envelope["notes"] for envelope in wire.envelopes()] == [{"route": "slow"}] * 2
-
-
 @pytest.mark.parametrize(
     ("note", "text"),
     [
@@ -391,26 +379,6 @@ def test_a_copy_beyond_the_limits_is_passed_on_to_the_next_failure_step(
 
 def test_the_repr_of_an_outcome_does_not_contain_the_body() -> None:  # SPEC L2
     assert "secret" not in repr(Outcome.resend(body={"a": "secret"}, attributes={"b": "secret"}))
-
-
-def test_a_failure_step_can_repair_an_undecodable_body(sandbox: Sandbox) -> None:  # SPEC E3, D4
-    done: list[Any] = []
-
-    def repair(failure: Failure, next_step: Next) -> Outcome:
-        if failure.reason == "undecodable":
-            return Outcome.resend(body=failure.message.body.replace("'", '"'))
-        return next_step(failure)
-
-    @consumer(on_failure=[repair, RetryInPlace(), DeadLetter()])
-    def handler(message: Message) -> None:
-        done.append((message.json(), message.id))
-
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    sent = sandbox.send("orders", "{'id': 1}")
-    report = sandbox.run()
-    assert done == [({"id": 1}, sent)]
-    assert report.story(sent)[-1].state == "COMMITTED"
 
 
 def test_on_fifo_copies_with_different_bodies_have_the_same_deduplication_id() -> None:  # SPEC E7

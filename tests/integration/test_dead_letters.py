@@ -240,31 +240,6 @@ def test_the_tarry_attribute_contains_the_message_the_origin_and_the_failure() -
     ]
 
 
-def raise_reject(message: Message) -> None:
-    raise Reject("no such customer")
-
-
-@pytest.mark.parametrize(
-    ("handler", "receives", "reason", "error_type"),
-    [
-        (decline, 1, "fatal", f"{__name__}.CardWasDeclined"),
-        (lambda message: message.reject("no such customer"), 1, "rejected", "tarry.Reject"),
-        (raise_reject, 1, "rejected", "tarry.Reject"),
-        (lambda message: message.json(), 1, "undecodable", "tarry.Undecodable"),
-        (fails, 5, "exhausted", "ValueError"),
-        (lambda message: message.retry(), 5, "exhausted", None),
-    ],
-    ids=["fatal", "reject verdict", "raised reject", "undecodable", "error", "retry verdict"],
-)
-def test_the_failure_record_contains_the_reason_and_the_error_type(
-    handler: Callable[[Message], None], receives: int, reason: str, error_type: str | None
-) -> None:  # SPEC F2, E1
-    wire = orders()
-    assert invoke(wire, record("{", receives=receives), handler=consumer_of(handler)) == []
-    failure = wire.envelopes()[0]["failure"]
-    assert (failure["reason"], failure.get("type"), failure["attempts"]) == (reason, error_type, receives)
-
-
 @pytest.mark.parametrize("signal", [Reject("no"), Retry(30)], ids=["reject", "retry"])
 def test_the_failure_record_of_a_signal_with_a_cause_describes_the_cause(signal: Exception) -> None:  # SPEC F2
     def refuse(message: Message) -> None:

@@ -77,9 +77,7 @@ class SlowClock(TestClock):
 def test_messages_that_there_is_no_time_to_release_are_only_reported(caplog: pytest.LogCaptureFixture) -> None:
     """SPEC I2. Otherwise there would be no time left to settle those that were released."""
     ran: list[str] = []
-    wire = orders()
-    wire.world.clock = wire.clock = SlowClock()
-    reported, _ = settle(consumer_that_takes(24, ran), batch_of(100), wire)
+    reported, wire = settle(consumer_that_takes(24, ran), batch_of(100), orders(clock=SlowClock()))
     assert ran == ["m0"]
     assert reported == [f"m{number}" for number in range(1, 100)]
     assert 0 < len(wire.visibilities()) <= 20  # measuring a request reads the clock too

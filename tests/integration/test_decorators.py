@@ -233,26 +233,6 @@ def test_a_decorator_of_a_handler_runs_for_each_message(function: Any) -> None: 
     assert (answer(made), runs, made.__name__) == (["m1"], ["m0", "m1", "m2"], function.__name__)
 
 
-def test_a_context_manager_that_decorates_a_handler_closes_after_each_message() -> None:  # SPEC A9
-    steps: list[str] = []
-
-    @contextlib.contextmanager
-    def session() -> Iterator[None]:
-        steps.append("open")
-        try:
-            yield
-        finally:
-            steps.append("close")
-
-    @consumer
-    @session()
-    def uses_a_session(message: Message) -> None:
-        steps.append(message.id)
-
-    assert answer(uses_a_session) == []
-    assert steps == ["open", "m0", "close", "open", "m1", "close", "open", "m2", "close"]
-
-
 def test_a_consumer_that_is_a_class_attribute_is_not_bound_to_the_instance() -> None:  # SPEC A9
     class App:
         lambda_handler = handler

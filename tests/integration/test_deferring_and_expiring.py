@@ -81,24 +81,6 @@ def test_a_deferral_uses_no_attempt() -> None:  # SPEC J5
     assert [envelope["hops"] for envelope in wire.envelopes()] == [1, 2, 3, 4]
 
 
-def test_the_attempt_after_a_long_deferral_equals_the_deferred_one() -> None:  # SPEC J5, C2
-    attempts: list[int] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        attempts.append(message.attempt)
-        message.defer(2 * HOUR)
-
-    _, wire = settle(handler, event(record(receives=2)))
-    wire.clock.now += 900
-    copy = redelivered(wire)
-    assert settle(handler, event(copy), wire)[0] == ["copy"]  # not due
-    copy["attributes"]["ApproximateReceiveCount"] = "2"
-    wire.clock.now += 2 * HOUR
-    settle(handler, event(copy), wire)
-    assert attempts == [2, 2]
-
-
 def test_a_deferred_copy_keeps_the_record_of_earlier_failures() -> None:  # SPEC J5, E6
     def fails_then_defers(message: Message) -> None:
         if message.failure is None:
@@ -381,13 +363,6 @@ def test_a_dead_letter_that_could_not_wait_says_why_in_the_log_and_names_no_firs
         assert field(line, "text").partition("; ")[0] == why
         assert envelope["failure"]["message"] == why
         assert "first_failed_at" not in envelope["failure"]
-
-
-def test_a_deferred_message_that_cannot_be_copied_waits_in_place_long_before_it_expires() -> None:  # SPEC C10, J5
-    wire = orders()
-    wire.fails["SendMessageBatch"] = denies("orders")
-    reported, _ = settle(consumer(defers), aged(DAY), wire)
-    assert (reported, wire.visibilities()) == (["m1"], {"handle-m1": 60})
 
 
 def test_a_message_that_is_not_due_is_not_dead_lettered_without_a_run() -> None:  # SPEC C9, C10

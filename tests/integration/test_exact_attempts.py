@@ -177,16 +177,6 @@ def test_a_copy_carries_the_attempts_and_the_history_of_its_message(table: Attem
         assert "attempts_at_most" not in dead_letter["failure"]
 
 
-def test_a_deferral_waits_in_place_and_costs_no_attempt(table: AttemptsTable, wire: Wire) -> None:  # SPEC J5
-    handler = Handler(table.store)
-    assert handler.deliver("defers") == ["m1"]
-    assert wire.sent_entries() == []
-    assert wire.visibilities() == {"handle-m1": 60}
-    handler.deliver("defers", receives=2)
-    handler.deliver(receives=3)
-    assert [attempt for _, attempt in handler.attempts] == [1, 1, 1]
-
-
 @pytest.mark.parametrize("kind", ["DynamoDB", "memory"])
 def test_a_change_written_twice_counts_once_and_a_late_one_neither_reopens_a_record_nor_changes_what_a_later_one_wrote(
     kind: str, table: AttemptsTable
@@ -233,17 +223,14 @@ def test_the_table_holds_what_the_changes_say_in_any_order(seed: int, table: Att
 # requests
 
 
-def test_a_clean_batch_of_fresh_messages_makes_no_request(table: AttemptsTable, wire: Wire) -> None:  # SPEC O1
-    handler = Handler(table.store)
-    assert handler.deliver("works", ids=tuple(f"m{number}" for number in range(10))) == []
-    assert table.operations == []
-
-
 @pytest.mark.parametrize(("count", "writes"), [(1, ["UpdateItem"]), (26, ["TransactWriteItems", "UpdateItem"])])
 def test_the_requests_of_a_batch(count: int, writes: list[str], table: AttemptsTable, wire: Wire) -> None:  # SPEC O1
-    """A hundred records are read in one request, and 25 written; messages that failed are written once."""
+    """A hundred records are read in one request, and 25 written; fresh messages that succeed are neither."""
     ids = tuple(f"m{number}" for number in range(count))
     handler = Handler(table.store)
+    assert handler.deliver("works", ids=tuple(f"f{number}" for number in range(10))) == []
+    assert table.operations == []
+    handler.attempts.clear()
     assert len(handler.deliver(ids=ids)) == count
     assert sorted(table.operations) == writes
     table.operations.clear()

@@ -62,41 +62,34 @@ def test_on_fifo_extend_includes_the_later_messages_of_the_group() -> None:  # S
 # in virtual time
 
 
-@pytest.mark.parametrize(("queue", "bodies"), [("orders", "a"), ("orders.fifo", "a"), ("orders.fifo", "abc")])
-def test_a_short_extension_brings_no_message_back_early(queue: str, bodies: str, sandbox: Sandbox) -> None:
-    """SPEC I6, H1. The messages behind it in its group keep their own leases, too."""
+@pytest.mark.parametrize(
+    ("queue", "bodies", "visibility_timeout", "steps"),
+    [
+        pytest.param("orders", "a", 60, (10, -5, 30), id="a short extension"),
+        pytest.param("orders.fifo", "a", 60, (10, -5, 30), id="a short extension on FIFO"),
+        pytest.param("orders.fifo", "abc", 60, (10, -5), id="the messages behind it keep their own leases"),
+        pytest.param("orders", "a", 300, (50, -60) * 4, id="beyond the visibility timeout"),
+    ],
+)
+def test_a_message_that_is_extended_runs_once(
+    queue: str, bodies: str, visibility_timeout: int, steps: tuple[int, ...], sandbox: Sandbox
+) -> None:
+    """SPEC I6, H1. The handler sleeps for the seconds above 0 and extends by those below."""
     runs: list[str] = []
 
     @consumer
     def handler(message: Message) -> None:
         runs.append(message.body)
-        sandbox.sleep(10)
-        message.extend(5)
-        sandbox.sleep(30 if len(bodies) == 1 else 0)
+        for seconds in steps:
+            sandbox.sleep(seconds) if seconds > 0 else message.extend(-seconds)
 
-    sandbox.queue(queue, dead_letter="dead.fifo" if queue.endswith(".fifo") else "dead", visibility_timeout=60)
-    sandbox.connect(handler, queue, timeout=50)
+    dead_letter = "dead.fifo" if queue.endswith(".fifo") else "dead"
+    sandbox.queue(queue, dead_letter=dead_letter, visibility_timeout=visibility_timeout)
+    sandbox.connect(handler, queue, timeout=visibility_timeout - 10)
     for body in bodies:
         sandbox.send(queue, body, group_id="a")
     sandbox.run()
     assert runs == [*bodies]
-
-
-def test_a_handler_that_extends_its_lease_runs_once_beyond_the_visibility_timeout(sandbox: Sandbox) -> None:  # SPEC I6
-    runs: list[float] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        runs.append(sandbox.elapsed)
-        for _ in range(4):
-            sandbox.sleep(50)
-            message.extend(60)
-
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=300)
-    sandbox.connect(handler, "orders", timeout=300)
-    sandbox.send("orders", "{}")
-    sandbox.run()
-    assert len(runs) == 1
 
 
 def test_extend_async_lets_other_handlers_run_meanwhile(sandbox: Sandbox) -> None:  # SPEC I6
