@@ -154,7 +154,7 @@ def test_a_message_is_exhausted_at_its_last_attempt_and_at_the_last_delivery_of_
     assert (reported, failures) == (([], [("exhausted", receives)]) if is_exhausted else (["m1"], []))
 
 
-def test_by_default_a_message_has_five_attempts_and_growing_delays_and_on_fifo_30_seconds() -> None:  # SPEC C1, C7
+def test_by_default_a_message_has_five_attempts_and_growing_delays_and_on_fifo_30_seconds() -> None:  # SPEC C7, C1
     for receives, (least, most) in enumerate([(15, 30), (45, 90), (135, 270), (405, 810)], start=1):
         _, wire = settle(consumer(fails), event(record(receives=receives)))
         assert least <= wire.visibilities()["handle-m1"] <= most

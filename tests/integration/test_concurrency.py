@@ -576,6 +576,7 @@ def test_if_all_workers_are_abandoned_the_process_ends_after_the_messages_are_se
             handler(batch_of(5), Context())
         assert failed(other(batch_of(2), Context())) == []
     stuck.gate.set()
+    wait_until(lambda: sorted(stuck.ended) == ["m1", "m2"])
     assert sorted(ran) == ["m0", "m1"]
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
@@ -590,6 +591,7 @@ def test_on_fifo_an_abandoned_thread_ends_the_process_and_its_group_is_released(
     with orders(clock=stuck.clock(3)) as wire, pytest.raises(SystemExit):
         handler(event(*records), Context())
     stuck.gate.set()
+    wait_until(lambda: stuck.ended == ["a0"])
     assert sorted(stuck.ran) == ["a0", "b0", "b1"]
     assert wire.rounded_visibilities() == {"handle-a0": 60, "handle-a1": 0}
     deleted = [entry["ReceiptHandle"] for request in wire.sent("DeleteMessageBatch") for entry in request.entries]

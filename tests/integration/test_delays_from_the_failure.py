@@ -1,6 +1,6 @@
 """A delay counts from the failure, even while the other messages of the batch still run (SPEC C11).
 
-`tests/simulation/test_promises.py` has batch handlers, FIFO queues and a process that crashes.
+`tests/simulation/test_promises.py` has retries of batch handlers, FIFO queues and a process that crashes.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Fixed, Message, RetryInPlace, SendAgain, consumer
+from tarry import Batch, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
 
@@ -66,6 +66,24 @@ def test_a_message_runs_again_on_time_while_its_batch_still_runs(
     runs = [event.at for event in sandbox.history.events if event.what == "run_started"]
     ends = [event.at for event in sandbox.history.events if event.what == "run_ended"]
     assert runs[2] - ends[0] == pytest.approx(10, abs=2)
+
+
+def test_in_a_batch_handler_a_delay_counts_from_the_failure_of_the_message(sandbox: Sandbox) -> None:  # SPEC C11
+    started: list[float] = []
+
+    @batch_consumer(backoff=Fixed(10))
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            if message.body == "long":
+                sandbox.sleep(LONG)
+                continue
+            started.append(sandbox.elapsed)
+            if len(started) == 1:
+                message.fail(ValueError("no"))
+
+    send_two(sandbox, handler)
+    sandbox.run()
+    assert started[1] - started[0] == pytest.approx(10, abs=2)
 
 
 def visibility_requests(sandbox: Sandbox) -> list[float]:
