@@ -57,33 +57,27 @@ handled = []
 """
 
 
-def clean_batch(handler: str, batch_event: dict[str, Any]) -> str:
-    count = len(batch_event["Records"])
-    return f"""{CLEAN_BATCH}
+def clean_batches(*batches: tuple[str, dict[str, Any]]) -> str:
+    """Return a program in which each of these handlers handles its batch."""
+    runs = (
+        f"""
 {handler}
-answer = handler(json.loads({json.dumps(batch_event)!r}), None)
+handled.clear()
+answer = handler(json.loads({json.dumps(batch)!r}), None)
 assert answer == {{"batchItemFailures": []}}, answer
-assert len(handled) == {count}, handled
+assert len(handled) == {len(batch["Records"])}, handled
 """
+        for handler, batch in batches
+    )
+    return "".join([CLEAN_BATCH, *runs])
 
 
-def test_importing_tarry_loads_nothing_heavy() -> None:  # DESIGN 5
-    assert heavy_modules_after("import tarry") == []
-
-
-def test_importing_every_public_name_loads_nothing_heavy() -> None:  # DESIGN 5
-    """Public names are loaded lazily, and a function imports the ones it uses."""
-    assert heavy_modules_after("from tarry import *") == []
-
-
-def test_making_a_consumer_loads_nothing_heavy() -> None:  # DESIGN 5
+def test_importing_every_public_name_and_making_a_consumer_loads_nothing_heavy() -> None:  # DESIGN 5, SPEC K2
+    """Public names are loaded lazily, and a function imports the ones it uses. Texts as annotations name no model."""
     settings = 'max_attempts=4, backoff=Exponential(2, 3, jitter="full"), fatal=KeyError, on_failure=[RetryInPlace()]'
-    assert heavy_modules_after(f"from tarry import *\n@consumer({settings})\ndef handler(message): pass") == []
-
-
-def test_string_annotations_without_a_model_load_nothing_heavy() -> None:  # DESIGN 5, SPEC K2
-    handler = "@consumer\ndef handler(message: 'Message', times: 'int' = 1) -> 'None': pass"
-    assert heavy_modules_after(f"from tarry import *\n{handler}") == []
+    plain = f"@consumer({settings})\ndef handler(message): pass"
+    annotated = "@consumer\ndef handler(message: 'Message', times: 'int' = 1) -> 'None': pass"
+    assert heavy_modules_after(f"from tarry import *\n{plain}\n{annotated}") == []
 
 
 def test_making_a_consumer_with_a_model_loads_pydantic_and_powertools_but_not_boto3() -> None:  # DESIGN 5, SPEC K2
@@ -104,47 +98,42 @@ BATCH = "@batch_consumer\ndef handler(batch): handled.extend(batch)"
 ATTRIBUTES = "@consumer\ndef handler(message): handled.append(message.attributes)"
 
 
-@pytest.mark.parametrize(
-    ("handler", "batch_event"),
-    [
+WITH_A_STORE = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(message): handled.append(message.json())'
+
+
+def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client() -> None:  # SPEC G2, O1
+    """With an attempt store, it loads nothing more."""
+    batches = [
         (SYNC, STANDARD),
         (VERDICT, STANDARD),
         (BATCH, STANDARD),
         (SYNC, FIFO),
         (BATCH, FIFO),
         (ATTRIBUTES, WITH_ATTRIBUTES),
-    ],
-    ids=["one by one", "with a verdict", "as a batch", "fifo", "fifo as a batch", "with attributes"],
-)
-def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client(
-    handler: str, batch_event: dict[str, Any]
-) -> None:  # SPEC G2
-    assert heavy_modules_after(clean_batch(handler, batch_event)) == []
-
-
-def test_with_an_attempt_store_a_clean_batch_loads_nothing_more_and_makes_no_client() -> None:  # SPEC O1
-    handler = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(message): handled.append(message.json())'
+        (WITH_A_STORE, STANDARD),
+    ]
     unused = "assert 'tarry.settle.attempts' not in sys.modules, 'nothing was to be tracked'"
-    assert heavy_modules_after(f"{clean_batch(handler, STANDARD)}\n{unused}") == []
+    assert heavy_modules_after(f"{clean_batches(*batches)}\n{unused}") == []
 
 
 def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_handlers() -> None:
     """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
     unused = "assert not {'tarry.message.delivery', 'tarry.run.verdicts', 'tarry.run.order'} & set(sys.modules)"
-    program = clean_batch(SYNC, FIFO).replace("from tarry import *", "from tarry import consumer")
-    assert heavy_modules_after(f"{program}\n{unused}") == []
+    program = clean_batches((SYNC, FIFO)).replace("from tarry import *", "from tarry import consumer")
+    assert heavy_modules_after(f"{program}
+{unused}") == []
 
 
 def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
     modules = {"tarry.record.attempt_store", "tarry.settle.attempts"}
     unused = f"assert not {modules} & set(sys.modules)"
-    program = clean_batch(SYNC, STANDARD).replace("from tarry import *", "from tarry import consumer")
+    program = clean_batches((SYNC, STANDARD)).replace("from tarry import *", "from tarry import consumer")
     assert heavy_modules_after(f"{program}\n{unused}") == []
 
 
 def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:  # SPEC G2
     handler = "@consumer\nasync def handler(message): handled.append(message)"
-    loaded = heavy_modules_after(clean_batch(handler, STANDARD))
+    loaded = heavy_modules_after(clean_batches((handler, STANDARD)))
     assert {"boto3", "botocore", "pydantic", "aws_lambda_powertools"}.isdisjoint(loaded)
 
 
