@@ -38,43 +38,24 @@ def fifo_batches(draw: st.DrawFn) -> Records:
 standard_batches = st.lists(counts, max_size=30).map(records_of)
 
 
-def group_of(records: Records, message_id: str) -> Any:
-    return records[message_id]["attributes"].get("MessageGroupId")
-
-
 def count_of(records: Records, message_id: str) -> int:
     return int(records[message_id]["attributes"]["ApproximateReceiveCount"])
 
 
-@given(st.one_of(standard_batches, fifo_batches()))
-def test_the_order_has_every_message_once_with_its_record(records: Records) -> None:  # SPEC G4
-    first, redelivered = fresh_first(records)
-    in_order = [*first, *chain.from_iterable(redelivered)]
-    assert dict(in_order) == records
-    assert len(in_order) == len(records)
-
-
-@given(standard_batches)
-def test_fresh_messages_come_first_in_the_order_of_the_batch(records: Records) -> None:  # SPEC G4
-    first, redelivered = order_of(records)
-    assert first == [message_id for message_id in records if count_of(records, message_id) == 1]
-    assert all(count_of(records, message_id) > 1 for message_id in redelivered)
-
-
-@given(standard_batches)
-def test_redelivered_messages_with_the_fewest_deliveries_come_first(records: Records) -> None:  # SPEC G4
-    _, redelivered = order_of(records)
-    deliveries = [count_of(records, message_id) for message_id in redelivered]
-    assert deliveries == sorted(deliveries)
-
-
 @given(standard_batches, st.randoms())
-def test_the_order_of_redelivered_messages_does_not_depend_on_that_of_the_batch(
+def test_fresh_messages_come_first_and_redelivered_ones_by_their_deliveries(
     records: Records, random: Any
 ) -> None:  # SPEC G4
+    """The order of redelivered messages does not depend on that of the batch. Each message is there once."""
+    first, redelivered = order_of(records)
+    assert sorted([*first, *redelivered]) == sorted(records)
+    assert first == [message_id for message_id in records if count_of(records, message_id) == 1]
+    deliveries = [count_of(records, message_id) for message_id in redelivered]
+    assert all(count > 1 for count in deliveries)
+    assert deliveries == sorted(deliveries)
     shuffled = list(records.items())
     random.shuffle(shuffled)
-    assert order_of(dict(shuffled))[1] == order_of(records)[1]
+    assert order_of(dict(shuffled))[1] == redelivered
 
 
 def test_messages_with_equal_counts_have_another_order_at_each_delivery() -> None:  # SPEC G4
@@ -84,32 +65,21 @@ def test_messages_with_equal_counts_have_another_order_at_each_delivery() -> Non
 
 
 @given(fifo_batches())
-def test_the_order_within_a_fifo_group_is_kept(records: Records) -> None:  # SPEC G4, H1
-    first, redelivered = order_of(records)
-    for group in ("a", "b", "c", None):
-        in_batch = [message_id for message_id in records if group_of(records, message_id) == group]
-        assert [each for each in first + redelivered if group_of(records, each) == group] == in_batch
-
-
-@given(fifo_batches())
-def test_a_whole_fifo_group_counts_as_redelivered_if_its_first_message_in_the_batch_is(
+def test_a_fifo_group_keeps_its_order_and_counts_as_redelivered_if_its_first_message_in_the_batch_is(
     records: Records,
-) -> None:  # SPEC G4
-    heads: dict[Any, str] = {}
+) -> None:  # SPEC G4, H1
+    """The messages of a redelivered group run one after the other. Each message is there once, with its record."""
+    groups: dict[Any, list[str]] = {}
     for message_id in records:
-        heads.setdefault(group_of(records, message_id), message_id)
-    first, redelivered = order_of(records)
-    assert all(count_of(records, heads[group_of(records, message_id)]) == 1 for message_id in first)
-    assert all(count_of(records, heads[group_of(records, message_id)]) > 1 for message_id in redelivered)
-    assert first == [message_id for message_id in records if message_id in first]
-
-
-@given(fifo_batches())
-def test_the_messages_of_a_redelivered_group_run_one_after_the_other(records: Records) -> None:  # SPEC G4
-    _, redelivered = fresh_first(records)
-    groups = [{group_of(records, message_id) for message_id, _ in items} for items in redelivered]
-    assert all(len(of_one) == 1 for of_one in groups)
-    assert len(groups) == len(set().union(*groups))
+        groups.setdefault(records[message_id]["attributes"].get("MessageGroupId"), []).append(message_id)
+    fresh = {message_id for of_one in groups.values() if count_of(records, of_one[0]) == 1 for message_id in of_one}
+    first, redelivered = map(list, fresh_first(records))
+    in_order = [*first, *chain.from_iterable(redelivered)]
+    assert dict(in_order) == records
+    assert len(in_order) == len(records)
+    assert [message_id for message_id, _ in first] == [message_id for message_id in records if message_id in fresh]
+    in_groups = [[message_id for message_id, _ in items] for items in redelivered]
+    assert sorted(in_groups) == sorted(of_one for of_one in groups.values() if of_one[0] not in fresh)
 
 
 def test_a_group_id_on_a_standard_queue_does_not_order_messages() -> None:  # SPEC H3, G4
