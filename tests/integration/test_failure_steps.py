@@ -37,6 +37,15 @@ def fails(message: Message) -> None:
     raise ValueError("out of order")
 
 
+def settled(
+    handler: Any, batch: dict[str, Any] | None = None, wire: Wire | None = None, remaining: float = 30
+) -> tuple[list[str], Wire]:
+    """Run a handler, with the message m0 by default; return the ids that are reported as failed, and the wire."""
+    wire = wire or orders()
+    with wire:
+        return failed(handler(batch or batch_of(1), Context(remaining))), wire
+
+
 def last_copy(wire: Wire, message_id: str) -> dict[str, Any]:
     """Return the record of the copy that was sent last."""
     request = wire.sent("SendMessageBatch")[-1]
@@ -74,7 +83,7 @@ def run_with_copies(handler: Any, wire: Wire, first: dict[str, Any]) -> list[dic
 
 def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(
     caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC E2, E3
+) -> None:  # SPEC E2, E3, E8
     runs: list[str] = []
 
     @consumer(
@@ -94,14 +103,16 @@ def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(
     assert [entry.get("DelaySeconds") for entry in sent[:2]] == [None, None]
     assert [entry["DelaySeconds"] for entry in sent[2:]] == [5, 8, 12, 17, 26, 38, 57] + [60] * 23
     assert [field(line, "message_id") for line in lines(caplog, "unhandled")] == ["m1"]
+    warnings = lines(caplog, "many_hops")  # of the loop detection of Lambda, from the twelfth hop on
+    assert len(warnings) == 21
+    assert "RecursiveLoop" in warnings[0].getMessage()
 
 
 def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # SPEC E6
     handler = consumer(on_failure=[SendAgain("slow", times=12), DeadLetter()])(fails)
     wire = orders()
-    run_with_copies(
-        handler, wire, record("{}", "m1", attributes={"tenant": {"dataType": "String", "stringValue": "acme"}})
-    )
+    attributes = {"tenant": {"dataType": "String", "stringValue": "acme"}}
+    run_with_copies(handler, wire, record("{}", "m1", attributes=attributes))
     copies, dead_letter = wire.envelopes()[:-1], wire.envelopes()[-1]
     assert [copy["carried"] for copy in copies] == list(range(1, 13))
     assert [copy["hops"] for copy in copies] == list(range(1, 13))
@@ -115,25 +126,17 @@ def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # S
     assert (dead_letter["failure"]["attempts"], "carried" in dead_letter, "steps" in dead_letter) == (13, False, False)
 
 
-def test_a_copy_is_sent_and_confirmed_before_the_original_is_deleted() -> None:  # SPEC E6
-    wire = orders()
-    with wire:
-        assert failed(consumer(on_failure=[SendAgain("slow")])(fails)(batch_of(1), Context())) == []
-    assert wire.operations[-2:] == ["SendMessageBatch", "DeleteMessageBatch"]
-
-
 @pytest.mark.parametrize(
     ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
 )
 def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(
     delay: int, seconds: int, due: int | None
-) -> None:  # SPEC J4, E3
-    wire = orders()
-    with wire:
-        consumer(on_failure=[SendAgain("slow", delay=delay)])(fails)(batch_of(1), Context())
+) -> None:  # SPEC J4, E3, E6
+    reported, wire = settled(consumer(on_failure=[SendAgain("slow", delay=delay)])(fails))
     [entry], [envelope] = wire.sent_entries(), wire.envelopes()
     assert entry["DelaySeconds"] == seconds
     assert envelope.get("due") == (None if due is None else wire.clock.now + due)
+    assert (reported, wire.operations[-2:]) == ([], ["SendMessageBatch", "DeleteMessageBatch"])
 
 
 @pytest.mark.parametrize(
@@ -149,30 +152,26 @@ def test_a_message_without_space_for_a_tarry_attribute_goes_to_the_next_failure_
     attributes: dict[str, Any], body: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E6
     wire = orders(orders=Queue(dead_letter="orders-dlq", maximum_message_size=1024))
-    with wire:
-        response = consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)(
-            event(record(body, "m1", attributes=attributes)), Context()
-        )
-    assert failed(response) == []
+    handler = consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)
+    assert settled(handler, event(record(body, attributes=attributes)), wire)[0] == []
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
     assert lines(caplog, "step_passed_on")
 
 
-def test_from_the_twelfth_hop_a_line_warns_of_the_loop_detection_of_lambda(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC E8
-    run_with_copies(consumer(on_failure=[SendAgain("slow", times=13)])(fails), orders(), record("{}", "m1"))
-    assert len(lines(caplog, "many_hops")) == 2
-    assert "RecursiveLoop" in lines(caplog, "many_hops")[0].getMessage()
-
-
 def test_no_copy_of_a_fatal_or_rejected_message_is_sent() -> None:  # SPEC E1
-    wire = orders()
-    handler = consumer(fatal=ValueError, on_failure=[SendAgain("slow"), DeadLetter()])(fails)
-    with wire:
-        handler(batch_of(1), Context())
-        consumer(on_failure=[SendAgain("slow")])(lambda message: message.reject("no"))(batch_of(1), Context())
+    steps = [SendAgain("slow"), DeadLetter()]
+    _, wire = settled(consumer(fatal=ValueError, on_failure=steps)(fails))
+    settled(consumer(on_failure=steps[:1])(lambda message: message.reject("no")), wire=wire)
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq", "orders-dlq"]
+
+
+def test_send_again_works_for_failures_of_a_batch_handler() -> None:  # SPEC E3, B2
+    @batch_consumer(on_failure=[SendAgain("slow"), DeadLetter()])
+    def handler(batch: Batch) -> None:
+        batch[1].fail(ValueError("this one"))
+
+    reported, wire = settled(handler, batch_of(3))
+    assert (reported, [entry["MessageBody"] for entry in wire.sent_entries()]) == ([], ["1"])
 
 
 # FIFO
@@ -182,26 +181,24 @@ def fifo() -> Wire:
     return Wire(queues={"ledger.fifo": Queue(dead_letter="ledger-dlq.fifo")})
 
 
+def of_ledger(*names: str) -> dict[str, Any]:
+    return event(*(record("{}", name, "ledger.fifo", group="a") for name in names))
+
+
 def test_a_copy_to_the_same_fifo_queue_needs_breaks_order(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
-    wire = fifo()
-    with wire:
-        consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)(
-            event(record("{}", "m1", "ledger.fifo", group="a")), Context()
-        )
+    _, wire = settled(consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails), of_ledger("m1"), fifo())
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["ledger-dlq.fifo"]
     assert "breaks_order=True" in lines(caplog, "step_passed_on")[0].getMessage()
 
 
 def test_on_fifo_a_copy_keeps_its_group_has_its_own_deduplication_id_and_the_group_continues() -> None:  # SPEC E7, H1
-    wire = fifo()
     handler = consumer(on_failure=[SendAgain("slow", times=2, breaks_order=True)])(
         lambda message: fails(message) if message.delivery_id != "m2" else None
     )
-    with wire:
-        response = handler(event(*(record("{}", name, "ledger.fifo", group="a") for name in ("m1", "m2"))), Context())
-        assert failed(response) == []
-        handler(event(last_copy(wire, "copy-1")), Context())
-        handler(event(record("{}", "m1", "ledger.fifo", group="a")), Context())
+    reported, wire = settled(handler, of_ledger("m1", "m2"), fifo())
+    assert reported == []
+    settled(handler, event(last_copy(wire, "copy-1")), wire)
+    settled(handler, of_ledger("m1"), wire)
     first, second, repeated = wire.sent_entries()
     assert first["MessageGroupId"] == "a"
     assert "DelaySeconds" not in first
@@ -239,11 +236,9 @@ def test_invalid_settings_are_refused_when_the_object_is_made(make: Callable[[],
 
 
 def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_steps() -> None:  # SPEC E2
-    wire = Wire()
     handler = consumer(on_failure={"orders": [], "default": [DropMessage()]})(fails)
-    with wire:
-        assert failed(handler(event(record("{}", "m1"), record("{}", "m2", "refunds")), Context())) == []
-    assert wire.sent_entries() == []
+    reported, wire = settled(handler, event(record(), record("{}", "m2", "refunds")), Wire())
+    assert (reported, wire.sent_entries()) == ([], [])
 
 
 @pytest.mark.parametrize(("settings", "expected"), [({}, (None, None)), ({"max_attempts": 5}, (True, 5))])
@@ -256,28 +251,23 @@ def test_a_message_has_a_last_attempt_if_its_list_retries_in_place_or_max_attemp
     def handler(message: Message) -> None:
         seen[message.queue] = message.is_last_attempt, message.max_attempts
 
-    with Wire():
-        handler(event(record("{}", "m1", receives=5), record("{}", "m2", "refunds", receives=5)), Context())
+    settled(handler, event(record(receives=5), record("{}", "m2", "refunds", receives=5)), Wire())
     assert seen == {"orders": expected, "refunds": (True, 5)}
 
 
 # retries that are asked for
 
 
-def calls_retry(message: Message) -> None:
-    message.retry(600)
+def retries_all(batch: Batch) -> None:
+    batch.retry_all(600)
 
 
 def raises_retry(message: Message) -> None:
     raise Retry(600)
 
 
-def retries_all(batch: Batch) -> None:
-    batch.retry_all(600)
-
-
 ASKED_FOR: dict[str, Callable[..., Any]] = {
-    "message.retry": lambda **settings: consumer(**settings)(calls_retry),
+    "message.retry": lambda **settings: consumer(**settings)(lambda message: message.retry(600)),
     "raise Retry": lambda **settings: consumer(**settings)(raises_retry),
     "retry_all": lambda **settings: batch_consumer(**settings)(retries_all),
     "retry_when": lambda **settings: consumer(retry_when=lambda failure: 600, **settings)(fails),
@@ -294,15 +284,13 @@ NOT_IN_PLACE: list[Any] = [
 @asked_for
 @pytest.mark.parametrize("step", NOT_IN_PLACE, ids=["DropMessage", "DeadLetter", "SendAgain", "own"])
 def test_a_retry_that_was_asked_for_is_carried_out_whatever_the_failure_steps(make: Any, step: Any) -> None:  # SPEC B7
-    with orders() as wire:
-        assert failed(make(on_failure=[step])(batch_of(1), Context())) == ["m0"]
-    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m0": 600})
+    reported, wire = settled(make(on_failure=[step]))
+    assert (reported, wire.sent_entries(), wire.visibilities()) == (["m0"], [], {"handle-m0": 600})
 
 
 def test_a_retry_that_was_asked_for_without_a_delay_waits_as_the_backoff_says() -> None:  # SPEC B7, C1
-    with orders() as wire:
-        consumer(on_failure=[DropMessage()], backoff=Fixed(77))(lambda message: message.retry())(batch_of(1), Context())
-    assert wire.visibilities() == {"handle-m0": 77}
+    handler = consumer(on_failure=[DropMessage()], backoff=Fixed(77))(lambda message: message.retry())
+    assert settled(handler)[1].visibilities() == {"handle-m0": 77}
 
 
 @asked_for
@@ -314,153 +302,111 @@ def test_a_retry_that_was_asked_for_without_a_delay_waits_as_the_backoff_says() 
 def test_a_retry_that_was_asked_for_meets_the_failure_steps_only_if_it_is_exhausted(
     make: Any, settings: dict[str, Any], receives: int, reported: list[str]
 ) -> None:  # SPEC B7, C8
-    with orders():
-        handler = make(on_failure=[DropMessage()], **settings)
-        assert failed(handler(event(record("{}", "m0", receives=receives)), Context())) == reported
+    handler = make(on_failure=[DropMessage()], **settings)
+    assert settled(handler, batch_of(1, receives=receives))[0] == reported
 
 
-def test_a_retry_when_that_returns_true_leaves_the_decision_to_the_failure_steps() -> None:  # SPEC B7, D3
-    with orders() as wire:
-        handler = consumer(fatal=ValueError, retry_when=lambda failure: True, on_failure=[DropMessage()])(fails)
-        assert failed(handler(batch_of(1), Context())) == []
-    assert wire.visibilities() == {}
+def test_a_retry_when_that_returns_true_leaves_the_decision_to_the_failure_steps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC B7, D3, F5
+    caplog.set_level("INFO", "tarry")
+    handler = consumer(fatal=ValueError, retry_when=lambda failure: True, on_failure=[DropMessage()])(fails)
+    reported, wire = settled(handler)
+    assert (reported, wire.visibilities()) == ([], {})
+    [line] = lines(caplog, "discarded")
+    assert field(line, "error") == "ValueError: out of order"
 
 
 def test_an_error_at_max_attempts_is_not_exhausted_if_the_list_retries_nothing_in_place() -> None:  # SPEC C8
-    with orders() as wire:
-        handler = consumer(on_failure=[DeadLetter()], max_attempts=3)(fails)
-        handler(event(record("{}", "m0", receives=3)), Context())
+    _, wire = settled(consumer(on_failure=[DeadLetter()], max_attempts=3)(fails), batch_of(1, receives=3))
     assert wire.envelopes()[0]["failure"]["reason"] == "error"
-
-
-# DropMessage
-
-
-def test_a_dropped_message_is_deleted_and_logged(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F5
-    caplog.set_level("INFO", "tarry")
-    wire = orders()
-    with wire:
-        assert failed(consumer(on_failure=[DropMessage()])(fails)(batch_of(1), Context())) == []
-    [line] = lines(caplog, "discarded")
-    assert field(line, "error") == "ValueError: out of order"
 
 
 # local retries
 
 
-def failing_at_first(times: int) -> tuple[Callable[[Message], None], list[str]]:
-    runs: list[str] = []
+class Runs:
+    """A handler whose first runs of each message fail, and the ids of the messages that it ran."""
 
-    def handler(message: Message) -> None:
-        runs.append(message.id)
-        if runs.count(message.id) <= times:
+    def __init__(self, failures: int) -> None:
+        self.ids: list[str] = []
+        self._failures = failures
+
+    def __call__(self, message: Message) -> None:
+        self.ids.append(message.id)
+        if self.ids.count(message.id) <= self._failures:
             raise ConnectionError("busy")
 
-    return handler, runs
+    async def asynchronously(self, message: Message) -> None:
+        self(message)
 
 
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_local_retry_runs_the_handler_again_in_the_same_delivery(queue: str) -> None:  # SPEC I5
-    handler, runs = failing_at_first(2)
+def locally(times: int, delay: float = 0) -> list[Any]:
+    return [LocalRetry(times, delay), RetryInPlace()]
+
+
+@pytest.mark.parametrize(
+    ("queue", "order"),
+    [("orders", "m0 m1 m2 m0 m0 m1 m1 m2 m2"), ("orders.fifo", "m0 m0 m0 m1 m1 m1 m2 m2 m2")],
+)
+def test_a_local_retry_runs_the_handler_again_in_the_same_delivery(queue: str, order: str) -> None:  # SPEC I5
+    """On a standard queue after the first runs of the other messages."""
+    runs = Runs(failures=2)
     wire = orders()
     before = wire.clock.now
-    with wire:
-        response = consumer(on_failure=[LocalRetry(2, 0.5), RetryInPlace()])(handler)(
-            event(record("{}", "m1", queue), record("{}", "m2", queue)), Context()
-        )
-    assert failed(response) == []
-    assert sorted(runs) == ["m1"] * 3 + ["m2"] * 3
-    assert wire.clock.now - before == 2
-    assert wire.visibilities() == {}
+    assert settled(consumer(on_failure=locally(2, 0.5))(runs), batch_of(3, queue), wire)[0] == []
+    assert (" ".join(runs.ids), wire.visibilities()) == (order, {})
+    assert wire.clock.now - before == 3
 
 
 def test_a_local_retry_runs_an_async_handler_again() -> None:  # SPEC I5
-    handler, runs = failing_at_first(1)
-
-    @consumer(on_failure=[LocalRetry(1, 1), RetryInPlace()])
-    async def async_handler(message: Message) -> None:
-        handler(message)
-
-    with orders():
-        assert failed(async_handler(batch_of(2), Context())) == []
-    assert sorted(runs) == ["m0", "m0", "m1", "m1"]
+    runs = Runs(failures=1)
+    assert settled(consumer(on_failure=locally(1, 1))(runs.asynchronously), batch_of(2))[0] == []
+    assert sorted(runs.ids) == ["m0", "m0", "m1", "m1"]
 
 
-def test_local_retries_of_a_standard_queue_run_after_the_other_messages() -> None:  # SPEC I5
-    handler, runs = failing_at_first(1)
-    with orders():
-        consumer(on_failure=[LocalRetry(1), RetryInPlace()])(handler)(batch_of(3), Context())
-    assert runs == ["m0", "m1", "m2", "m0", "m1", "m2"]
+@pytest.mark.parametrize(
+    ("steps", "runs"), [(locally(3), 4), (locally(1, 30), 1)], ids=["one attempt", "not beyond the deadline"]
+)
+def test_all_local_retries_count_as_one_attempt_and_none_waits_beyond_the_deadline(
+    steps: list[Any], runs: int
+) -> None:  # SPEC I5
+    fails = Runs(failures=9)
+    reported, wire = settled(consumer(backoff=Fixed(60), on_failure=steps)(fails))
+    assert (reported, len(fails.ids), wire.visibilities()) == (["m0"], runs, {"handle-m0": 60})
 
 
-def test_all_local_retries_count_as_one_attempt() -> None:  # SPEC I5
-    handler, runs = failing_at_first(9)
-    wire = orders()
-    with wire:
-        response = consumer(backoff=Fixed(60), on_failure=[LocalRetry(3), RetryInPlace()])(handler)(
-            batch_of(1), Context()
-        )
-    assert failed(response) == ["m0"]
-    assert len(runs) == 4
-    assert wire.visibilities() == {"handle-m0": 60}
-
-
-def test_a_verdict_given_or_raised_ends_the_local_retries() -> None:  # SPEC I5
+def test_a_verdict_given_or_raised_ends_the_local_retries() -> None:  # SPEC I5, B4
     runs: list[str] = []
 
-    @consumer(on_failure=[LocalRetry(5), RetryInPlace()])
+    @consumer(on_failure=locally(5))
     def handler(message: Message) -> None:
         runs.append(message.id)
-        if message.id == "m0":
-            message.retry(delay=7)
-        raise Retry(9)
-
-    wire = orders()
-    with wire:
-        handler(batch_of(2), Context())
-    assert runs == ["m0", "m1"]
-    assert wire.visibilities() == {"handle-m0": 7, "handle-m1": 9}
-
-
-def test_a_verdict_given_in_a_local_retry_counts() -> None:  # SPEC I5, B4
-    runs: list[str] = []
-
-    @consumer(on_failure=[LocalRetry(5), RetryInPlace()])
-    def handler(message: Message) -> None:
-        runs.append(message.id)
-        if len(runs) == 2:
-            return message.discard("enough")
+        match message.id, runs.count(message.id):
+            case "m0", 1:
+                message.retry(delay=7)
+            case "m1", 1:
+                raise Retry(9)
+            case "m2", 2:
+                return message.discard("enough")
         raise ValueError("again")
 
-    with orders():
-        assert failed(handler(batch_of(1), Context())) == []
-    assert len(runs) == 2
-
-
-def test_a_local_retry_does_not_wait_beyond_the_deadline() -> None:  # SPEC I5
-    handler, runs = failing_at_first(1)
-    wire = orders()
-    with wire:
-        response = consumer(backoff=Fixed(60), on_failure=[LocalRetry(1, 30), RetryInPlace()])(handler)(
-            batch_of(1), Context(remaining=30)
-        )
-    assert failed(response) == ["m0"]
-    assert (runs, wire.visibilities()) == (["m0"], {"handle-m0": 60})
+    reported, wire = settled(handler, batch_of(3))
+    assert (runs, reported) == (["m0", "m1", "m2", "m2"], ["m0", "m1"])
+    assert wire.visibilities() == {"handle-m0": 7, "handle-m1": 9}
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_an_exit_in_a_local_retry_ends_the_batch(error: type[BaseException]) -> None:  # SPEC A5, I5
     runs: list[str] = []
 
-    @consumer(backoff=Fixed(60), on_failure=[LocalRetry(5), RetryInPlace()])
+    @consumer(backoff=Fixed(60), on_failure=locally(5))
     def handler(message: Message) -> None:
         runs.append(message.id)
         raise ValueError("again") if len(runs) <= 2 else error
 
-    wire = orders()
-    with wire:
-        assert failed(handler(batch_of(2), Context())) == ["m0", "m1"]
-    assert len(runs) == 3
+    reported, wire = settled(handler, batch_of(2))
+    assert (reported, len(runs)) == (["m0", "m1"], 3)
     assert set(wire.visibilities()) == {"handle-m0", "handle-m1"}
 
 
@@ -470,14 +416,13 @@ def test_an_exit_in_a_local_retry_ends_the_batch(error: type[BaseException]) -> 
 def test_a_custom_failure_step_reads_its_note_from_the_earlier_copy() -> None:  # SPEC E5
     seen: list[int] = []
 
-    class ResendsThrice:
-        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-            seen.append(failure.note("thrice"))
-            if failure.note("thrice") < 3:
-                return Outcome.resend(delay=1, note={"thrice": failure.note("thrice") + 1})
-            return next_step(failure)
+    def thrice(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        seen.append(failure.note("thrice"))
+        if failure.note("thrice") < 3:
+            return Outcome.resend(delay=1, note={"thrice": failure.note("thrice") + 1})
+        return next_step(failure)
 
-    run_with_copies(consumer(on_failure=[ResendsThrice(), DeadLetter()])(fails), orders(), record("{}", "m1"))
+    run_with_copies(consumer(on_failure=[thrice, DeadLetter()])(fails), orders(), record("{}", "m1"))
     assert seen == [0, 1, 2, 3]
 
 
@@ -488,16 +433,8 @@ def test_a_resend_with_an_invalid_note_leaves_the_message_in_its_queue(
     note: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E5, E6
     """A copy whose note cannot be read would be sent again forever."""
-
-    class ResendsWithNote:
-        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-            return Outcome.resend(note=note)
-
-    wire = orders()
-    with wire:
-        assert failed(consumer(on_failure=[ResendsWithNote()])(fails)(batch_of(1), Context())) == ["m0"]
-    assert wire.sent_entries() == []
-    assert wire.visibilities() == {"handle-m0": 900}
+    reported, wire = settled(consumer(on_failure=[lambda failure, next_step: Outcome.resend(note=note)])(fails))
+    assert (reported, wire.sent_entries(), wire.visibilities()) == (["m0"], [], {"handle-m0": 900})
     assert lines(caplog, "step_failed")
 
 
@@ -507,46 +444,28 @@ def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(
 ) -> None:  # SPEC C8, E5
     """Otherwise, SQS would move it to the same dead-letter queue without a failure record."""
 
-    class AlwaysRetries:
-        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-            return Outcome.retry(60)
-
+    @consumer(on_failure=[lambda failure, next_step: Outcome.retry(60)])
     def handler(message: Message) -> None:
         raise error
 
     wire = orders(orders=Queue(dead_letter="orders-dlq", max_receive_count=3))
-    handler_that_retries = consumer(on_failure=[AlwaysRetries()])(handler)
-    with wire:
-        assert failed(handler_that_retries(event(record("{}", "m1", receives=2)), Context())) == ["m1"]
-        assert failed(handler_that_retries(event(record("{}", "m1", receives=3)), Context())) == []
+    assert settled(handler, batch_of(1, receives=2), wire)[0] == ["m0"]
+    assert settled(handler, batch_of(1, receives=3), wire)[0] == []
     assert [each["failure"]["attempts"] for each in wire.envelopes()] == [3]
     assert "Raise the queue's maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
-
-
-def test_enrich_adds_to_the_tarry_attribute() -> None:  # SPEC F6
-    wire = orders()
-    with wire:
-        consumer(on_failure=[DeadLetter(enrich=lambda failure: {"tenant": failure.message.body})])(fails)(
-            event(record("acme", "m1")), Context()
-        )
-    assert wire.envelopes()[0]["extra"] == {"tenant": "acme"}
 
 
 @pytest.mark.parametrize("enrich", [lambda _: 1 / 0, lambda _: {"x": object()}, lambda _: 7])
 def test_a_failing_enrich_adds_nothing_and_is_logged(
     enrich: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC F6, A2
-    wire = orders()
-    with wire:
-        assert failed(consumer(on_failure=[DeadLetter(enrich=enrich)])(fails)(batch_of(1), Context())) == []
-    assert "extra" not in wire.envelopes()[0]
+    reported, wire = settled(consumer(on_failure=[DeadLetter(enrich=enrich)])(fails))
+    assert (reported, "extra" in wire.envelopes()[0]) == ([], False)
     assert lines(caplog, "enrich_failed")
 
 
 def test_the_dead_letter_queue_may_depend_on_the_failure() -> None:  # SPEC F6
-    wire = orders()
-    with wire:
-        consumer(on_failure=[DeadLetter(queue=lambda failure: f"{failure.reason}-dlq")])(fails)(batch_of(1), Context())
+    _, wire = settled(consumer(on_failure=[DeadLetter(queue=lambda failure: f"{failure.reason}-dlq")])(fails))
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["error-dlq"]
 
 
@@ -556,12 +475,11 @@ def test_the_dead_letter_queue_may_depend_on_the_failure() -> None:  # SPEC F6
 def outcome_of(error: BaseException, **settings: Any) -> str:
     """Return the outcome of a message whose handler raises ``error``."""
 
+    @consumer(backoff=Fixed(60), **settings)
     def handler(message: Message) -> None:
         raise error
 
-    wire = orders()
-    with wire:
-        consumer(backoff=Fixed(60), **settings)(handler)(batch_of(1), Context())
+    _, wire = settled(handler)
     if wire.sent_entries():
         return wire.envelopes()[0]["failure"]["reason"]
     return f"retry {wire.visibilities()['handle-m0']}"
@@ -587,29 +505,33 @@ def test_retry_when_decides_on_the_retry_and_its_delay(answer: Any, outcome: str
     assert outcome_of(ValueError(), retry_when=lambda _: answer) == outcome
 
 
-def test_retry_when_overrides_fatal() -> None:  # SPEC D3
+def test_retry_when_overrides_fatal_and_is_not_called_for_verdicts() -> None:  # SPEC D3, B3
     assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: 5) == "retry 5"
+    assert outcome_of(Retry(9), retry_when=lambda _: False) == "retry 9"
 
 
 def raise_reject(_: Failure) -> None:
     raise Reject("no verdict, but a hook that fails")
 
 
+INVALID: list[Any] = ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1), [5], object(), Retry(5)]
+
+
 @pytest.mark.parametrize(
-    "answer", ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1), [5], object(), Retry(5), Outcome.retry(5)]
+    "hook",
+    [
+        *(lambda _, answer=answer: answer for answer in [*INVALID, Outcome.retry(5)]),
+        lambda _: 1 / 0,
+        lambda: True,
+        raise_reject,
+    ],
 )
-def test_an_invalid_answer_of_retry_when_is_ignored_and_logged(
-    answer: Any, caplog: pytest.LogCaptureFixture
+def test_a_retry_when_that_fails_or_gives_an_invalid_answer_is_ignored_and_logged(
+    hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC D3
-    assert outcome_of(ValueError(), retry_when=lambda _: answer) == "retry 60"
-    assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: answer) == "fatal"
-    assert len(lines(caplog, "retry_when_failed")) == 2
-
-
-@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda: True, raise_reject])
-def test_a_failing_retry_when_is_ignored_and_logged(hook: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
     assert outcome_of(ValueError(), retry_when=hook) == "retry 60"
-    assert lines(caplog, "retry_when_failed")
+    assert outcome_of(ValueError(), fatal=ValueError, retry_when=hook) == "fatal"
+    assert len(lines(caplog, "retry_when_failed")) == 2
 
 
 @pytest.mark.parametrize("answer", [True, 0, 5])
@@ -617,15 +539,14 @@ def test_retry_when_does_not_allow_more_than_max_attempts(answer: Any) -> None: 
     assert outcome_of(ValueError(), retry_when=lambda _: answer, max_attempts=1) == "exhausted"
 
 
-def test_retry_when_is_not_called_for_verdicts() -> None:  # SPEC D3, B3
-    assert outcome_of(Retry(9), retry_when=lambda _: False) == "retry 9"
-
-
 def chain(error: BaseException, cause: BaseException, *, explicit: bool) -> BaseException:
-    if explicit:
-        error.__cause__ = cause
-    else:
-        error.__context__ = cause
+    setattr(error, "__cause__" if explicit else "__context__", cause)
+    return error
+
+
+def suppressed() -> BaseException:
+    error = chain(ValueError(), KeyError(), explicit=False)
+    error.__suppress_context__ = True
     return error
 
 
@@ -642,33 +563,13 @@ def cycle() -> BaseException:
         (chain(ValueError(), KeyError(), explicit=False), "fatal"),
         (ExceptionGroup("g", [ValueError(), KeyError()]), "fatal"),
         (chain(ValueError(), OSError(), explicit=True), "retry 60"),
+        (chain(ConnectionError(), KeyError(), explicit=True), "retry 60"),
         (cycle(), "retry 60"),
+        (suppressed(), "retry 60"),
     ],
-    ids=["a cause", "a context", "a group", "another cause", "a cycle"],
+    ids=["a cause", "a context", "a group", "another cause", "a nearer class", "a cycle", "a suppressed context"],
 )
-def test_traverse_causes_classifies_an_error_by_its_causes(error: BaseException, outcome: str) -> None:  # SPEC D2
-    assert outcome_of(error, fatal=KeyError, traverse_causes=True) == outcome
-    assert outcome_of(error, fatal=KeyError) == "retry 60"
-
-
-def test_traverse_causes_ignores_a_suppressed_context() -> None:  # SPEC D2
-    error = chain(ValueError(), KeyError(), explicit=False)
-    error.__suppress_context__ = True
-    assert outcome_of(error, fatal=KeyError, traverse_causes=True) == "retry 60"
-
-
-def test_traverse_causes_uses_the_nearest_class_that_the_settings_name() -> None:  # SPEC D1, D2
-    error = chain(ConnectionError(), KeyError(), explicit=True)
-    assert outcome_of(error, fatal=KeyError, retry_on=ConnectionError, traverse_causes=True) == "retry 60"
-
-
-def test_send_again_works_for_failures_of_a_batch_handler() -> None:  # SPEC E3, B2
-    wire = orders()
-
-    @batch_consumer(on_failure=[SendAgain("slow"), DeadLetter()])
-    def handler(batch: Batch) -> None:
-        batch[1].fail(ValueError("this one"))
-
-    with wire:
-        assert failed(handler(batch_of(3), Context())) == []
-    assert [entry["MessageBody"] for entry in wire.sent_entries()] == ["1"]
+def test_traverse_causes_classifies_an_error_by_its_causes(error: BaseException, outcome: str) -> None:  # SPEC D1, D2
+    settings = {"fatal": KeyError, "retry_on": ConnectionError}
+    assert outcome_of(error, traverse_causes=True, **settings) == outcome
+    assert outcome_of(error, **settings) == "retry 60"
