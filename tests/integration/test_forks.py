@@ -1,6 +1,6 @@
 """A child process that a handler forks ends with its handler: it runs no other message, settles none, and logs nothing.
 
-Each test runs a script in its own process, because a child that did not end would continue with the tests.
+All consumers run in a process of their own, because a child that did not end would continue with the tests.
 """
 
 import json
@@ -14,10 +14,10 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 
 SCRIPT = """
-import asyncio, json, logging, multiprocessing, os, sys
+import asyncio, builtins, json, logging, multiprocessing, os, sys
 from tarry import *
 from tests.records import Context, batch_of, failed
-from tests.wire import Queue, Wire
+from tests.wire import Queue, RunningClock, Wire
 
 PARENT = os.getpid()
 ran, exit_codes = [], []
@@ -32,7 +32,7 @@ class Lines(logging.Handler):
 logging.getLogger("tarry").addHandler(Lines())
 
 
-def fork(child):
+def fork(child=lambda: None):
     if (pid := os.fork()) == 0:
         child()
         return
@@ -43,108 +43,48 @@ def raise_(error):
     raise error
 
 
-def work(message, child):
+def work(message):
     if os.getpid() != PARENT:
         print("THE CHILD RAN", message.delivery_id, flush=True)
     ran.append(message.delivery_id)
     if message.delivery_id == "m1":
-        fork(child)
+        fork()
     if message.delivery_id == "m2":
         raise ValueError("ordinary")
 
+async def work_async(message):
+    work(message)
 
-{handler}
-
-with Wire(queues={{"orders": Queue()}}) as wire:
-    answer = handler(batch_of(COUNT), Context())
-if os.getpid() != PARENT:
-    print("THE CHILD CAME BACK", flush=True)
-print(json.dumps([failed(answer), sorted(ran), exit_codes, wire.operations]))
-"""
-
-EACH = "@consumer(backoff=Fixed(60)%s)\ndef handler(message):\n    work(message, %s)"
-ASYNC = "@consumer(backoff=Fixed(60), concurrency=2)\nasync def handler(message):\n    work(message, %s)"
-WAYS = {
-    "one by one": lambda child: EACH % ("", child),
-    "acknowledged eagerly": lambda child: EACH % (", ack='eager'", child),
-    "threads": lambda child: EACH % (", concurrency=3", child),
-    "tasks": lambda child: ASYNC % child,
-}
-
-
-def run_script(handler: str, count: int = 4) -> list[Any]:
-    script = SCRIPT.format(handler=handler).replace("COUNT", str(count))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    [line] = done.stdout.splitlines()
-    result: list[Any] = json.loads(line)
-    return result
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_forked_child_ends_with_its_handler(way: str) -> None:  # SPEC A6
-    failed, ran, exit_codes, operations = run_script(WAYS[way]("lambda: None"))
-    assert failed == ["m2"]
-    assert ran == ["m0", "m1", "m2", "m3"]
-    assert exit_codes == [0]
-    assert operations.count("ChangeMessageVisibilityBatch") == 1
-
-
-WITHOUT_IMPORTS = """
-import builtins
-
-@consumer(backoff=Fixed(60))
-def handler(message):
+def work_without_imports(message):
     original = builtins.__import__
     if message.delivery_id == "m1":
         builtins.__import__ = lambda *_, **__: raise_(ImportError("no file descriptor is left"))
     try:
-        work(message, lambda: None)
+        work(message)
     finally:
         builtins.__import__ = original
-"""
 
-
-def test_a_forked_child_that_cannot_import_modules_ends_with_its_handler() -> None:  # SPEC A6
-    failed, ran, exit_codes, _ = run_script(WITHOUT_IMPORTS)
-    assert (failed, ran, exit_codes) == (["m2"], ["m0", "m1", "m2", "m3"], [0])
-
-
-OF_EACH = """
 ends = {
     "m0": SystemExit(3), "m1": SystemExit(), "m2": SystemExit("no"), "m3": ValueError(), "m4": KeyboardInterrupt(),
     "m5": Retry(5),
 }
 
-@consumer(backoff=Fixed(60))
-def handler(message):
-    fork(lambda: raise_(ends[message.delivery_id]))
-"""
-
-
-def test_a_forked_child_ends_with_the_exit_code_of_python() -> None:  # SPEC A6
-    failed, _, exit_codes, operations = run_script(OF_EACH, 6)
-    assert (failed, exit_codes, operations) == ([], [3, 0, 1, 1, 1, 1], [])
-
-
-OF_BATCH = """
-@batch_consumer(backoff=Fixed(60))
-def handler(batch):
-    fork(lambda: None)
+def of_batch(batch):
+    fork()
     fork(lambda: raise_(SystemExit(3)))
     batch[2].fail(ValueError())
-"""
 
+def in_parallel(message):
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=answers.put, args=(message.delivery_id,))
+    process.start()
+    ran.append(answers.get())
+    process.join()
+    exit_codes.append(process.exitcode)
 
-def test_a_child_forked_by_a_batch_handler_ends_with_the_handler() -> None:  # SPEC A6
-    failed, _, exit_codes, operations = run_script(OF_BATCH)
-    assert (failed, exit_codes) == (["m2"], [0, 3])
-    assert operations.count("ChangeMessageVisibilityBatch") == 1
-
-
-OF_HOOKS = """
 def forks(given, *_):
-    fork(lambda: None)
+    fork()
     return given
 
 class Backoff:
@@ -153,12 +93,12 @@ class Backoff:
         self.does()
         return 10
 
-def fails(message):
+def fails_once(message):
     if message.delivery_id == "m1":
         raise ValueError
 
 backoff = Backoff()
-settings = [
+hooks = [
     {"retry_when": lambda failure: forks(None)},
     {"backoff": backoff},
     {"on_failure": [lambda failure, next_step: forks(Outcome.retry(5))]},
@@ -168,67 +108,87 @@ settings = [
     {"log": LogOptions(redact=forks)},
     {"on_outcome": lambda message, outcome: forks(None)},
 ]
-consumers = [consumer(concurrency=number, **each)(fails) for each in settings for number in (1, 2)]
-backoff.does = lambda: forks(None)
+with_hooks = [consumer(concurrency=number, **each)(fails_once) for each in hooks for number in (1, 2)]
+backoff.does = fork
 
-def handler(event, context):
-    return [each(event, context) for each in consumers][0]
-"""
+each = {"backoff": Fixed(60)}
+consumers = {
+    "one by one": (4, [consumer(**each)(work)]),
+    "acknowledged eagerly": (4, [consumer(ack="eager", **each)(work)]),
+    "threads": (4, [consumer(concurrency=3, **each)(work)]),
+    "tasks": (4, [consumer(concurrency=2, **each)(work_async)]),
+    "without imports": (4, [consumer(**each)(work_without_imports)]),
+    "ends": (6, [consumer(**each)(lambda message: fork(lambda: raise_(ends[message.delivery_id])))]),
+    "batch": (4, [batch_consumer(**each)(of_batch)]),
+    "multiprocessing": (4, [consumer(**each)(in_parallel)]),
+    "hooks": (2, with_hooks),
+}
+results = {}
+for name, (count, made) in consumers.items():
+    ran.clear(), exit_codes.clear()
+    with Wire(queues={"orders": Queue()}) as wire:
+        answers = [handler(batch_of(count), Context()) for handler in made]
+    if os.getpid() != PARENT:
+        print("THE CHILD CAME BACK", flush=True)
+    requests = [wire.acts.count(name) for name in ("ChangeMessageVisibilityBatch", "SendMessageBatch")]
+    results[name] = [failed(answers[0]), sorted(ran), list(exit_codes), *requests]
 
-
-def test_a_child_forked_by_a_hook_ends_with_the_hook() -> None:  # SPEC I7, A6
-    failed, _, exit_codes, operations = run_script(OF_HOOKS, 2)
-    assert (failed, exit_codes) == (["m1"], [0] * 18)  # on_outcome is called for both messages
-    assert operations.count("SendMessageBatch") == 6
-
-
-IN_PARALLEL = """
-@consumer(backoff=Fixed(60))
-def handler(message):
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    process = context.Process(target=answers.put, args=(message.delivery_id,))
-    process.start()
-    ran.append(answers.get())
-    process.join()
-    exit_codes.append(process.exitcode)
-"""
-
-
-def test_processes_of_multiprocessing_work_in_a_handler() -> None:  # SPEC A6
-    assert run_script(IN_PARALLEL) == [[], ["m0", "m1", "m2", "m3"], [0, 0, 0, 0], []]
-
-
-IN_THE_CHILD = """
-import json, os
-from tarry import *
-from tests.records import Context, batch_of, failed
-from tests.wire import Queue, RunningClock, Wire
-
+# a process that forks between invocations, as a server for tests does for each request: the child has no threads of it
 attempts = []
 
-@consumer(concurrency=2)
-def concurrent(message): ...
-
-@consumer(attempts=MemoryAttempts())
-def counted(message):
+def count(message):
     attempts.append(message.attempt)
     raise ValueError
+
+concurrent = consumer(concurrency=2)(lambda message: None)
+counted = consumer(attempts=MemoryAttempts())(count)
 
 def deliver(receives):
     counted(batch_of(1, receives=receives), Context())
     return failed(concurrent(batch_of(2), Context(1)))
 
+logging.getLogger("tarry").handlers.clear()
+sys.stdout.flush()
 with Wire(queues={"orders": Queue()}, clock=RunningClock()):
     deliver(2)
     if os.fork() == 0:
-        print(json.dumps([deliver(3), attempts]))
+        print(json.dumps({**results, "in the child": [deliver(3), attempts]}))
     else:
         os.wait()
 """
+FOUR = ["m0", "m1", "m2", "m3"]
 
 
-def test_a_forked_process_handles_batches_without_the_threads_of_its_parent() -> None:  # SPEC A6
-    """As with a server for tests that forks for each request; threads are kept, but a child has none of them."""
-    done = subprocess.run([sys.executable, "-c", IN_THE_CHILD], capture_output=True, text=True, timeout=60, check=False)
-    assert json.loads(done.stdout) == [[], [1, 2]], done.stderr
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """Return by way: the ids reported as failed, the ids that ran, the exit codes, and the numbers of requests."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    [line] = done.stdout.splitlines()  # nothing of a child
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize("way", ["one by one", "acknowledged eagerly", "threads", "tasks", "without imports"])
+def test_a_forked_child_ends_with_its_handler(way: str, results: dict[str, Any]) -> None:  # SPEC A6
+    """Also if it cannot import modules."""
+    assert results[way] == [["m2"], FOUR, [0], 1, 0]
+
+
+def test_a_forked_child_ends_with_the_exit_code_of_python(results: dict[str, Any]) -> None:  # SPEC A6
+    assert results["ends"] == [[], [], [3, 0, 1, 1, 1, 1], 0, 0]
+    assert results["batch"] == [["m2"], [], [0, 3], 1, 0]
+
+
+def test_a_child_forked_by_a_hook_ends_with_the_hook(results: dict[str, Any]) -> None:  # SPEC I7, A6
+    failed, _, exit_codes, _, sends = results["hooks"]
+    assert (failed, exit_codes, sends) == (["m1"], [0] * 18, 6)  # on_outcome is called for both messages
+
+
+def test_processes_of_multiprocessing_work_in_a_handler(results: dict[str, Any]) -> None:  # SPEC A6
+    assert results["multiprocessing"] == [[], FOUR, [0, 0, 0, 0], 0, 0]
+
+
+def test_a_forked_process_handles_batches_without_the_threads_of_its_parent(results: dict[str, Any]) -> None:
+    # SPEC A6
+    assert results["in the child"] == [[], [1, 2]]
