@@ -70,16 +70,30 @@ def wire() -> Iterator[Wire]:
 
 
 class Handler:
-    """A handler that behaves by message id, as a consumer of each kind."""
+    """A consumer of some kind whose handler behaves by message id."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str, layer: Any, **settings: Any) -> None:
         self.ran: list[str] = []
+        settings = {"name": "orders", "backoff": Fixed(60), "idempotency": layer, **settings}
+        if "batch" in kind:
+            made: Any = batch_consumer(**settings)(self.batch_async if "async" in kind else self.batch)
+        else:
+            function: Any = self.one_async if "async" in kind else self.one
+            made = consumer(concurrency=3 if "at once" in kind else 1, **settings)(function)
+        self.consumer: Consumer[Any] = made
+
+    def of(self, *records: str | dict[str, Any], remaining: float = 30) -> list[str]:
+        """Deliver messages, by their ids or as records; return the ids that are reported as failed."""
+        made = [record({}, each) if isinstance(each, str) else each for each in records]
+        return failed(self.consumer(event(*made), Context(remaining)))
 
     def one(self, message: Message) -> None:
         self.ran.append(message.delivery_id)
         match message.delivery_id.partition("-")[0]:
             case "fails":
                 raise ValueError("no")
+            case "exits":
+                raise SystemExit(1)
             case "retries":
                 message.retry(60)
             case "defers":
@@ -103,15 +117,12 @@ class Handler:
     async def batch_async(self, batch: Batch) -> None:
         self.batch(batch)
 
-    def consumer(self, kind: str, **settings: Any) -> Consumer[Any]:
-        settings = {"name": "orders", "backoff": Fixed(60), **settings}
-        if "batch" in kind:
-            return batch_consumer(**settings)(self.batch_async if "async" in kind else self.batch)
-        function = self.one_async if "async" in kind else self.one
-        return consumer(concurrency=3 if "at once" in kind else 1, **settings)(function)
-
 
 KINDS = ["sync", "sync at once", "async", "async at once", "batch", "async batch"]
+
+
+def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
+    return record({}, name, "orders.fifo", group=group)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,19 +131,14 @@ def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
     kind: str, queue: str, records: Table, wire: Wire
 ) -> None:  # SPEC K4
     """Each message of FIFO is of a group of its own, so that none stops another."""
-    handler = Handler()
-    orders = handler.consumer(kind, idempotency=records.layer())
+    orders = Handler(kind, records.layer())
     ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
-    batch = event(*(record({}, each, queue, group=each if queue != "orders" else None) for each in ids))
-    orders(batch, Context())
-    done = {"orders#acks": "COMPLETED", "orders#discards": "COMPLETED"}
-    assert sorted(handler.ran) == sorted(ids)
-    assert records.statuses() == done
-
-    handler.ran.clear()
-    orders(batch, Context())
-    assert sorted(handler.ran) == ["defers", "fails", "rejects", "retries"]
-    assert records.statuses() == done
+    batch = [record({}, each, queue, group=each if queue != "orders" else None) for each in ids]
+    for ran in (ids, ["defers", "fails", "rejects", "retries"]):
+        orders.ran.clear()
+        orders.of(*batch)
+        assert sorted(orders.ran) == sorted(ran)
+        assert records.statuses() == {"orders#acks": "COMPLETED", "orders#discards": "COMPLETED"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,32 +147,28 @@ def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_h
 ) -> None:  # SPEC K4, C8
     """Also at the last delivery, and without a copy: the other delivery has the message."""
     caplog.set_level("INFO")
-    handler = Handler()
-    orders = handler.consumer(kind, idempotency=records.layer())
+    orders = Handler(kind, records.layer())
     records.put("orders#elsewhere", RECEIVED_AT + 20)
-    batch = event(record({}, "elsewhere", receives=15), record({}, "fresh"))
-    assert failed(orders(batch, Context())) == ["elsewhere"]
-    assert handler.ran == ["fresh"]
+    batch = [record({}, "elsewhere", receives=15), record({}, "fresh")]
+    assert orders.of(*batch) == ["elsewhere"]
+    assert (orders.ran, wire.sent_entries()) == (["fresh"], [])
     assert wire.visibilities()["handle-elsewhere"] == 20
-    assert wire.sent_entries() == []
     [line] = lines(caplog, "deferred")
     assert (field(line, "message_id"), field(line, "reason"), field(line, "delay")) == ("elsewhere", "in_progress", 20)
     assert records.statuses()["orders#elsewhere"] == "INPROGRESS"
 
     wire.clock.now += 21  # the other function was killed: its record counts no more
-    orders(batch, Context())
-    assert handler.ran == ["fresh", "elsewhere"]
+    orders.of(*batch)
+    assert orders.ran == ["fresh", "elsewhere"]
     assert records.statuses()["orders#elsewhere"] == "COMPLETED"
 
 
-def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(records: Table, wire: Wire) -> None:  # SPEC H1, K4
-    for kind in ["sync", "async at once", "batch"]:
-        handler = Handler()
-        orders = handler.consumer(kind, idempotency=records.layer(), name=kind)
-        records.put(f"{kind}#head", RECEIVED_AT + 20)
-        batch = event(*(record({}, each, "orders.fifo", group="a") for each in ["head", "next"]))
-        assert failed(orders(batch, Context())) == ["head", "next"]
-        assert handler.ran == []
+@pytest.mark.parametrize("kind", ["sync", "async at once", "batch"])
+def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, records: Table, wire: Wire) -> None:
+    # SPEC H1, K4
+    orders = Handler(kind, records.layer())
+    records.put("orders#head", RECEIVED_AT + 20)
+    assert (orders.of(on_fifo("head"), on_fifo("next")), orders.ran) == (["head", "next"], [])
 
 
 @pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "async at once"])
@@ -174,20 +176,18 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
     kind: str, records: Table, wire: Wire
 ) -> None:  # SPEC H1, K4
     """The claim on a message is ended, and its dead letter sent, before the next message of its group is claimed."""
-    handler = Handler()
-    orders = handler.consumer(kind, idempotency=records.layer())
+    orders = Handler(kind, records.layer())
     ids = ["acks-1", "rejects-1", "acks-2", "fails-1", "acks-3"]
     groups = {"a": ids, "b": [f"{each}b" for each in ids]}
-    batch = event(*(record({}, each, "orders.fifo", group=group) for group in groups for each in groups[group]))
-    assert failed(orders(batch, Context())) == ["fails-1", "acks-3", "fails-1b", "acks-3b"]
+    batch = [on_fifo(each, group) for group in groups for each in groups[group]]
+    assert orders.of(*batch) == ["fails-1", "acks-3", "fails-1b", "acks-3b"]
     for group in groups.values():
-        assert [each for each in handler.ran if each in group] == group[:4]
-    assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
-    for group in groups.values():
+        assert [each for each in orders.ran if each in group] == group[:4]
         requests = [(operation, key.partition("#")[2]) for operation, key in records.requests]
         ends = {each: ["UpdateItem"] if each.startswith("acks") else ["GetItem", "DeleteItem"] for each in group[:4]}
         expected = [(request, each) for each, end in ends.items() for request in ["PutItem", *end]]
         assert [request for request in requests if request[1] in group] == expected
+    assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -237,9 +237,7 @@ def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_w
                 Records(records.layer()).complete("orders#fails-2", int(RECEIVED_AT + 2_000))
             super().one(message)
 
-    orders = TakenOver().consumer(kind, idempotency=records.layer())
-    batch = event(record({}, "fails-1"), record({}, "fails-2"))
-    assert failed(orders(batch, Context())) == ["fails-1", "fails-2"]
+    assert TakenOver(kind, records.layer()).of("fails-1", "fails-2") == ["fails-1", "fails-2"]
     assert records.statuses() == {"orders#fails-1": "INPROGRESS", "orders#fails-2": "COMPLETED"}
 
 
@@ -249,20 +247,10 @@ def test_a_rerun_that_a_system_exit_cancels_is_dead_lettered_in_the_same_invocat
     is_claimed: bool, kind: str, records: Table, wire: Wire
 ) -> None:  # SPEC A5, C8
     """Otherwise, at its last delivery, SQS would move it without a failure record."""
-    settings: dict[str, Any] = {"idempotency": records.layer()} if is_claimed else {}
-
-    class Exits(Handler):
-        def one(self, message: Message) -> None:
-            if message.id == "exits":
-                raise SystemExit(1)
-            super().one(message)
-
-    steps = [LocalRetry(3, 0.5), DeadLetter()]
-    orders = Exits().consumer(kind, backoff=None, on_failure=steps, **settings)
-    batch = event(*(record({}, each, "orders.fifo", group=each) for each in ["fails", "exits"]))
-    assert failed(orders(batch, Context())) == []
-    assert len(wire.sent_entries()) == 2
-    assert records.statuses() == {}
+    layer = records.layer() if is_claimed else None
+    orders = Handler(kind, layer, backoff=None, on_failure=[LocalRetry(3, 0.5), DeadLetter()])
+    assert orders.of(*(on_fifo(each, each) for each in ["fails", "exits"])) == []
+    assert (len(wire.sent_entries()), records.statuses()) == (2, {})
 
 
 def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(
@@ -304,21 +292,28 @@ def test_the_requests_of_a_batch_run_in_a_few_threads_that_are_kept(
         return start(self, work)
 
     monkeypatch.setattr(RealThreads, "start", counted)
-    handler = Handler().consumer("sync", idempotency=records.layer())
+    orders = Handler("sync", records.layer())
     for number in range(2):
-        handler(event(*(record({}, f"m{number}-{index}") for index in range(5))), Context())
+        orders.of(*(f"m{number}-{index}" for index in range(5)))
     assert len(records.operations) == 20
     assert len(started) <= 5  # a thread may not be free again yet when the next request comes
 
 
 def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table, wire: Wire) -> None:  # SPEC K4
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer(), backoff=None, on_failure=[DropMessage()])
-    assert failed(orders(event(record({}, "fails")), Context())) == []
-    assert records.statuses() == {"orders#fails": "COMPLETED"}
+    orders = Handler("sync", records.layer(), backoff=None, on_failure=[DropMessage()])
+    assert (orders.of("fails"), records.statuses()) == ([], {"orders#fails": "COMPLETED"})
 
 
 # keys
+
+
+def of_tarry(body: str = "{}", **fields: Any) -> dict[str, Any]:
+    """Return a record that tarry sent under the stable id ``stable``."""
+    envelope = json.dumps({"v": 1, "sum": body_sum(body), "id": "stable", **fields})
+    return record(body, "copy", attributes={"Tarry": {"stringValue": envelope, "dataType": "String"}})
+
+
+EDITED = "2026-01-01T00:00:00Z"
 
 
 def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(
@@ -326,17 +321,12 @@ def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_
 ) -> None:  # SPEC K4
     def run(message: Message) -> None: ...
 
-    def copy(**fields: Any) -> dict[str, Any]:
-        envelope = json.dumps({"v": 1, "sum": body_sum("{}"), "id": "stable", **fields})
-        return record("{}", "copy", attributes={"Tarry": {"stringValue": envelope, "dataType": "String"}})
-
     orders = consumer(idempotency=records.layer())(run)
-    edited = "2026-01-01T00:00:00Z"
-    orders(event(copy(hops=1)), Context())
-    orders(event(copy(edited=edited)), Context())
+    for each in (of_tarry(hops=1), of_tarry(edited=EDITED)):
+        orders(event(each), Context())
     # A function without a name of its own, such as handler, shares the table with those of other functions.
     name = f"orders-function.{run.__module__}.{run.__qualname__}"
-    assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{edited}"}
+    assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{EDITED}"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,15 +334,13 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(
     kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC K4
     """An expression that finds no key fails that message alone, and says so."""
-    handler = Handler()
     layer = records.layer(event_key_jmespath="[order, version]", expires_after_seconds=30 * DAY)
-    orders = handler.consumer(kind, idempotency=layer)
+    orders = Handler(kind, layer)
     body = {"order": 1, "version": 1}
-    again = {**body, "note": "again"}
-    batch = event(record(body, "a"), record(again, "b"), record({"id": 1}, "no key"), record("<", "x"))
-    assert "no key" in failed(orders(batch, Context()))  # and a or b, if the other one runs at that time
-    assert failed(orders(event(record(body, "c")), Context())) == []
-    assert len(handler.ran) == 1
+    batch = [record(body, "a"), record({**body, "note": "again"}, "b"), record({"id": 1}, "no key"), record("<", "x")]
+    assert "no key" in orders.of(*batch)  # and a or b, if the other one runs at that time
+    assert orders.of(record(body, "c")) == []
+    assert len(orders.ran) == 1
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type").endswith("IdempotencyKeyError")
     assert "event_key_jmespath '[order, version]' finds no key in the body" in field(line, "error")
@@ -365,14 +353,13 @@ def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_fir
     queue: str, records: Table, wire: Wire
 ) -> None:  # SPEC K4
     """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
-    handler = Handler()
-    orders = handler.consumer("batch", idempotency=records.layer(event_key_jmespath="order"))
-    body = {"order": 1}
+    orders = Handler("batch", records.layer(event_key_jmespath="order"))
     for receives, seconds in [(1, 5), (3, 20)]:
-        batch = event(*(record(body, f"{each}-{receives}", queue, receives, group="a") for each in ["fails", "again"]))
-        assert failed(orders(batch, Context(900))) == [f"fails-{receives}", f"again-{receives}"]
+        names = [f"fails-{receives}", f"again-{receives}"]
+        batch = [record({"order": 1}, each, queue, receives, group="a") for each in names]
+        assert orders.of(*batch, remaining=900) == names
         assert wire.visibilities()[f"handle-again-{receives}"] == seconds
-    assert handler.ran == ["fails-1", "fails-3"]
+    assert orders.ran == ["fails-1", "fails-3"]
 
 
 @pytest.mark.parametrize(
@@ -391,47 +378,37 @@ def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_a
     expression: str, body: dict[str, Any], records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise all messages without that part would have one key, and all but the first would not run."""
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath=expression))
-    batch = event(record({**body, "x": 1}, "a"), record({**body, "x": 2}, "b"))
-    assert failed(orders(batch, Context())) == ["a", "b"]
-    assert (handler.ran, records.statuses()) == ([], {})
+    orders = Handler("sync", records.layer(event_key_jmespath=expression))
+    assert orders.of(record({**body, "x": 1}, "a"), record({**body, "x": 2}, "b")) == ["a", "b"]
+    assert (orders.ran, records.statuses()) == ([], {})
     for line in lines(caplog, "waiting_retry"):
         assert field(line, "error_type").endswith("IdempotencyKeyError")
         assert "4111" not in field(line, "error")
 
 
-def test_nulls_within_the_value_of_a_key_are_part_of_it(records: Table, wire: Wire) -> None:
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath="order"))
-    orders(
-        event(record({"order": {"id": 1, "note": None}}, "a"), record({"order": {"id": 2, "note": None}}, "b")),
-        Context(),
-    )
-    assert handler.ran == ["a", "b"]
+def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(records: Table, wire: Wire) -> None:
+    # SPEC K4
+    orders = Handler("sync", records.layer(event_key_jmespath="order"))
+    bodies = [{"order": {"id": number, "note": None}} for number in (1, 2)]
+    edited = of_tarry(json.dumps(bodies[1]), edited=EDITED)
+    for each in (record(bodies[0], "a"), record(bodies[1], "b"), edited):
+        orders.of(each)
+    assert orders.ran == ["a", "b", "copy"]
 
 
-def test_an_edited_copy_runs_although_another_message_has_its_value(records: Table, wire: Wire) -> None:  # SPEC K4
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath="id"))
-    body = json.dumps({"id": 2})
-    envelope = json.dumps({"v": 1, "sum": body_sum(body), "id": "stable", "edited": "2026-01-01T00:00:00Z"})
-    edited = record(body, "copy", attributes={"Tarry": {"stringValue": envelope, "dataType": "String"}})
-    orders(event(record({"id": 2}, "a")), Context())
-    orders(event(edited), Context())
-    assert len(handler.ran) == 2
-
-
-def test_replace_keeps_the_key_after_an_idempotent_function_has_configured_the_layer(
+def test_a_layer_that_an_idempotent_function_configures_later_keeps_its_key_and_finds_its_records(
     records: Table, wire: Wire
 ) -> None:
+    """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
     layer = records.layer()
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=layer)
+    orders = Handler("sync", layer)
+    records.put("orders#elsewhere", RECEIVED_AT + 20)
+    orders.of("done")
     layer.configure(IdempotencyConfig(event_key_jmespath="customer", payload_validation_jmespath="total"))
-    other = orders.replace(max_attempts=3)
+    assert orders.of("elsewhere", "done") == ["elsewhere"]
+    other = orders.consumer.replace(max_attempts=3)
     other(event(record({"customer": 1}, "a"), record({"customer": 1}, "b")), Context())
-    assert handler.ran == ["a", "b"]
+    assert orders.ran == ["done", "a", "b"]
 
 
 def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, wire: Wire) -> None:
@@ -452,17 +429,6 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, 
     assert {"orders#a", "orders#b"} < set(records.statuses())
 
 
-def test_a_layer_that_is_configured_to_compare_payloads_later_still_finds_records(records: Table, wire: Wire) -> None:
-    """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
-    layer, handler = records.layer(), Handler()
-    orders = handler.consumer("sync", idempotency=layer)
-    records.put("orders#elsewhere", RECEIVED_AT + 20)
-    orders(event(record({}, "done")), Context())
-    layer.configure(IdempotencyConfig(event_key_jmespath="id", payload_validation_jmespath="total"))
-    assert failed(orders(event(record({}, "elsewhere"), record({}, "done")), Context())) == ["elsewhere"]
-    assert handler.ran == ["done"]
-
-
 # faults
 
 
@@ -472,11 +438,10 @@ def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
     kind: str, code: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    handler = Handler()
-    orders = handler.consumer(kind, idempotency=records.layer())
+    orders = Handler(kind, records.layer())
     records.refuses(code)
-    assert failed(orders(event(record({}, "a"), record({}, "fails")), Context())) == ["fails"]
-    assert sorted(handler.ran) == ["a", "fails"]
+    assert orders.of("a", "fails") == ["fails"]
+    assert sorted(orders.ran) == ["a", "fails"]
     unprotected = lines(caplog, "unprotected")
     assert {field(line, "message_id") for line in unprotected} == {"a", "fails"}
     assert sorted(line.levelname for line in unprotected) == ["INFO", "WARNING"]  # one WARNING an invocation
@@ -485,28 +450,20 @@ def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
     assert len(lines(caplog, "idempotency_denied")) == (code == "AccessDeniedException")
 
 
-def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(
-    records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(records: Table, wire: Wire) -> None:
     """It is only removed if it is this delivery's own; that of another delivery stays."""
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer())
+    orders = Handler("sync", records.layer())
     records.fault = lambda operation, is_applied: (
         client_error("InternalServerError", status=500) if is_applied and operation == "PutItem" else None
     )
     records.put("orders#fails-2", RECEIVED_AT + 20)
-    orders(event(record({}, "fails-1"), record({}, "fails-2")), Context())
+    orders.of("fails-1", "fails-2")
     assert records.statuses() == {"orders#fails-2": "INPROGRESS"}
 
 
 def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table, wire: Wire) -> None:
-    client = boto3.client(
-        "dynamodb",
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(retries={"total_max_attempts": 2}),
-    )
+    login = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    client = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}), **login)  # type: ignore[call-overload]
     calls: list[str] = []
 
     def lose(**_: Any) -> Any:
@@ -514,11 +471,8 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
         return 0 if len(calls) == 1 else None  # botocore repeats the request at once
 
     client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
-    assert failed(orders(event(record({}, "a")), Context())) == []
-    assert len(calls) == 2
-    assert handler.ran == ["a"]
+    orders = Handler("sync", DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
+    assert (orders.of("a"), len(calls), orders.ran) == ([], 2, ["a"])
     assert records.statuses() == {"orders#a": "COMPLETED"}
 
 
@@ -526,19 +480,14 @@ def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
     records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC K4
     caplog.set_level("INFO")
-    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.02)
     answer = threading.Event()
-
-    def hang(operation: str, is_applied: bool) -> None:
-        answer.wait(30)
-
-    records.fault = hang
-    handler = Handler()
+    records.fault = lambda operation, is_applied: answer.wait(30) and None  # type: ignore[func-returns-value, return-value]
     for kind in KINDS:
-        orders = handler.consumer(kind, idempotency=records.layer(), name=kind)
-        assert failed(orders(event(record({}, "a"), record({}, "fails")), Context())) == ["fails"]
+        orders = Handler(kind, records.layer(), name=kind)
+        assert orders.of("a", "fails") == ["fails"]
+        assert sorted(orders.ran) == ["a", "fails"]
     answer.set()
-    assert sorted(handler.ran) == sorted(["a", "fails"] * len(KINDS))
     assert len(lines(caplog, "unprotected")) == 2 * len(KINDS)
     assert len(lines(caplog, "completion_not_stored")) == len(KINDS)
 
@@ -547,10 +496,9 @@ def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
 def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
     kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = Handler()
-    orders = handler.consumer(kind, idempotency=records.layer())
+    orders = Handler(kind, records.layer())
     records.refuses("ThrottlingException", "DeleteItem")
-    assert failed(orders(event(record({}, "fails")), Context())) == ["fails"]
+    assert orders.of("fails") == ["fails"]
     [line] = lines(caplog, "claim_not_removed")
     assert "deferred" in field(line, "text")
 
@@ -559,41 +507,38 @@ def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("key", [None, "order"])
+@pytest.mark.parametrize(
+    ("key", "table", "expected"),
+    [("id", "nowhere", "table nowhere does not exist"), ("order", TABLE, "idempotency refuses its records")],
+)
 def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
-    kind: str, key: str | None, shared: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, key: str, table: str, expected: str, shared: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with made(shared, key or "id") as records:
+    with made(shared, key) as records:
         layer = records.layer()
-        if key is None:
-            layer.table_name = "nowhere"
-        handler = Handler()
-        orders = handler.consumer(kind, idempotency=layer)
-        assert failed(orders(event(record({}, "a")), Context())) == ["a"]
-        assert handler.ran == []
-        [line] = lines(caplog, "waiting_retry")
-        expected = "idempotency table nowhere does not exist" if key is None else "idempotency refuses its records"
-        assert expected in field(line, "error")
+        layer.table_name = table
+        orders = Handler(kind, layer)
+        assert (orders.of("a"), orders.ran) == (["a"], [])
+    [line] = lines(caplog, "waiting_retry")
+    assert expected in field(line, "error")
 
 
 def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
     records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = Handler()
-    orders = handler.consumer("sync", idempotency=records.layer(expires_after_seconds=3_600))
+    orders = Handler("sync", records.layer(expires_after_seconds=3_600))
     for each in ["a", "b"]:
-        orders(event(record({}, each)), Context())
+        orders.of(each)
+    Handler("sync", records.layer(), name="unconfigured").of("m1")
     [line] = lines(caplog, "records_too_short")
     assert "live 3600 seconds, and orders keeps messages for 345600" in field(line, "text")
-    handler.consumer("sync", idempotency=records.layer(), name="unconfigured")(event(record()), Context())
-    assert len(lines(caplog, "records_too_short")) == 1
 
 
 def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: Table) -> None:
     with pytest.raises(ConfigurationError, match=r"idempotency takes a persistence layer of Powertools.*got 'table'"):
-        Handler().consumer("sync", idempotency="table")
+        Handler("sync", "table")
     with pytest.raises(ConfigurationError, match="remove payload_validation_jmespath"):
-        Handler().consumer("sync", idempotency=records.layer(payload_validation_jmespath="total"))
+        Handler("sync", records.layer(payload_validation_jmespath="total"))
 
 
 # other layers, and handlers that do not end
@@ -624,18 +569,16 @@ class Memory(BasePersistenceLayer):
 
 
 def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
-    layer, handler = Memory(), Handler()
+    layer = Memory()
     running = int((RECEIVED_AT + 20) * 1000)
     layer.items["orders#elsewhere"] = DataRecord("orders#elsewhere", "INPROGRESS", in_progress_expiry_timestamp=running)
-    orders = handler.consumer("sync", idempotency=layer)
+    orders = Handler("sync", layer)
     for _ in range(2):
-        orders(event(record({}, "a"), record({}, "elsewhere"), record({}, "fails")), Context())
-    assert handler.ran == ["a", "fails", "fails"]
+        orders.of("a", "elsewhere", "fails")
+    assert orders.ran == ["a", "fails", "fails"]
     assert wire.visibilities()["handle-elsewhere"] == 20
-    assert {key: item.status for key, item in layer.items.items()} == {
-        "orders#a": "COMPLETED",
-        "orders#elsewhere": "INPROGRESS",
-    }
+    found = {key: item.status for key, item in layer.items.items()}
+    assert found == {"orders#a": "COMPLETED", "orders#elsewhere": "INPROGRESS"}
 
 
 class BrokenError(Exception):
@@ -655,22 +598,18 @@ def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
     def broken(*_: Any) -> None:
         raise error
 
-    layer, handler = Memory(), Handler()
+    layer = Memory()
     setattr(layer, method, broken)
-    batch = event(*(record({}, name) for name in ("a", "fails", "rejects", "b")))
+    orders = Handler(kind, layer)
     with caplog.at_level("INFO", "tarry"):
-        assert failed(handler.consumer(kind, idempotency=layer)(batch, Context())) == ["fails"]
-    assert sorted(handler.ran) == ["a", "b", "fails", "rejects"]
+        assert orders.of("a", "fails", "rejects", "b") == ["fails"]
+    assert sorted(orders.ran) == ["a", "b", "fails", "rejects"]
     assert not lines(caplog, "runtime_failed")
 
 
-def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run(wire: Wire) -> None:
+def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run() -> None:
     finish, layer = threading.Event(), Memory()
-
-    def run(message: Message) -> None:
-        finish.wait(30)
-
-    orders = consumer(concurrency=2, timeout=0.05, idempotency=layer, name="orders")(run)
+    orders = consumer(concurrency=2, timeout=0.05, idempotency=layer, name="orders")(lambda _: finish.wait(30))
     with Wire(clock=RunningClock()):
         assert failed(orders(event(record({}, "hangs")), Context())) == ["hangs"]
     finish.set()
@@ -678,7 +617,7 @@ def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run
 
 
 @pytest.mark.parametrize("kind", ["async", "async batch"])
-def test_the_record_of_an_abandoned_task_stays_too(kind: str, wire: Wire) -> None:
+def test_the_record_of_an_abandoned_task_stays_too(kind: str) -> None:
     layer, over = Memory(), threading.Event()
 
     class Hangs(Handler):
@@ -690,8 +629,7 @@ def test_the_record_of_an_abandoned_task_stays_too(kind: str, wire: Wire) -> Non
         async def batch_async(self, batch: Batch) -> None:
             await self.one_async(batch[0])
 
-    orders = Hangs().consumer(kind, timeout=0.05, idempotency=layer)
     with Wire(clock=RunningClock()), pytest.raises(SystemExit):
-        orders(event(record({}, "hangs")), Context(1.5))
+        Hangs(kind, layer, timeout=0.05).of("hangs", remaining=0.75)
     over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"
