@@ -50,16 +50,9 @@ def hook(does: Does, answer: Any = None) -> Callable[..., Any]:
     return called
 
 
-class Step:
-    def __init__(self, does: Does) -> None:
-        self._does = does
+class Asks:
+    """A backoff, and a failure step that leaves the decision to the next one."""
 
-    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-        self._does()
-        return next_step(failure)
-
-
-class Delay:
     def __init__(self, does: Does) -> None:
         self._does = does
 
@@ -67,15 +60,19 @@ class Delay:
         self._does()
         return 10
 
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        self._does()
+        return next_step(failure)
+
 
 HOOKS: dict[str, Callable[[Does], dict[str, Any]]] = {
     "retry_when": lambda does: {"retry_when": hook(does, True)},
-    "a backoff": lambda does: {"backoff": Delay(does)},
-    "a step": lambda does: {"on_failure": [Step(does), RetryInPlace()]},
+    "a backoff": lambda does: {"backoff": Asks(does)},
+    "a step": lambda does: {"on_failure": [Asks(does), RetryInPlace()]},
     "a function as a step": lambda does: {"on_failure": [hook(does, Outcome.discard()), RetryInPlace()]},
     "the queue of a re-send": lambda does: {"on_failure": [SendAgain("again", queue=hook(does, "orders"))]},
-    "the delay of a re-send": lambda does: {"on_failure": [SendAgain("again", delay=Delay(does))]},
-    "the delay of a local retry": lambda does: {"on_failure": [LocalRetry(1, delay=Delay(does)), RetryInPlace()]},
+    "the delay of a re-send": lambda does: {"on_failure": [SendAgain("again", delay=Asks(does))]},
+    "the delay of a local retry": lambda does: {"on_failure": [LocalRetry(1, delay=Asks(does)), RetryInPlace()]},
     "the queue of a dead letter": lambda does: {"on_failure": [DeadLetter(queue=hook(does, "orders-dlq"))]},
     "enrich": lambda does: {"on_failure": [DeadLetter(enrich=hook(does, {}))]},
     "redact": lambda does: {"on_failure": [DeadLetter(redact=hook(does))]},
@@ -121,6 +118,10 @@ def is_possible(name: str, way: str, queue: str) -> bool:
     return not ((is_of_batch and "local" in name) or (is_fifo and name == "the delay of a re-send"))
 
 
+def answered(sandbox: Sandbox) -> list[str]:
+    return [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
+
+
 PLACES = [*((way, "orders") for way in WAYS), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
 
 
@@ -132,17 +133,14 @@ def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
 ) -> None:  # SPEC I7, C8
     is_fifo = queue.endswith(".fifo")
     hangs = Hang()
-    handler = WAYS[way](**HOOKS[name](hangs))
     sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
-    sandbox.connect(handler, queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
-    ids = {body: sandbox.send(queue, body, group_id=body if is_fifo else None) for body in ("one", "bad", "two")}
+    sandbox.connect(WAYS[way](**HOOKS[name](hangs)), queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
+    ids = [sandbox.send(queue, body, group_id=body if is_fifo else None) for body in ("one", "bad", "two")]
     hangs.is_on = True
-    sandbox.run(for_=10)
-    answers = [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
-    assert set(answers) == {"returned"}
-    report = sandbox.report()
-    assert [report.state(ids[body]) for body in ("one", "two")] == [State.COMMITTED] * 2
-    assert report.state(ids["bad"]) in (State.WAITING_RETRY, State.RESENT, State.DEAD_LETTERED)
+    one, bad, two = map(sandbox.run(for_=10).state, ids)
+    assert set(answered(sandbox)) == {"returned"}
+    assert one == two == State.COMMITTED
+    assert bad in (State.WAITING_RETRY, State.RESENT, State.DEAD_LETTERED)
 
 
 def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_event_loop(sandbox: Sandbox) -> None:
@@ -159,9 +157,7 @@ def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_even
     for body in ("one", "bad", "two"):
         sandbox.send("orders", body)
     hangs.is_on = True
-    report = sandbox.run(for_=12)
-    assert report.count(State.COMMITTED) == 2
-    assert [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"] == ["returned"]
+    assert (sandbox.run(for_=12).count(State.COMMITTED), answered(sandbox)) == (2, ["returned"])
 
 
 @pytest.mark.parametrize("name", ["retry_when", "enrich"])
@@ -170,8 +166,8 @@ def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
     way: str, name: str, sandbox: Sandbox
 ) -> None:  # SPEC I7, C8
     hangs = Hang()
-    handler = WAYS[way](max_attempts=1, **HOOKS[name](hangs))
     sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    handler = WAYS[way](max_attempts=1, **HOOKS[name](hangs))
     sandbox.connect(handler, "orders", batch_size=100, window=1, timeout=4)
     for _ in range(100):
         sandbox.send("orders", "bad")
@@ -183,9 +179,9 @@ def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
 SECRET = "card 4111"
 
 
-def refuses(make: Callable[[], BaseException]) -> Callable[[Any], Any]:
+def refuses(error: type[BaseException]) -> Callable[[Any], Any]:
     def redact(_: Any) -> Any:
-        raise make()
+        raise error(SECRET)
 
     return redact
 
@@ -195,8 +191,8 @@ def recurses(given: Any) -> Any:
 
 
 REDACTS = {
-    "raises": refuses(lambda: ValueError(SECRET)),
-    "exits": refuses(lambda: SystemExit(SECRET)),
+    "raises": refuses(ValueError),
+    "exits": refuses(SystemExit),
     "recurses": recurses,
     "hangs": lambda _: current().clock.sleep(20_000),
     "answers rubbish": lambda _: [SECRET],
@@ -216,11 +212,12 @@ def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
     def handler(message: Message) -> None:
         raise LookupError(SECRET)
 
-    sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
+    dead_letter = "orders-dlq" + queue[6:]
+    sandbox.queue(queue, dead_letter=dead_letter, visibility_timeout=60)
     sandbox.connect(handler, queue, timeout=4)
     stable_id = sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
     sandbox.run(for_=10)
-    [dead] = sandbox.messages("orders-dlq" + queue[6:])
+    [dead] = sandbox.messages(dead_letter)
     assert dead.failure is not None
     assert (dead.id, dead.failure.reason, dead.failure.type) == (stable_id, "exhausted", "LookupError")
     assert (dead.failure.message, dead.failure.traceback, dead.failure.extra) == (None, None, None)
@@ -243,12 +240,8 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
         with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock(lambda: bool(began))):
             answers.append(failed(handler(batch_of(1), Context(0.6))))
 
-    if in_thread:
-        thread = threading.Thread(target=invoke)
-        thread.start()
-        thread.join()
-    else:
-        invoke()
+    thread = threading.Thread(target=invoke)
+    (thread.start(), thread.join()) if in_thread else invoke()
     assert not gate.is_set()
     gate.set()
     assert (answers, began) == ([["m0"]], ["m0"])

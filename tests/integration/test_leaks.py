@@ -8,13 +8,11 @@ import pytest
 
 from tarry import (
     Batch,
-    Consumer,
     DeadLetter,
     Failure,
     Fixed,
     LocalRetry,
     Message,
-    Outcome,
     RetryInPlace,
     batch_consumer,
     consumer,
@@ -51,11 +49,9 @@ async def set_tenant_async(_: Any) -> None:
     set_tenant()
 
 
-class SetsContextVariable:
-    def handle(self, failure: Failure, next_step: Any) -> Outcome:
-        set_tenant()
-        outcome: Outcome = next_step(failure)
-        return outcome
+def step(failure: Failure, next_step: Any) -> Any:
+    set_tenant()
+    return next_step(failure)
 
 
 def fails(_: Message) -> None:
@@ -72,7 +68,7 @@ HANDLERS = {
     "a validator": consumer(model=OrderWithContext)(lambda message: None),
     "a validator in a thread": consumer(model=OrderWithContext, concurrency=2)(lambda message: None),
     "a validator of a batch": batch_consumer(model=OrderWithContext)(lambda batch: None),
-    "a failure step": consumer(on_failure=[SetsContextVariable(), RetryInPlace()], backoff=Fixed(60))(fails),
+    "a failure step": consumer(on_failure=[step, RetryInPlace()], backoff=Fixed(60))(fails),
     "a hook": consumer(retry_when=set_tenant, backoff=Fixed(60))(fails),
     "a hook of a dead letter": consumer(on_failure=[DeadLetter(redact=set_tenant)])(fails),  # type: ignore[arg-type, return-value]
 }
@@ -100,11 +96,17 @@ def test_a_context_variable_that_a_caller_sets_is_visible_in_the_handler() -> No
     seen.clear()
     token = tenant.set("outer")
     try:
-        with orders():
-            HANDLERS["a batch handler"](event(record()), Context())
+        HANDLERS["a batch handler"](event(record()), Context())
     finally:
         tenant.reset(token)
     assert seen == ["outer"]
+
+
+def test_a_batch_handler_gets_the_batch_of_its_own_invocation() -> None:  # SPEC A6
+    batches: list[Batch[Any]] = []
+    for count in (2, 3):
+        batch_consumer(batches.append)(batch_of(count), Context())
+    assert [len(batch) for batch in batches] == [2, 3]
 
 
 # clocks
@@ -113,10 +115,7 @@ def test_a_context_variable_that_a_caller_sets_is_visible_in_the_handler() -> No
 class AdjustedClock(TestClock):
     """A wall clock that is adjusted while a handler runs; on the monotonic clock no time passes."""
 
-    def __init__(self, by: float) -> None:
-        super().__init__()
-        self.by = by
-        self.offset = 0.0
+    offset = 0.0
 
     def time(self) -> float:
         return super().time() + self.offset
@@ -124,31 +123,21 @@ class AdjustedClock(TestClock):
 
 @pytest.mark.parametrize("by", [3_600, -3_600], ids=["ahead", "back"])
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_an_adjustment_of_the_wall_clock_does_not_change_a_delay(queue: str, by: float) -> None:  # SPEC C6
-    clock = AdjustedClock(by)
+def test_an_adjustment_of_the_wall_clock_does_not_change_a_delay_or_end_a_lease(queue: str, by: float) -> None:
+    # SPEC C6, E6
+    clock = AdjustedClock()
 
     @consumer
     def handler(message: Message) -> None:
         clock.offset = by
+        if message.id == "rejects":
+            message.reject()
         message.retry(43_000)
 
-    with Wire(queues={queue: Queue()}, clock=clock) as wire:
-        assert failed(handler(event(record(queue=queue)), Context())) == ["m1"]
-    assert wire.visibilities()["handle-m1"] == 43_000
-
-
-def test_an_adjustment_of_the_wall_clock_does_not_end_a_lease() -> None:  # SPEC E6
-    clock = AdjustedClock(3_600)
-
-    @consumer(max_attempts=1)
-    def handler(message: Message) -> None:
-        clock.offset = 3_600
-        raise ValueError
-
-    with orders(clock=clock) as wire:
-        assert failed(handler(event(record()), Context())) == []
-    assert wire.visibilities() == {}
-    assert len(wire.sent_entries()) == 1
+    with Wire(queues={queue: Queue(dead_letter="dlq" + queue[6:])}, clock=clock) as wire:
+        batch = event(*(record("{}", name, queue, group=name) for name in ("retries", "rejects")))
+        assert failed(handler(batch, Context())) == ["retries"]
+    assert (wire.visibilities()["handle-retries"], len(wire.sent_entries())) == (43_000, 1)
 
 
 # the end of the batch
@@ -160,50 +149,29 @@ def exits(message: Message) -> None:
     raise ValueError
 
 
-LOCAL_RETRIES = [LocalRetry(3, delay=5), RetryInPlace()]
+async def exits_async(message: Message) -> None:
+    exits(message)
 
 
-@pytest.mark.parametrize("way", ["one by one", "threads", "tasks"])
+LOCALLY = LocalRetry(3, delay=5)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("handler", [exits, exits_async])
 def test_a_message_that_waits_for_a_local_retry_at_the_end_of_the_batch_goes_to_the_next_failure_step(
-    way: str,
+    handler: Any, concurrency: int
 ) -> None:  # SPEC A5, I5
-    async def exits_async(message: Message) -> None:
-        exits(message)
-
-    settings: dict[str, Any] = {"on_failure": LOCAL_RETRIES, "backoff": Fixed(5)}
-    handlers: dict[str, Consumer[Any]] = {
-        "one by one": consumer(**settings)(exits),
-        "threads": consumer(concurrency=2, **settings)(exits),
-        "tasks": consumer(concurrency=2, **settings)(exits_async),
-    }
+    made = consumer(concurrency=concurrency, on_failure=[LOCALLY, RetryInPlace()], backoff=Fixed(5))(handler)
     with orders() as wire:
-        assert failed(handlers[way](batch_of(2), Context())) == ["m0", "m1"]
+        assert failed(made(batch_of(2), Context())) == ["m0", "m1"]
     assert wire.visibilities() == {"handle-m0": 5, "handle-m1": 5}
 
 
-def test_a_message_that_only_a_local_retry_takes_is_unhandled_at_the_end_of_the_batch() -> None:  # SPEC E4, I5
+def test_such_a_message_is_unhandled_without_another_step_and_dead_lettered_at_its_last_attempt() -> None:
+    # SPEC A5, C8, E4, I5
     with orders() as wire:
-        handler = consumer(on_failure=[LocalRetry(3)])(exits)
-        assert failed(handler(batch_of(2), Context())) == ["m0", "m1"]
-    assert wire.visibilities()["handle-m0"] == 900
-
-
-def test_a_message_that_waits_for_a_local_retry_at_its_last_attempt_is_dead_lettered_as_the_batch_ends() -> None:
-    steps = [LocalRetry(3, delay=5), RetryInPlace(), DeadLetter()]  # SPEC A5, C8
-
-    def handler(message: Message) -> None:
-        exits(message)
-
-    last_attempts = event(record("0", "m0", receives=15), record("1", "m1", receives=15))
-    with orders() as wire:
-        assert failed(consumer(on_failure=steps, isolate=False)(handler)(last_attempts, Context())) == []
+        assert failed(consumer(on_failure=[LOCALLY])(exits)(batch_of(2), Context())) == ["m0", "m1"]
+        assert wire.visibilities()["handle-m0"] == 900
+        last = consumer(on_failure=[LOCALLY, RetryInPlace(), DeadLetter()], isolate=False)(exits)
+        assert failed(last(batch_of(2, receives=15), Context())) == []
     assert sorted(dead_letter["MessageBody"] for dead_letter in wire.sent_entries()) == ["0", "1"]
-
-
-def test_a_batch_handler_gets_the_batch_of_its_own_invocation() -> None:  # SPEC A6
-    batches: list[Batch[Any]] = []
-    handler = batch_consumer(batches.append)
-    with orders():
-        handler(batch_of(2), Context())
-        handler(batch_of(3), Context())
-    assert [len(batch) for batch in batches] == [2, 3]
