@@ -1,7 +1,6 @@
 """``on_outcome``: called once for each message with what became of it, without an effect on the messages."""
 
 import functools
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,6 @@ from tarry import Batch, ConfigurationError, Fixed, Message, Outcome, batch_cons
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
-
-Calls = list[tuple[str, str]]
 
 
 def orders(**more: Any) -> Wire:
@@ -54,67 +51,31 @@ CONSUMERS: list[Any] = [
 
 
 @pytest.mark.parametrize("make", CONSUMERS)
-def test_the_hook_is_called_once_for_each_message_in_the_order_of_the_batch_when_all_are_settled(
+def test_the_hook_is_called_once_for_each_message_in_order_with_what_became_of_it_when_all_are_settled(
     make: Callable[[Any], Any],
 ) -> None:  # SPEC L5
-    seen: Calls = []
+    seen: list[tuple[str, str, str | None]] = []
+    failures: dict[str, Any] = {}
     requests: set[int] = set()
 
     def hook(message: Message, outcome: Outcome) -> None:
-        seen.append((message.id, outcome.kind))
+        seen.append((message.id, outcome.kind, outcome.reason))
         assert message.outcome is outcome
         requests.add(len(wire.requests))
+        if message.failure is not None:
+            failures[message.id] = message.failure
 
     with orders() as wire:
-        assert failed(make(hook)(batch_of(6), Context())) == ["m1"]
+        assert failed(make(hook)(batch_of(6, receives=2), Context())) == ["m1"]
     assert seen == [
-        ("m0", "ack"),
-        ("m1", "retry"),
-        ("m2", "dead_letter"),
-        ("m3", "defer"),
-        ("m4", "discard"),
-        ("m5", "ack"),
+        ("m0", "ack", None),
+        ("m1", "retry", "error"),
+        ("m2", "dead_letter", "rejected"),
+        ("m3", "defer", None),
+        ("m4", "discard", "old"),
+        ("m5", "ack", None),
     ]
     assert requests == {len(wire.requests)}, "no request follows"
-
-
-def test_the_hook_gets_what_became_of_a_message_and_not_what_was_decided() -> None:  # SPEC L5, F4
-    seen: dict[str, Outcome] = {}
-
-    @consumer(on_outcome=lambda message, outcome: seen.update({message.id: outcome}))
-    def handler(message: Message) -> None:
-        message.reject()
-
-    with orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}):
-        assert failed(handler(batch_of(1), Context())) == ["m0"]
-    assert seen["m0"].kind == "unhandled"
-
-
-def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_released_ones_as_released() -> None:
-    seen: Calls = []
-
-    @consumer(on_outcome=lambda message, outcome: seen.append((message.id, outcome.kind)), backoff=Fixed(60))
-    def handler(message: Message) -> None:
-        raise SystemExit
-
-    with orders():
-        handler(batch_of(2), Context())
-        handler(batch_of(1), Context(0.1))  # too little time to run or to settle a message
-    assert seen == [("m0", "retry"), ("m1", "release"), ("m0", "unhandled")]
-
-
-@pytest.mark.parametrize("make", CONSUMERS)
-def test_the_hook_sees_why_a_message_failed_now(make: Callable[[Any], Any]) -> None:
-    seen: dict[str, tuple[str | None, Any]] = {}
-
-    def hook(message: Message, outcome: Outcome) -> None:
-        seen[message.id] = outcome.reason, message.failure
-
-    with orders() as wire:
-        make(hook)(event(*[record("{}", f"m{number}", receives=2) for number in range(6)]), Context())
-    reasons = {id: reason for id, (reason, _) in seen.items()}
-    assert reasons == {"m0": None, "m1": "error", "m2": "rejected", "m3": None, "m4": "old", "m5": None}
-    failures = {id: failure for id, (_, failure) in seen.items() if failure is not None}
     assert failures.keys() == {"m1", "m2"}
     failed_now = failures["m1"]
     assert (failed_now.reason, failed_now.type, failed_now.message) == ("error", "ValueError", "no stock")
@@ -124,19 +85,30 @@ def test_the_hook_sees_why_a_message_failed_now(make: Callable[[Any], Any]) -> N
     assert {name: getattr(failures["m2"], name) for name in written} == written
 
 
-def test_a_dead_letter_that_was_not_sent_still_has_the_reason_and_the_failure_for_the_hook() -> None:
-    seen = []
+def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_released_ones_as_released() -> None:
+    # SPEC L5, F4
+    seen: list[tuple[str, str, str | None]] = []
 
-    @consumer(max_attempts=1, on_outcome=lambda message, outcome: seen.append((outcome, message.failure)))
+    def hook(message: Message, outcome: Outcome) -> None:
+        reason = None if message.failure is None else f"{outcome.reason} {message.failure.type}"
+        assert message.failure is None or message.failure.reason == outcome.reason
+        seen.append((message.id, outcome.kind, reason))
+
+    @consumer(on_outcome=hook, backoff=Fixed(60))
     def handler(message: Message) -> None:
-        raise ValueError("no stock")
+        raise SystemExit
 
+    with orders():
+        handler(batch_of(2), Context())
+        handler(batch_of(1), Context(0.1))  # too little time to run or to settle a message
     with orders(fails={"SendMessageBatch": client_error("AccessDenied", status=403)}):
-        assert failed(handler(batch_of(1), Context())) == ["m0"]
-    [(outcome, failure)] = seen
-    assert (outcome.kind, outcome.reason) == ("unhandled", "exhausted")
-    assert failure is not None
-    assert (failure.reason, failure.type) == ("exhausted", "ValueError")
+        assert failed(consumer(max_attempts=1, on_outcome=hook)(lambda _: 1 / 0)(batch_of(1), Context())) == ["m0"]
+    assert seen == [
+        ("m0", "retry", "error SystemExit"),
+        ("m1", "release", None),
+        ("m0", "unhandled", None),
+        ("m0", "unhandled", "exhausted ZeroDivisionError"),
+    ]
 
 
 class Broken(BaseException):
@@ -205,12 +177,3 @@ def test_an_async_hook_is_refused(hook: Any) -> None:
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="on_outcome takes a function of a message and its outcome, got 'x'"):
         batch_consumer(on_outcome="x")  # type: ignore[call-overload]
-
-
-def test_a_forked_child_of_a_hook_ends_before_the_response() -> None:
-    def hook(message: Message, outcome: Outcome) -> None:
-        if os.fork() == 0:
-            raise ValueError
-
-    assert failed(consumer(on_outcome=hook)(lambda message: None)(batch_of(1), Context())) == []
-    os.wait()
