@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+Caplog = pytest.LogCaptureFixture
+
 
 def lines(caplog: pytest.LogCaptureFixture, event: str | None = None, level: int = 0) -> list[logging.LogRecord]:
     """Return the lines of the logger ``tarry``: of one event, or of all; of this level or above."""

@@ -11,7 +11,7 @@ from tarry import Consumer, DeadLetter, Fixed, Message, SendAgain, consumer
 from tarry import Queue as Sender
 from tarry.testing import Sandbox
 from tests.handlers import behave, behave_async, plain
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Request, Wire, client_error, url
 
@@ -194,7 +194,7 @@ MATRIX = pytest.mark.parametrize(("name", "fault"), FAULTS, ids=[f"{name}: {faul
 
 @MATRIX
 def test_a_failing_request_loses_no_message_affects_no_other_and_is_logged(
-    name: str, fault: str, caplog: pytest.LogCaptureFixture
+    name: str, fault: str, caplog: Caplog
 ) -> None:  # SPEC A2, F4, G1, L2
     """The line has at least the level WARNING, because Lambda does not show lower levels by default."""
     wire = standard_wire()
@@ -214,9 +214,8 @@ def test_a_failing_request_of_an_async_handler_loses_no_message(name: str, fault
 
 
 @MATRIX
-def test_on_fifo_a_failing_request_loses_no_message_and_stops_no_other_group(
-    name: str, fault: str
-) -> None:  # SPEC A2, F4, G1, H1
+def test_on_fifo_a_failing_request_loses_no_message_and_stops_no_other_group(name: str, fault: str) -> None:
+    # SPEC A2, F4, G1, H1
     wire = fifo_wire()
     inject(wire, REQUESTS[name], fault)
     assert fates(wire, FIFO_BATCH, plain()) == expected(name, fault, FIFO_FATES, fifo=True)
@@ -244,10 +243,8 @@ def test_if_all_requests_fail_every_message_that_did_not_succeed_is_reported(fau
         ("ChangeMessageVisibilityBatch", {"retry-2": REPORTED}),
     ],
 )
-def test_one_refused_entry_changes_only_its_own_message(
-    operation: str, changed: dict[str, Fate]
-) -> None:  # SPEC C6, G1, F4
-    """Also if SQS refuses the whole request for it: then each entry is sent alone."""
+def test_one_refused_entry_changes_only_its_own_message(operation: str, changed: dict[str, Fate]) -> None:
+    """SPEC C6, G1, F4. Also if SQS refuses the whole request for it: then each entry is sent alone."""
     batch = event(*(record(index, f"{kind}-{index}") for index in range(5) for kind in ("dead", "retry")))
     all_well: dict[str, Fate] = dict.fromkeys((f"dead-{index}" for index in range(5)), DEAD)
     all_well |= dict.fromkeys((f"retry-{index}" for index in range(5)), waits(60))
@@ -322,9 +319,8 @@ def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_
 @pytest.mark.parametrize(
     "code", ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "the whole request"]
 )
-def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(
-    code: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC E6
+def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(code: str, caplog: Caplog) -> None:
+    # SPEC E6
     wire = fifo_wire()
     text = "Value handle-dead-1 for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
     if code == "the whole request":
@@ -370,7 +366,7 @@ def test_invalid_attributes_of_a_queue_are_ignored(answer: dict[str, str]) -> No
     assert fates(wire, STANDARD_BATCH, plain()) == STANDARD_FATES | {"dead-1": waits(900)}
 
 
-def test_a_failed_look_up_is_logged_once_per_invocation(caplog: pytest.LogCaptureFixture) -> None:  # SPEC C8, L2
+def test_a_failed_look_up_is_logged_once_per_invocation(caplog: Caplog) -> None:  # SPEC C8, L2
     wire = standard_wire()
     wire.fails["GetQueueAttributes"] = client_error("RequestThrottled")
     fates(wire, event(*(record("{}", f"retry-{index}") for index in range(3))), plain())
@@ -462,9 +458,8 @@ def copies(wire: Wire, transfer: Transfer) -> list[dict[str, Any]]:
         if (way, fault) != ("send", "entry failed")
     ],
 )
-def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fifo(
-    way: str, fault: str
-) -> None:  # SPEC E6, E7, F4, J1, J6, A2
+def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fifo(way: str, fault: str) -> None:
+    # SPEC E6, E7, F4, J1, J6, A2
     transfer = TRANSFERS[way]
     suffix = ".fifo" if transfer.source.endswith(".fifo") else ""
     wire = Wire(queues={transfer.source: Queue(dead_letter=f"orders-dlq{suffix}")})
@@ -506,7 +501,7 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fi
     ],
 )
 def test_the_log_says_whether_a_dead_letter_that_failed_twice_may_have_been_sent(
-    queue: str, faults: tuple[str, ...], may_be_there: bool, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    queue: str, faults: tuple[str, ...], may_be_there: bool, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC C8, E7
     """A send that may be applied is repeated while SQS drops the repetition; a throttled one was not applied."""
 
@@ -527,7 +522,7 @@ def test_the_log_says_whether_a_dead_letter_that_failed_twice_may_have_been_sent
 
 
 def test_at_the_last_delivery_the_dead_letter_is_sent_though_the_copy_may_be_there(
-    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC C8
     @consumer(on_failure=[SendAgain("slow", queue="slow"), DeadLetter()])
     def handler(_: Message) -> None:

@@ -10,7 +10,7 @@ from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
 from tarry.tools.cli.failed.rendering import details
 from tests.integration.test_failure_steps import settled
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 
 SAID = "the customer is gone"
 CAUSE = LookupError("no customer 7")
@@ -67,9 +67,8 @@ def test_the_failure_record_of_a_verdict_beside_an_error_contains_both(
     assert type != "LookupError" or failure["message"] == "no customer 7"
 
 
-def test_said_is_visible_to_a_failure_step_and_in_the_log_and_can_be_redacted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC E5, F2, F3
+def test_said_is_visible_to_a_failure_step_and_in_the_log_and_can_be_redacted(caplog: Caplog) -> None:
+    # SPEC E5, F2, F3
     seen: list[str | None] = []
 
     def step(failure: Failure, next_step: Any) -> Outcome:

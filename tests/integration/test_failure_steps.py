@@ -24,7 +24,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, arn
 
@@ -81,9 +81,7 @@ def run_with_copies(handler: Any, wire: Wire, first: dict[str, Any]) -> list[dic
 # SendAgain
 
 
-def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC E2, E3, E8
+def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(caplog: Caplog) -> None:  # SPEC E2, E3, E8
     runs: list[str] = []
 
     @consumer(
@@ -129,9 +127,8 @@ def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # S
 @pytest.mark.parametrize(
     ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
 )
-def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(
-    delay: int, seconds: int, due: int | None
-) -> None:  # SPEC J4, E3, E6
+def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(delay: int, seconds: int, due: int | None) -> None:
+    # SPEC J4, E3, E6
     reported, wire = settled(consumer(on_failure=[SendAgain("slow", delay=delay)])(fails))
     [entry], [envelope] = wire.sent_entries(), wire.envelopes()
     assert entry["DelaySeconds"] == seconds
@@ -149,7 +146,7 @@ def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(
     ids=["ten attributes", "no space", "no space for the body alone"],
 )
 def test_a_message_without_space_for_a_tarry_attribute_goes_to_the_next_failure_step(
-    attributes: dict[str, Any], body: str, caplog: pytest.LogCaptureFixture
+    attributes: dict[str, Any], body: str, caplog: Caplog
 ) -> None:  # SPEC E6
     wire = orders(orders=Queue(dead_letter="orders-dlq", maximum_message_size=1024))
     handler = consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)
@@ -185,7 +182,7 @@ def of_ledger(*names: str) -> dict[str, Any]:
     return event(*(record("{}", name, "ledger.fifo", group="a") for name in names))
 
 
-def test_a_copy_to_the_same_fifo_queue_needs_breaks_order(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
+def test_a_copy_to_the_same_fifo_queue_needs_breaks_order(caplog: Caplog) -> None:  # SPEC E7
     _, wire = settled(consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails), of_ledger("m1"), fifo())
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["ledger-dlq.fifo"]
     assert "breaks_order=True" in lines(caplog, "step_passed_on")[0].getMessage()
@@ -306,9 +303,8 @@ def test_a_retry_that_was_asked_for_meets_the_failure_steps_only_if_it_is_exhaus
     assert settled(handler, batch_of(1, receives=receives))[0] == reported
 
 
-def test_a_retry_when_that_returns_true_leaves_the_decision_to_the_failure_steps(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC B7, D3, F5
+def test_a_retry_when_that_returns_true_leaves_the_decision_to_the_failure_steps(caplog: Caplog) -> None:
+    # SPEC B7, D3, F5
     caplog.set_level("INFO", "tarry")
     handler = consumer(fatal=ValueError, retry_when=lambda failure: True, on_failure=[DropMessage()])(fails)
     reported, wire = settled(handler)
@@ -368,9 +364,8 @@ def test_a_local_retry_runs_an_async_handler_again() -> None:  # SPEC I5
 @pytest.mark.parametrize(
     ("steps", "runs"), [(locally(3), 4), (locally(1, 30), 1)], ids=["one attempt", "not beyond the deadline"]
 )
-def test_all_local_retries_count_as_one_attempt_and_none_waits_beyond_the_deadline(
-    steps: list[Any], runs: int
-) -> None:  # SPEC I5
+def test_all_local_retries_count_as_one_attempt_and_none_waits_beyond_the_deadline(steps: list[Any], runs: int) -> None:
+    # SPEC I5
     fails = Runs(failures=9)
     reported, wire = settled(consumer(backoff=Fixed(60), on_failure=steps)(fails))
     assert (reported, len(fails.ids), wire.visibilities()) == (["m0"], runs, {"handle-m0": 60})
@@ -429,20 +424,16 @@ def test_a_custom_failure_step_reads_its_note_from_the_earlier_copy() -> None:  
 @pytest.mark.parametrize(
     "note", [{"mine": "x" * 257}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {"mine": None}, {7: 1}, "mine", 7]
 )
-def test_a_resend_with_an_invalid_note_leaves_the_message_in_its_queue(
-    note: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC E5, E6
-    """A copy whose note cannot be read would be sent again forever."""
+def test_a_resend_with_an_invalid_note_leaves_the_message_in_its_queue(note: Any, caplog: Caplog) -> None:
+    """SPEC E5, E6. A copy whose note cannot be read would be sent again forever."""
     reported, wire = settled(consumer(on_failure=[lambda failure, next_step: Outcome.resend(note=note)])(fails))
     assert (reported, wire.sent_entries(), wire.visibilities()) == (["m0"], [], {"handle-m0": 900})
     assert lines(caplog, "step_failed")
 
 
 @pytest.mark.parametrize("error", [ValueError("out of order"), Reject("never mind")])
-def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC C8, E5
-    """Otherwise, SQS would move it to the same dead-letter queue without a failure record."""
+def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(error: Exception, caplog: Caplog) -> None:
+    """SPEC C8, E5. Otherwise, SQS would move it to the same dead-letter queue without a failure record."""
 
     @consumer(on_failure=[lambda failure, next_step: Outcome.retry(60)])
     def handler(message: Message) -> None:
@@ -456,9 +447,7 @@ def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(
 
 
 @pytest.mark.parametrize("enrich", [lambda _: 1 / 0, lambda _: {"x": object()}, lambda _: 7])
-def test_a_failing_enrich_adds_nothing_and_is_logged(
-    enrich: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC F6, A2
+def test_a_failing_enrich_adds_nothing_and_is_logged(enrich: Any, caplog: Caplog) -> None:  # SPEC F6, A2
     reported, wire = settled(consumer(on_failure=[DeadLetter(enrich=enrich)])(fails))
     assert (reported, "extra" in wire.envelopes()[0]) == ([], False)
     assert lines(caplog, "enrich_failed")
@@ -526,9 +515,8 @@ INVALID: list[Any] = ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1
         raise_reject,
     ],
 )
-def test_a_retry_when_that_fails_or_gives_an_invalid_answer_is_ignored_and_logged(
-    hook: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC D3
+def test_a_retry_when_that_fails_or_gives_an_invalid_answer_is_ignored_and_logged(hook: Any, caplog: Caplog) -> None:
+    # SPEC D3
     assert outcome_of(ValueError(), retry_when=hook) == "retry 60"
     assert outcome_of(ValueError(), fatal=ValueError, retry_when=hook) == "fatal"
     assert len(lines(caplog, "retry_when_failed")) == 2
@@ -569,7 +557,7 @@ def cycle() -> BaseException:
     ],
     ids=["a cause", "a context", "a group", "another cause", "a nearer class", "a cycle", "a suppressed context"],
 )
-def test_traverse_causes_classifies_an_error_by_its_causes(error: BaseException, outcome: str) -> None:  # SPEC D1, D2
+def test_traverse_causes_classifies_an_error_by_its_causes(error: BaseException, outcome: str) -> None:  # SPEC D2, D1
     settings = {"fatal": KeyError, "retry_on": ConnectionError}
     assert outcome_of(error, traverse_causes=True, **settings) == outcome
     assert outcome_of(error, **settings) == "retry 60"

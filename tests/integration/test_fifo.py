@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, BatchError, Fixed, Message, RetryInPlace, batch_consumer, consumer
-from tests.loglines import lines
+from tests.loglines import Caplog, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -163,16 +163,14 @@ def test_a_system_exit_releases_all_messages_that_have_not_started() -> None:  #
     ],
     ids=["no group ids on FIFO are one group", "a standard queue has no groups", "another queue has other groups"],
 )
-def test_a_group_is_a_group_id_of_a_fifo_queue(
-    entries: Any, fails: str, runs: Any, reported: Any
-) -> None:  # SPEC H1, H3
+def test_a_group_is_a_group_id_of_a_fifo_queue(entries: Any, fails: str, runs: Any, reported: Any) -> None:
+    # SPEC H1, H3
     run = FifoRun({fails: "raise"}, event(*(entry(*each) for each in entries)))
     assert (run.runs, run.reported) == (runs, reported)
 
 
-def test_messages_of_a_standard_queue_keep_their_attempts_beside_fifo_and_when_released(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC C2, H3, L2
+def test_messages_of_a_standard_queue_keep_their_attempts_beside_fifo_and_when_released(caplog: Caplog) -> None:
+    # SPEC C2, H3, L2
     attempts: dict[str, int] = {}
 
     @consumer

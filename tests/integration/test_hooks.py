@@ -22,7 +22,7 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, failed
 from tests.wire import Queue, RunningClock, Wire
 
@@ -202,7 +202,7 @@ REDACTS = {
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("name", REDACTS)
 def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
-    name: str, queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    name: str, queue: str, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC I7, F3
     @consumer(
         max_attempts=1,
@@ -225,9 +225,8 @@ def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
-def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(
-    in_thread: bool, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC I7
+def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(in_thread: bool, caplog: Caplog) -> None:
+    # SPEC I7
     gate, answers, began = threading.Event(), list[Any](), list[str]()
 
     def retry_when(failure: Failure) -> bool:

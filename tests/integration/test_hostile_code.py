@@ -31,7 +31,7 @@ from tarry.message.outcomes import find_signal
 from tarry.support.guards import chain, everything_in, text_of, type_name
 from tests import hostile  # not its classes: pytest looks into every object of a test module
 from tests.hostile import ERRORS, HostileText, Touched, caused, odd, refuse
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire
 
@@ -117,9 +117,8 @@ def test_a_hostile_error_fails_only_its_own_message(way: Any, name: str, queue: 
 
 
 @pytest.mark.parametrize("way", [*SINGLE, in_a_batch_handler])
-def test_a_hostile_error_is_retried_dead_lettered_and_logged_like_any_other(
-    way: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC A2, F2, L2
+def test_a_hostile_error_is_retried_dead_lettered_and_logged_like_any_other(way: Any, caplog: Caplog) -> None:
+    # SPEC A2, F2, L2
     run = HostileRun(way(ERRORS["an error with a cause"], max_attempts=1))
     assert (run.reported, [each["type"] for each in run.dead]) == ([], ["?.HostileError", "ValueError"])
     assert "describing" in run.dead[0]["message"]
@@ -150,9 +149,7 @@ def test_a_hostile_error_of_a_batch_handler_fails_each_message_without_a_verdict
 
 
 @pytest.mark.parametrize("name", ["a Retry", "a Defer"])
-def test_a_signal_whose_delay_cannot_be_read_is_an_ordinary_failure(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC B3, A2
+def test_a_signal_whose_delay_cannot_be_read_is_an_ordinary_failure(name: str, caplog: Caplog) -> None:  # SPEC B3, A2
     run = HostileRun(one_by_one(ERRORS[name]))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
     [line] = lines(caplog, "verdict_unreadable")
@@ -275,9 +272,7 @@ def test_an_unhandled_message_waits_15_minutes_if_the_backoff_has_no_longest_del
 
 @failing
 @pytest.mark.parametrize("way", [*SINGLE, in_a_batch_handler])
-def test_a_hostile_retry_when_is_ignored_and_logged(
-    way: Any, does: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC D3
+def test_a_hostile_retry_when_is_ignored_and_logged(way: Any, does: Any, caplog: Caplog) -> None:  # SPEC D3
     run = HostileRun(way(retry_when=does))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
     assert len(lines(caplog, "retry_when_failed")) == 2

@@ -42,7 +42,7 @@ from tarry.run.idempotency_layer import Records
 from tarry.settle import table_answers as answers
 from tarry.settle.requests import lose_lease
 from tarry.world import RealThreads
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
 from tests.wire import Queue, RunningClock, Wire, client_error
@@ -143,7 +143,7 @@ def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_have_ended(
-    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, records: Table, wire: Wire, caplog: Caplog
 ) -> None:  # SPEC K4, C8
     """Also at the last delivery, and without a copy: the other delivery has the message."""
     caplog.set_level("INFO")
@@ -331,7 +331,7 @@ def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_with_the_same_value_in_their_bodies_run_once(
-    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, records: Table, wire: Wire, caplog: Caplog
 ) -> None:  # SPEC K4
     """An expression that finds no key fails that message alone, and says so."""
     layer = records.layer(event_key_jmespath="[order, version]", expires_after_seconds=30 * DAY)
@@ -375,7 +375,7 @@ def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_fir
     ],
 )
 def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_another(
-    expression: str, body: dict[str, Any], records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    expression: str, body: dict[str, Any], records: Table, wire: Wire, caplog: Caplog
 ) -> None:
     """Otherwise all messages without that part would have one key, and all but the first would not run."""
     orders = Handler("sync", records.layer(event_key_jmespath=expression))
@@ -435,7 +435,7 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "AccessDeniedException"])
 def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
-    kind: str, code: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, code: str, records: Table, wire: Wire, caplog: Caplog
 ) -> None:
     caplog.set_level("INFO")
     orders = Handler(kind, records.layer())
@@ -477,7 +477,7 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
 
 
 def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
-    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
 ) -> None:  # SPEC K4
     caplog.set_level("INFO")
     monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.02)
@@ -494,7 +494,7 @@ def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
-    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, records: Table, wire: Wire, caplog: Caplog
 ) -> None:
     orders = Handler(kind, records.layer())
     records.refuses("ThrottlingException", "DeleteItem")
@@ -512,7 +512,7 @@ def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
     [("id", "nowhere", "table nowhere does not exist"), ("order", TABLE, "idempotency refuses its records")],
 )
 def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
-    kind: str, key: str, table: str, expected: str, shared: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, key: str, table: str, expected: str, shared: Table, wire: Wire, caplog: Caplog
 ) -> None:
     with made(shared, key) as records:
         layer = records.layer()
@@ -524,7 +524,7 @@ def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_s
 
 
 def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
-    records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+    records: Table, wire: Wire, caplog: Caplog
 ) -> None:
     orders = Handler("sync", records.layer(expires_after_seconds=3_600))
     for each in ["a", "b"]:
@@ -593,7 +593,7 @@ class BrokenError(Exception):
 @pytest.mark.parametrize("method", ["_put_record", "_get_record", "_update_record", "_delete_record"])
 @pytest.mark.parametrize("error", [SystemExit(1), BrokenError()], ids=["SystemExit", "BrokenError"])
 def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
-    error: BaseException, method: str, kind: str, wire: Wire, caplog: pytest.LogCaptureFixture
+    error: BaseException, method: str, kind: str, wire: Wire, caplog: Caplog
 ) -> None:
     def broken(*_: Any) -> None:
         raise error

@@ -9,7 +9,7 @@ import pytest
 from tarry import Consumer, Fixed, Message, Reject, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Request, Wire, client_error
 
@@ -108,18 +108,14 @@ def test_a_redelivered_message_that_fails_waits_for_the_delay_of_its_policy() ->
     assert (run.reported, run.visibilities) == (["old-0", "old-1"], {"old-0": 60, "old-1": 60})
 
 
-def test_a_single_redelivered_message_is_logged_and_its_visibility_not_changed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC G4
+def test_a_single_redelivered_message_is_logged_and_its_visibility_not_changed(caplog: Caplog) -> None:  # SPEC G4
     caplog.set_level("INFO")
     assert IsolationRun().of(batch(fresh=0, redelivered=1)).wire.acts == []
     assert [field(line, "message_id") for line in lines(caplog)] == ["old-0"]
     assert IsolationRun().of(batch(fresh=2, redelivered=1)).wire.acts == [DELETE]
 
 
-def test_isolate_false_turns_isolation_off_and_batch_handlers_have_none(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC G4
+def test_isolate_false_turns_isolation_off_and_batch_handlers_have_none(caplog: Caplog) -> None:  # SPEC G4
     caplog.set_level("DEBUG")
     the_event, received = batch(fresh=2, redelivered=2), list[str]()
     run = IsolationRun(isolate=False).of(the_event)
@@ -180,7 +176,7 @@ def test_on_fifo_redelivered_groups_run_last_as_a_whole_each_with_its_visibility
     assert run.visibilities == {"b1": 31, "b2": 31, "a1": 31, "a2": 31, "d1": 61, "c1": 91}
 
 
-def test_each_redelivered_message_is_logged_before_it_starts(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G4
+def test_each_redelivered_message_is_logged_before_it_starts(caplog: Caplog) -> None:  # SPEC G4
     caplog.set_level("INFO")
     named: dict[str, list[str]] = {}
 
@@ -197,7 +193,7 @@ def test_each_redelivered_message_is_logged_before_it_starts(caplog: pytest.LogC
 
 
 def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_reported_if_it_fails(
-    caplog: pytest.LogCaptureFixture,
+    caplog: Caplog,
 ) -> None:  # SPEC G4, G5
     """Another consumer may have the message, so tarry makes no more requests for it."""
 
@@ -228,7 +224,7 @@ def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_re
     ],
 )
 def test_a_failing_request_of_isolation_affects_no_message_and_is_logged(
-    operation: str, error: Exception, logged: str, caplog: pytest.LogCaptureFixture
+    operation: str, error: Exception, logged: str, caplog: Caplog
 ) -> None:  # SPEC A8, G4, G1
     """A missing permission once per cold start."""
     run = IsolationRun()
@@ -242,18 +238,14 @@ def test_a_failing_request_of_isolation_affects_no_message_and_is_logged(
         assert len(lines(caplog, level=30)) == 1
 
 
-def test_isolation_sends_no_more_deletes_after_sqs_has_not_answered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC G4
+def test_isolation_sends_no_more_deletes_after_sqs_has_not_answered(caplog: Caplog) -> None:  # SPEC G4
     run = IsolationRun()
     run.wire.fails[DELETE] = OSError("no route")
     run.of(batch(fresh=5, redelivered=35))
     assert len(run.wire.sent(DELETE)) == len(lines(caplog, "delete_failed")) == 1
 
 
-def test_an_acknowledged_message_that_could_not_be_deleted_is_left_to_lambda(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC G4, G3
+def test_an_acknowledged_message_that_could_not_be_deleted_is_left_to_lambda(caplog: Caplog) -> None:  # SPEC G4, G3
     run = IsolationRun()
     run.wire.refuses[DELETE] = lambda _, entry: ("InternalError", "no") if entry["Id"] == "1" else None
     assert run.of(batch(fresh=3, redelivered=1)).reported == []
@@ -290,7 +282,7 @@ def test_an_exit_of_a_redelivered_message_releases_those_that_have_not_started()
     assert sorted(run.visibilities.values()) == [0, 0, 60]
 
 
-def test_fresh_messages_are_released_first_when_time_is_short(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
+def test_fresh_messages_are_released_first_when_time_is_short(caplog: Caplog) -> None:  # SPEC I2
     """With 30 seconds for 7 messages of 5 seconds, five run. The two redelivered messages are among them."""
     run = IsolationRun(sleeps(5)).of(batch(fresh=5, redelivered=2))
     assert (run.ran[:3], sorted(run.ran[3:])) == (["new-0", "new-1", "new-2"], ["old-0", "old-1"])
@@ -355,9 +347,8 @@ def test_with_concurrency_redelivered_messages_start_after_all_fresh_ones_have_e
 
 
 @THREADS_AND_TASKS
-def test_with_concurrency_fresh_messages_are_released_first_when_time_is_short(
-    kind: str, sandbox: Sandbox
-) -> None:  # SPEC I2, I1
+def test_with_concurrency_fresh_messages_are_released_first_when_time_is_short(kind: str, sandbox: Sandbox) -> None:
+    # SPEC I2, I1
     """With 30 seconds for 14 messages of 5 seconds, two at a time, ten run, including all four redelivered messages."""
     run = ConcurrentRun(batch(fresh=10, redelivered=4), sandbox, kind, seconds=5, concurrency=2)
     ran = sorted(run.spans, key=lambda name: run.spans[name])

@@ -10,7 +10,7 @@ from tarry import Batch, ConfigurationError, Fixed, Message, Reject, batch_consu
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.world import current
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Wire
 
@@ -118,26 +118,22 @@ def test_keepalive_does_not_undo_an_extension_of_the_handler(
     assert [seconds for _, seconds in KeepaliveRun(sandbox, handle).of("order").extended] == changes
 
 
-def test_keepalive_extends_a_lease_that_would_end_while_its_handler_waits_for_an_extension(
-    sandbox: Sandbox,
-) -> None:  # SPEC I4, I6
+def test_keepalive_extends_a_lease_that_would_end_while_its_handler_waits_for_an_extension(sandbox: Sandbox) -> None:
+    # SPEC I4, I6
     sandbox.faults.add("late", operation=CHANGE_VISIBILITY, seconds=4)
     run = KeepaliveRun(sandbox, lambda message: message.extend(5), keepalive=1, visibility=3)
     assert run.of("order").ran == ["order"]
 
 
-def test_a_lease_of_unknown_length_is_assumed_to_last_as_long_as_the_functions_timeout(
-    sandbox: Sandbox,
-) -> None:  # SPEC I4
-    """Three intervals would be 3 seconds, less than the visibility timeout of any queue of this function."""
+def test_a_lease_of_unknown_length_is_assumed_to_last_as_long_as_the_functions_timeout(sandbox: Sandbox) -> None:
+    """SPEC I4. Three intervals would be 3 seconds, less than the visibility timeout of any queue of this function."""
     sandbox.faults.add("denied", operation="GetQueueAttributes", times=None)
     run = KeepaliveRun(sandbox, lambda _: sandbox.sleep(2.5), keepalive=1, visibility=900).of("order")
     assert [round(when + seconds) for when, seconds in run.extended] == [900, 900]
 
 
-def test_the_leases_of_waiting_messages_are_extended_too_ten_in_a_request_until_they_end(
-    sandbox: Sandbox,
-) -> None:  # SPEC I4
+def test_the_leases_of_waiting_messages_are_extended_too_ten_in_a_request_until_they_end(sandbox: Sandbox) -> None:
+    # SPEC I4
     """Those that have ended are not, and the request that acknowledges them is made before their leases end."""
     bodies = [f"order-{number}" for number in range(10)]
     run = KeepaliveRun(sandbox, lambda _: sandbox.sleep(16)).of(*bodies)
@@ -153,10 +149,8 @@ def test_a_finished_message_is_not_redelivered_before_the_response(sandbox: Sand
     assert run.of("first", "second").ran == ["first", "second"]
 
 
-def test_a_failed_message_is_redelivered_after_its_delay_while_its_batch_still_runs(
-    sandbox: Sandbox,
-) -> None:  # SPEC C11, I4
-    """The first message fails at once; the second takes as long as the delay of the first."""
+def test_a_failed_message_is_redelivered_after_its_delay_while_its_batch_still_runs(sandbox: Sandbox) -> None:
+    """SPEC C11, I4. The first message fails at once; the second takes as long as the delay of the first."""
 
     def handle(message: Message) -> None:
         if message.body == "first" and message.receive_count == 1:
@@ -214,10 +208,8 @@ def test_keepalive_works_for_all_kinds_of_handlers(kind: str, sandbox: Sandbox) 
 
 
 @pytest.mark.parametrize("error", [None, ValueError(), Reject()], ids=["success", "a failure", "a verdict"])
-def test_a_lease_is_lost_when_sqs_refuses_the_handle(
-    error: Exception | None, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC I4
-    """A message that succeeds is acknowledged all the same; one that fails is only reported."""
+def test_a_lease_is_lost_when_sqs_refuses_the_handle(error: Exception | None, sandbox: Sandbox, caplog: Caplog) -> None:
+    """SPEC I4. A message that succeeds is acknowledged all the same; one that fails is only reported."""
 
     def handle(message: Message) -> None:
         run.delete(run.handles[-1])
@@ -235,7 +227,7 @@ def test_a_lease_is_lost_when_sqs_refuses_the_handle(
 
 @pytest.mark.parametrize("times", [2, None], ids=["once", "until its end"])
 def test_a_lease_survives_an_extension_that_fails_once_and_is_lost_at_its_end(
-    times: int | None, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    times: int | None, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC I4
     """The lease is extended at 10 seconds, until 40; then extensions fail. Both tries of boto3 make one failure."""
 
@@ -274,7 +266,7 @@ def test_on_fifo_a_message_that_loses_its_lease_while_it_waits_does_not_run(sand
     ids=["dead-lettered on FIFO", "deleted eagerly"],
 )
 def test_a_message_settled_during_the_batch_does_not_count_as_a_lost_lease(
-    verdict: Any, settings: Any, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    verdict: Any, settings: Any, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC I4
     """It is deleted before the batch ends, so SQS refuses its receipt handle afterwards."""
 
@@ -303,9 +295,8 @@ def test_an_extension_that_hangs_delays_the_response_by_two_seconds_at_most(sand
     assert (sandbox.elapsed - ended[0] <= 2.5, run.ran) == (True, ["order"])
 
 
-def test_an_interval_above_the_visibility_timeout_is_logged_with_a_remedy(
-    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC I4
+def test_an_interval_above_the_visibility_timeout_is_logged_with_a_remedy(sandbox: Sandbox, caplog: Caplog) -> None:
+    # SPEC I4
     run = KeepaliveRun(sandbox, lambda _: sandbox.sleep(300), keepalive=45)
     run.of("order", until=lambda: sandbox.elapsed > 100)
     line = lines(caplog, "keepalive_too_long")[0]

@@ -14,6 +14,7 @@ from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
 from tarry import Batch, Exponential, Fixed, LocalRetry, Message, batch_consumer, consumer
 from tarry.observe import logger_keys
+from tests.loglines import Caplog
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
 
@@ -158,7 +159,7 @@ def test_a_formatter_that_raises_fails_no_message(logger: Logger, monkeypatch: p
     assert failed(consumer(lambda message: None)(batch_of(2), Context())) == []
 
 
-def test_the_keys_have_the_names_of_the_fields_in_the_lines_of_tarry(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_keys_have_the_names_of_the_fields_in_the_lines_of_tarry(caplog: Caplog) -> None:
     keys: dict[str, Any] = {}
 
     @consumer(backoff=Exponential(60))

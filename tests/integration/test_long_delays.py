@@ -7,7 +7,7 @@ import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
 from tarry.record.attribute import body_sum
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire, client_error
 
@@ -50,10 +50,8 @@ class Handler:
 # before the due time
 
 
-def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_others_do(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC G1, J4, L2
-    """Ten in a request, each logged without a failure."""
+def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_others_do(caplog: Caplog) -> None:
+    """SPEC G1, J4, L2. Ten in a request, each logged without a failure."""
     caplog.set_level("DEBUG", logger="tarry")
     handler = Handler()
     records = [delayed(HOUR + index, f"d{index}") for index in range(12)] + [record("{}", "now")]

@@ -13,7 +13,7 @@ import pytest
 from tarry import Batch, Consumer, Fixed, LocalRetry, Message, batch_consumer, consumer, world
 from tarry.observe.metrics import METRICS, empty_line
 from tarry.record.attribute import body_sum
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -63,9 +63,8 @@ def settles_in_each_way(message: Message) -> None:
             message.discard("old")
 
 
-def test_an_invocation_writes_one_line_with_what_became_of_its_messages(
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # SPEC L3
+def test_an_invocation_writes_one_line_with_what_became_of_its_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    # SPEC L3
     handler = consumer(backoff=Fixed(60), name="checkout")(settles_in_each_way)
     records = [*batch_of(6)["Records"], record(6, "m6", receives=3, received_at=RECEIVED_AT - 100)]
     with orders() as wire:
@@ -182,7 +181,7 @@ def test_the_users_own_metrics_are_neither_written_nor_changed(
 def test_a_namespace_that_is_not_allowed_is_one_warning_and_fails_no_message(
     namespace: str,
     capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    caplog: Caplog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC L3
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", namespace)
@@ -205,7 +204,7 @@ def test_a_namespace_of_cloudwatch_is_allowed(
 
 
 def test_without_powertools_or_with_a_broken_output_there_is_one_warning(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: Caplog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = consumer(lambda message: None)
 

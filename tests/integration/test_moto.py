@@ -110,9 +110,8 @@ def redrive(cloud: MotoQueues, source: str, target: str) -> None:
         cloud.sqs.delete_message(QueueUrl=cloud.url(source), ReceiptHandle=dead_letter["ReceiptHandle"])
 
 
-def test_a_redriven_message_starts_at_its_first_attempt_and_knows_its_earlier_failures(
-    cloud: MotoQueues,
-) -> None:  # SPEC C8, F2, K3
+def test_a_redriven_message_starts_at_its_first_attempt_and_knows_its_earlier_failures(cloud: MotoQueues) -> None:
+    # SPEC C8, F2, K3
     seen: list[tuple[str, int]] = []
 
     @consumer(max_attempts=3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, ConfigurationError, Fixed, Message, Outcome, batch_consumer, consumer, world
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -117,7 +117,7 @@ class Broken(BaseException):
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, Broken])
 def test_a_hook_that_raises_changes_nothing_and_is_logged_once_per_cold_start(
-    error: type[BaseException], caplog: pytest.LogCaptureFixture
+    error: type[BaseException], caplog: Caplog
 ) -> None:  # SPEC L5, A2
     called = []
 
@@ -138,9 +138,7 @@ def test_a_hook_that_raises_changes_nothing_and_is_logged_once_per_cold_start(
     assert not lines(caplog, "runtime_failed")
 
 
-def test_a_slow_hook_is_interrupted_before_the_deadline_and_the_response_holds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC L5, I2
+def test_a_slow_hook_is_interrupted_before_the_deadline_and_the_response_holds(caplog: Caplog) -> None:  # SPEC L5, I2
     called = []
 
     def hook(message: Message, outcome: Outcome) -> None:

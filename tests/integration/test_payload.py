@@ -29,7 +29,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tests.loglines import everything, field, lines
+from tests.loglines import Caplog, everything, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
@@ -263,7 +263,7 @@ NO_INTEGER = "Input should be a valid integer"
     ],
 )
 def test_the_reason_names_fields_of_the_model_and_neither_keys_nor_values_of_the_body(
-    body: Any, model: Any, problem: str, caplog: pytest.LogCaptureFixture
+    body: Any, model: Any, problem: str, caplog: Caplog
 ) -> None:  # SPEC K2, L2, D4
     text = refusal_of(body, model=model)
     assert problem in text
@@ -323,7 +323,7 @@ def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, en
 @pytest.mark.parametrize(("number", "error"), [(1, "KeyError"), (2, "AttributeError"), (5, "CancelledError")])
 @ONE_BY_ONE_OR_AS_A_BATCH
 def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_its_own_message(
-    number: int, error: str, make: Any, caplog: pytest.LogCaptureFixture
+    number: int, error: str, make: Any, caplog: Caplog
 ) -> None:  # SPEC K2
     run = PayloadRun({"number": 7}, {"number": number}, {"number": 8}, make=make, model=FailingModel)
     assert (run.ran, run.reported, run.visibilities) == (["m0", "m2"], ["m1"], {"m1": WAIT})
@@ -346,9 +346,8 @@ async def asynchronously(_: Batch) -> None: ...
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("queue", ["orders", "o.fifo"])
-def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(
-    queue: str, is_async: bool
-) -> None:  # SPEC A5
+def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(queue: str, is_async: bool) -> None:
+    # SPEC A5
     more: dict[str, Any] = {"make": batch_consumer, "model": FailingModel, "queue": queue}
     if is_async:
         more["does"] = asynchronously
@@ -384,10 +383,8 @@ def test_a_message_that_does_not_fit_is_released_behind_a_failed_one_of_its_grou
 
 
 @ONE_BY_ONE_OR_AS_A_BATCH
-def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and_stops_otherwise(
-    make: Any,
-) -> None:  # SPEC K2, H1
-    """The messages before it succeed."""
+def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and_stops_otherwise(make: Any) -> None:
+    """SPEC K2, H1. The messages before it succeed."""
     bodies = [{"number": 1}, {}, {"number": 3}]
     run = PayloadRun(*bodies, make=make, queue="o.fifo")
     assert (run.ran, run.reported, run.dead) == (["m0", "m2"], [], ["m1"])
@@ -485,7 +482,7 @@ def test_the_payload_of_an_s3_notification_is_its_one_record() -> None:  # SPEC 
 
 
 @ONE_BY_ONE_OR_AS_A_BATCH
-def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Caplog) -> None:
     # SPEC K2
     caplog.set_level("INFO", "tarry")
     run = PayloadRun(TEST_EVENT, make=make, model=S3RecordModel, envelope="s3")
@@ -510,9 +507,8 @@ def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: pyte
     ],
     ids=lambda value: ascii(value)[:30],
 )
-def test_a_body_without_a_valid_payload_in_its_envelope_is_undecodable(
-    envelope: str, body: Any, problem: str
-) -> None:  # SPEC K2, D4
+def test_a_body_without_a_valid_payload_in_its_envelope_is_undecodable(envelope: str, body: Any, problem: str) -> None:
+    # SPEC K2, D4
     assert problem in refusal_of(body, envelope=envelope)
 
 

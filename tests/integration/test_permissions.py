@@ -9,7 +9,7 @@ from botocore.exceptions import NoCredentialsError, NoRegionError
 from tarry import Consumer, DeadLetter, RetryInPlace, consumer
 from tarry.world import World, use
 from tests.handlers import behave, plain
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error, url
 
@@ -33,7 +33,7 @@ def denied(operation: str, queue: str | None = None, code: str = "AccessDenied")
     return wire
 
 
-def warning(caplog: pytest.LogCaptureFixture) -> str:
+def warning(caplog: Caplog) -> str:
     """Return the text of the one line about a missing permission."""
     [line] = lines(caplog, "missing_permission")
     assert line.levelno == logging.WARNING
@@ -53,7 +53,7 @@ POLLER, SENDER = "SQSPollerPolicy: {QueueName: orders}", "SQSSendMessagePolicy: 
     ],
 )
 def test_a_missing_permission_is_named_once_per_cold_start_and_its_messages_are_reported(
-    operation: str, queue: str | None, shown: list[str], reported: list[str], caplog: pytest.LogCaptureFixture
+    operation: str, queue: str | None, shown: list[str], reported: list[str], caplog: Caplog
 ) -> None:  # SPEC A8
     wire = denied(operation, queue)
     for _ in range(3):
@@ -67,9 +67,7 @@ def test_a_missing_permission_is_named_once_per_cold_start_and_its_messages_are_
 @pytest.mark.parametrize(
     "code", ["AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.AccessDenied", "AuthorizationError"]
 )
-def test_each_error_code_for_a_missing_permission_is_recognized(
-    code: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC A8
+def test_each_error_code_for_a_missing_permission_is_recognized(code: str, caplog: Caplog) -> None:  # SPEC A8
     """Also in the answer for a single entry."""
     run(denied(CHANGE_VISIBILITY, code=code), "retry-1")
     assert warning(caplog)
@@ -81,24 +79,21 @@ def test_each_error_code_for_a_missing_permission_is_recognized(
 
 @pytest.mark.parametrize("code", ["KmsAccessDenied", "KMS.AccessDeniedException"])
 def test_a_missing_permission_to_use_a_kms_key_is_not_reported_as_a_missing_sqs_permission(
-    code: str, caplog: pytest.LogCaptureFixture
+    code: str, caplog: Caplog
 ) -> None:  # SPEC A8
     assert run(denied("SendMessageBatch", code=code), "dead-1") == ["dead-1"]
     text = " ".join(line.getMessage() for line in lines(caplog, level=logging.WARNING))
     assert ("lacks sqs:SendMessage" in text, "kms:" in text) == (False, True)
 
 
-def test_the_warning_about_an_unreadable_dead_letter_queue_does_not_claim_that_messages_stay(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC A8, F1
+def test_the_warning_about_an_unreadable_dead_letter_queue_does_not_claim_that_messages_stay(caplog: Caplog) -> None:
+    # SPEC A8, F1
     assert run(denied("GetQueueAttributes", queue="orders-dlq"), "dead-1") == []
     assert f"Action: sqs:GetQueueAttributes, Resource: '{arn('orders-dlq')}'" in warning(caplog)
     assert "messages stay in their queue" not in warning(caplog)
 
 
-def test_deferrals_need_to_send_to_their_queue_and_look_it_up_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC A8, F1
+def test_deferrals_need_to_send_to_their_queue_and_look_it_up_once(caplog: Caplog) -> None:  # SPEC A8, F1
     defers = consumer(lambda message: message.defer(60))
     assert run(denied("SendMessageBatch"), "m1", handler=defers) == ["m1"]
     assert "sqs:SendMessage on orders: messages that are deferred" in warning(caplog)
@@ -109,7 +104,7 @@ def test_deferrals_need_to_send_to_their_queue_and_look_it_up_once(
     assert POLLER in lines(caplog, "missing_permission")[1].getMessage()
 
 
-def test_throttling_is_not_reported_as_a_missing_permission(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_throttling_is_not_reported_as_a_missing_permission(caplog: Caplog) -> None:  # SPEC A8
     wire = orders()
     wire.fails |= dict.fromkeys(
         (CHANGE_VISIBILITY, "SendMessageBatch", "GetQueueAttributes"), client_error("RequestThrottled")
@@ -130,9 +125,8 @@ def test_without_any_permission_only_the_response_settles_messages() -> None:  #
 # missing settings
 
 
-def test_without_a_redrive_policy_messages_wait_in_their_queue_and_retries_are_delayed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC A8, F5
+def test_without_a_redrive_policy_messages_wait_in_their_queue_and_retries_are_delayed(caplog: Caplog) -> None:
+    # SPEC A8, F5
     wire = orders(dead_letter=None)
     with wire:
         batch = event(record(message_id="ok-1"), record(message_id="dead-1"), record(message_id="retry-1"))
@@ -182,7 +176,7 @@ def whose_client_raises(error: Exception) -> Any:
     ids=["no region", "no credentials", "no region in the environment", "no credentials in the environment"],
 )
 def test_without_a_client_failed_messages_are_only_reported(
-    make: Any, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
+    make: Any, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: Caplog
 ) -> None:  # SPEC A8, A2
     with use(make(monkeypatch, str(tmp_path / "none"))):
         response = plain()(event(*(record(name, name) for name in ("ok-1", "retry-1", "dead-1"))), Context())
@@ -197,9 +191,7 @@ def without(record: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != name}
 
 
-def test_messages_without_a_queue_run_and_their_failures_are_only_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC A8, A2, G5
+def test_messages_without_a_queue_run_and_their_failures_are_only_reported(caplog: Caplog) -> None:  # SPEC A8, A2, G5
     wire = orders()
     with wire:
         names = ("ok-1", "retry-1", "dead-1")
@@ -240,9 +232,7 @@ def test_an_invalid_receipt_handle_does_not_affect_other_messages(handle: Any) -
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue"])
-def test_an_expired_receipt_handle_is_logged_without_a_second_request(
-    code: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC G5
+def test_an_expired_receipt_handle_is_logged_without_a_second_request(code: str, caplog: Caplog) -> None:  # SPEC G5
     wire = orders()
     wire.refuses[CHANGE_VISIBILITY] = lambda _, entry: (
         (code, "The receipt handle has expired") if entry["ReceiptHandle"] == "handle-retry-1" else None
