@@ -9,8 +9,8 @@ from tarry import DeadLetter, Failure, Message, Outcome, Reject, Retry, RetryInP
 from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
 from tarry.tools.cli.failed.rendering import details
-from tests.integration.test_failure_steps import settled
 from tests.loglines import Caplog, field, lines
+from tests.settled import settle
 
 SAID = "the customer is gone"
 CAUSE = LookupError("no customer 7")
@@ -22,7 +22,7 @@ class DeclinedWithReason(Reject):
 
 def failure_of(handler: Any, **settings: Any) -> dict[str, Any]:
     """Return the failure record of a dead letter of the handler."""
-    [envelope] = settled(consumer(**settings)(handler))[1].envelopes()
+    [envelope] = settle(consumer(**settings)(handler))[1].envelopes()
     failure: dict[str, Any] = envelope["failure"]
     return failure
 
@@ -131,7 +131,7 @@ def test_said_and_extra_are_in_the_dead_letter_and_its_handler_can_read_them_whe
 
 
 def test_without_enrich_there_is_no_extra() -> None:  # SPEC F6
-    [envelope] = settled(consumer(raises(Reject(SAID))))[1].envelopes()
+    [envelope] = settle(consumer(raises(Reject(SAID))))[1].envelopes()
     assert "extra" not in envelope
 
 
