@@ -3,8 +3,9 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -14,32 +15,25 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from tarry.tools.cli.app import app
+from tarry.tools.cli.failed.targets import AwsAccess
 from tests.served import served
 from tests.wire import arn
 
-TEMPLATE = {
-    "Resources": {
-        "Orders": {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "stack-orders"}},
-        "Role": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}},
-        "Handler": {
-            "Type": "AWS::Lambda::Function",
-            "Properties": {
-                "FunctionName": "stack-handler-x1",
-                "Runtime": "python3.13",
-                "Handler": "app.handler",
-                "Role": {"Fn::GetAtt": ["Role", "Arn"]},
-                "Code": {"ZipFile": "x"},
-            },
-        },
-        "Mapping": {
-            "Type": "AWS::Lambda::EventSourceMapping",
-            "Properties": {
-                "FunctionName": {"Ref": "Handler"},
-                "EventSourceArn": {"Fn::GetAtt": ["Orders", "Arn"]},
-            },
-        },
-    }
+HANDLER = {
+    "FunctionName": "stack-handler-x1",
+    "Runtime": "python3.13",
+    "Handler": "app.handler",
+    "Role": {"Fn::GetAtt": ["Role", "Arn"]},
+    "Code": {"ZipFile": "x"},
 }
+MAPPING = {"FunctionName": {"Ref": "Handler"}, "EventSourceArn": {"Fn::GetAtt": ["Orders", "Arn"]}}
+RESOURCES = {
+    "Orders": ("AWS::SQS::Queue", {"QueueName": "stack-orders"}),
+    "Role": ("AWS::IAM::Role", {"AssumeRolePolicyDocument": {}}),
+    "Handler": ("AWS::Lambda::Function", HANDLER),
+    "Mapping": ("AWS::Lambda::EventSourceMapping", MAPPING),
+}
+TEMPLATE = {"Resources": {name: {"Type": kind, "Properties": more} for name, (kind, more) in RESOURCES.items()}}
 
 
 class Shop:
@@ -118,14 +112,26 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     )
 
 
+class Clock:
+    """Virtual time for the waits of the commands."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class Slow:
     """Lambda's client, for which a change takes some looks."""
 
-    def __init__(self, client: Any, clock: list[float]) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self.looks = 0
-        self.refusals = 2
-        self.needed = 5
+        self.looks, self.refusals, self.needed = 0, 2, 5
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -142,90 +148,49 @@ class Slow:
         return found if self.looks >= self.needed else {**found, "State": "Disabling"}
 
 
-def test_it_waits_until_the_state_holds_and_says_if_it_does_not(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, virtual: Callable[[], float]
-) -> None:
-    slow = Slow(shop.aws, [])
-    access = "tarry.tools.cli.failed.targets.AwsAccess.client"
-    from tarry.tools.cli.failed.targets import AwsAccess
-
-    real = AwsAccess.client
-    monkeypatch.setattr(access, lambda self, service: slow if service == "lambda" else real(self, service))
+def test_it_waits_until_the_state_holds_and_says_if_it_does_not(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, clock, real = Slow(shop.aws), Clock(), AwsAccess.client
+    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=clock))
+    monkeypatch.setattr(AwsAccess, "client", lambda self, service: slow if service == "lambda" else real(self, service))
     result = run("pause", "other")
     assert (result.exit_code, result.stdout) == (0, "orders -> other: Enabled -> Disabled\n")
-    assert (slow.looks, virtual()) == (5, 6)  # two refusals and four looks before
+    assert (slow.looks, clock.now) == (5, 6)  # two refusals and four looks before
     slow.looks, slow.needed = 0, 10_000
     monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)
     result = run("resume", "other")
-    assert (result.exit_code, "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout) == (
-        1,
-        True,
-    )
+    assert result.exit_code == 1
+    assert "failed: not Enabled after 300 s; Lambda may still change it" in result.stdout
 
 
-@pytest.fixture
-def virtual(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """Let the commands wait in virtual time; return how long they did."""
-    now = [0.0]
-
-    class Clock:
-        def time(self) -> float:
-            return now[0]
-
-        monotonic = time
-
-        def sleep(self, seconds: float) -> None:
-            now[0] += seconds
-
-    class Here:
-        clock = Clock()
-
-    monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: Here)
-    return lambda: now[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((), "name what to pause: a function, a queue (--queue NAME), or a stack (--stack NAME)"),
-        (("handler", "--queue", "orders"), "name what to pause: "),
-        (("nope",), "function nope has no event source mapping of SQS"),
-        (("--queue", "nope"), "queue 'nope' does not exist; existing queues: "),
-        (("--queue", "dlq"), "queue dlq has no event source mapping of SQS; it is the dead-letter queue of refunds"),
-        (("--stack", "nope"), "the stack does not exist"),
-    ],
-)
-def test_wrong_usage_changes_nothing(shop: Shop, arguments: tuple[str, ...], line: str) -> None:
+def test_wrong_usage_changes_nothing_and_neither_does_an_audit_that_cannot_be_written(shop: Shop) -> None:  # SPEC M6
     shop.sqs.create_queue(QueueName="dlq")
     redrive = json.dumps({"deadLetterTargetArn": arn("dlq"), "maxReceiveCount": 5})
     url = shop.sqs.get_queue_url(QueueName="refunds")["QueueUrl"]
     shop.sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": redrive})
-    result = run("pause", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"tarry: {line}" in result.stderr
-    assert set(shop.states().values()) == {"Enabled"}
+    for arguments, code, line in [
+        ("", 2, "name what to pause: a function, a queue (--queue NAME), or a stack (--stack NAME)"),
+        ("handler --queue orders", 2, "name what to pause: "),
+        ("nope", 2, "function nope has no event source mapping of SQS"),
+        ("--queue nope", 2, "queue 'nope' does not exist; existing queues: "),
+        ("--queue dlq", 2, "queue dlq has no event source mapping of SQS; it is the dead-letter queue of refunds"),
+        ("--stack nope", 2, "the stack does not exist"),
+        ("handler --audit .", 1, "the audit file . cannot be written: Is a directory"),
+    ]:
+        result = run("pause", *arguments.split())
+        assert (result.exit_code, result.stdout) == (code, "")
+        assert f"tarry: {line}" in result.stderr
+        assert set(shop.states().values()) == {"Enabled"}
 
 
-def test_without_an_audit_nothing_is_paused(shop: Shop) -> None:  # SPEC M6
-    result = run("pause", "handler", "--audit", ".")
-    assert (result.exit_code, set(shop.states().values())) == (1, {"Enabled"})
-    assert "tarry: the audit file . cannot be written: Is a directory" in result.stderr
-
-
-def test_an_endpoint_without_lambda_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def test_an_endpoint_without_lambda_is_an_error_that_says_so_and_lambda_is_not_asked_at_aws(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with served() as sqs:
         sqs.queue("orders")
-        for arguments in (("handler",), ("--queue", "orders")):
-            result = run("pause", *arguments, "--endpoint-url", sqs.url)
-            assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True), (
-                result.stderr
-            )
-
-
-def test_with_the_endpoint_of_sqs_alone_lambda_is_not_asked_at_aws(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served() as sqs:
+        at = ["--endpoint-url", sqs.url]
+        results = [run("pause", "handler", *at), run("pause", "--queue", "orders", *at)]
         monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
-        result = CliRunner().invoke(app, ["pause", "handler"])
-    assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True)
+        results.append(CliRunner().invoke(app, ["pause", "handler"]))
+    for result in results:
+        assert (result.exit_code, f"{sqs.url} has no event source mappings" in result.stderr) == (2, True)
     assert set(shop.states().values()) == {"Enabled"}
