@@ -56,31 +56,21 @@ def test_moto_behaves_as_the_page_shows(probe: Probe) -> None:
     assert (result.kind, result.detail) == (recorded.kind, recorded.detail), "run make aws-facts"
 
 
-def test_the_page_is_the_output_of_the_script() -> None:
+def test_the_page_is_the_output_of_the_script_and_shows_every_claim_once() -> None:
+    """With the behavior of the simulator, and marks the facts in which moto differs."""
     assert with_table(PAGE, {}, PROBES, NOT_PROBED) == PAGE, "run make aws-facts"
-
-
-def test_the_page_shows_every_claim_with_the_behavior_of_the_simulator() -> None:
     expected = {(each.fact, each.claim): "holds" if each in probes_for(SIMULATOR) else "absent" for each in PROBES}
     assert {key: recorded["simulator"].kind for key, recorded in TABLE.items()} == expected, "run make aws-facts"
-
-
-def test_every_fact_of_the_page_has_a_probe_or_a_reason_for_the_lack_of_one() -> None:
-    numbered = [line[2:].partition(".**")[0] for line in PAGE.splitlines() if line.startswith("**") and ".**" in line]
-    assert numbered[0] == "1"
-    assert numbered[-1] == "38b"
-    assert set(numbered) == {each.fact for each in [*PROBES, *NOT_PROBED]}
-
-
-def test_the_page_marks_the_facts_in_which_moto_differs() -> None:
+    assert len(expected) == len(PROBES), "a claim is made twice"
     paragraphs = [paragraph for paragraph in PAGE.split("\n\n") if paragraph.startswith("**")]
     marked = {paragraph[2:].partition(".**")[0] for paragraph in paragraphs if "△" in paragraph}
     assert {fact for (fact, _), recorded in TABLE.items() if recorded["moto"].kind == "differs"} <= marked
 
 
-def test_no_claim_is_made_twice() -> None:
-    claims = [(probe.fact, probe.claim) for probe in PROBES]
-    assert len(claims) == len(set(claims))
+def test_every_fact_of_the_page_has_a_probe_or_a_reason_for_the_lack_of_one() -> None:
+    numbered = [line[2:].partition(".**")[0] for line in PAGE.splitlines() if line.startswith("**") and ".**" in line]
+    assert (numbered[0], numbered[-1]) == ("1", "38b")
+    assert set(numbered) == {each.fact for each in [*PROBES, *NOT_PROBED]}
 
 
 class CarelessPlatform(SimulatedPlatform):
@@ -111,31 +101,21 @@ HOLDS = ProbeResult("holds", on=TODAY)
 DIFFERS = ProbeResult("differs", "accepted: 1, 2 | <3>", TODAY)
 
 
-def test_a_table_that_was_written_can_be_read() -> None:
-    results = {("1", "a claim"): {"AWS": HOLDS, "simulator": ProbeResult("absent"), "moto": DIFFERS}}
-    page = with_table(EMPTY_PAGE, results, [claim()], [])
-    assert "| 1 | a claim | holds, 2026-01-02 | - | differs: accepted: 1, 2 / &lt;3>, 2026-01-02 |" in page
-    recorded = read_table(page)["1", "a claim"]
-    assert recorded == {
-        "AWS": HOLDS,
-        "simulator": ProbeResult("absent"),
-        "moto": ProbeResult("differs", recorded["moto"].detail, TODAY),
-    }
-    assert with_table(page, {}, [claim()], []) == page
-
-
-def test_a_probe_that_was_not_run_keeps_its_earlier_result() -> None:
-    before = with_table(EMPTY_PAGE, {("1", "a claim"): {"AWS": HOLDS}}, [claim()], [])
-    after = with_table(
-        before, {("1", "a claim"): {"AWS": ProbeResult("not run", "AccessDenied"), "moto": HOLDS}}, [claim()], []
+def test_a_table_that_was_written_can_be_read_and_a_probe_that_was_not_run_keeps_its_earlier_result() -> None:
+    key = "1", "a claim"
+    page = with_table(
+        EMPTY_PAGE, {key: {"AWS": HOLDS, "simulator": ProbeResult("absent"), "moto": DIFFERS}}, [claim()], []
     )
-    assert read_table(after)["1", "a claim"] == {"AWS": HOLDS, "simulator": ProbeResult("not run"), "moto": HOLDS}
-
-
-def test_a_changed_claim_loses_its_earlier_results() -> None:
-    before = with_table(EMPTY_PAGE, {("1", "a claim"): {"AWS": HOLDS}}, [claim()], [])
-    after = with_table(before, {}, [claim(text="another")], [])
-    assert read_table(after) == {("1", "another"): dict.fromkeys(("AWS", "simulator", "moto"), ProbeResult("not run"))}
+    assert "| 1 | a claim | holds, 2026-01-02 | - | differs: accepted: 1, 2 / &lt;3>, 2026-01-02 |" in page
+    recorded = read_table(page)[key]
+    differs = ProbeResult("differs", recorded["moto"].detail, TODAY)
+    assert recorded == {"AWS": HOLDS, "simulator": ProbeResult("absent"), "moto": differs}
+    assert with_table(page, {}, [claim()], []) == page
+    later = with_table(page, {key: {"AWS": ProbeResult("not run", "AccessDenied"), "moto": HOLDS}}, [claim()], [])
+    assert read_table(later)[key] == {**recorded, "moto": HOLDS}
+    changed = with_table(later, {}, [claim(text="another")], [])
+    not_run = dict.fromkeys(("AWS", "simulator", "moto"), ProbeResult("not run"))
+    assert read_table(changed) == {("1", "another"): not_run}
 
 
 def test_the_table_lists_all_facts_in_order_with_or_without_a_probe() -> None:
@@ -145,13 +125,10 @@ def test_the_table_lists_all_facts_in_order_with_or_without_a_probe() -> None:
     assert "| 9 | *not probed: no request shows it* | - | - | - |" in page
 
 
-def test_a_table_edited_by_hand_is_refused() -> None:
+def test_a_table_edited_by_hand_and_a_page_without_marks_are_refused() -> None:
     page = with_table(EMPTY_PAGE, {}, [claim()], []).replace("not run yet", "surely")
     with pytest.raises(ValueError, match="'surely'"):
         with_table(page, {}, [claim()], [])
-
-
-def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="facts: begin"):
         with_table("no marks", {}, [claim()], [])
 
@@ -211,17 +188,24 @@ def test_the_code_for_aws_gives_the_same_results_on_moto_as_the_code_for_moto(cl
     assert cloud.queue_names() == ["facts-journal"]
 
 
-def test_a_mapping_is_created_and_deleted_with_its_queue(cloud: MotoCloud) -> None:
+def test_a_mapping_is_deleted_with_its_queue_or_swept_after_a_killed_run(cloud: MotoCloud) -> None:
     stack = cloud.with_functions()
+
+    def mappings() -> list[Any]:
+        return list(stack.functions.list_event_source_mappings()["EventSourceMappings"])
+
     with stack.platform() as platform:
         url = platform.queue(VisibilityTimeout=60)
         platform.connect(url, BatchSize=1, FunctionResponseTypes=["ReportBatchItemFailures"])
         platform.connect(platform.queue(VisibilityTimeout=60), throttled=True, BatchSize=1)
-        created = stack.functions.list_event_source_mappings()["EventSourceMappings"]
-        assert [each["FunctionArn"].rpartition(":")[2] for each in created] == ["obedient", "throttled"]
-        assert created[0]["EventSourceArn"] == platform.arn(url)
-    assert stack.functions.list_event_source_mappings()["EventSourceMappings"] == []
-    assert cloud.queue_names() == ["facts-journal"]
+        assert [each["FunctionArn"].rpartition(":")[2] for each in mappings()] == ["obedient", "throttled"]
+        assert mappings()[0]["EventSourceArn"] == platform.arn(url)
+    assert (mappings(), cloud.queue_names()) == ([], ["facts-journal"])
+    killed = AwsPlatform(stack)
+    killed.connect(killed.queue(VisibilityTimeout=60), BatchSize=1)
+    stack.sqs.create_queue(QueueName="foreign-queue")
+    stack.sweep()
+    assert (mappings(), sorted(cloud.queue_names())) == ([], ["facts-journal", "foreign-queue"])
 
 
 def test_the_function_writes_its_invocations_to_the_journal(cloud: MotoCloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,16 +232,6 @@ def test_an_interrupted_probe_deletes_its_queues(cloud: MotoCloud) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_probe(Probe("1", "a claim", interrupted, "seconds", frozenset()), aws(cloud.stack), TODAY)
     assert cloud.queue_names() == ["facts-journal"]
-
-
-def test_sweep_deletes_only_the_resources_of_a_killed_run(cloud: MotoCloud) -> None:
-    stack = cloud.with_functions()
-    platform = AwsPlatform(stack)
-    platform.connect(platform.queue(VisibilityTimeout=60), BatchSize=1)
-    stack.sqs.create_queue(QueueName="foreign-queue")
-    stack.sweep()
-    assert stack.functions.list_event_source_mappings()["EventSourceMappings"] == []
-    assert sorted(cloud.queue_names()) == ["facts-journal", "foreign-queue"]
 
 
 def test_a_stack_is_found_by_its_name(cloud: MotoCloud) -> None:
