@@ -176,54 +176,6 @@ def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
     assert {message.failure is None for message in sandbox.messages("orders-dlq")} == {False}
 
 
-SECRET = "card 4111"
-
-
-def refuses(error: type[BaseException]) -> Callable[[Any], Any]:
-    def redact(_: Any) -> Any:
-        raise error(SECRET)
-
-    return redact
-
-
-def recurses(given: Any) -> Any:
-    return recurses(given)
-
-
-REDACTS = {
-    "raises": refuses(ValueError),
-    "exits": refuses(SystemExit),
-    "recurses": recurses,
-    "hangs": lambda _: current().clock.sleep(20_000),
-    "answers rubbish": lambda _: [SECRET],
-}
-
-
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-@pytest.mark.parametrize("name", REDACTS)
-def test_nothing_that_a_failing_redact_would_have_seen_leaves_the_process(
-    name: str, queue: str, sandbox: Sandbox, caplog: Caplog
-) -> None:  # SPEC I7, F3
-    @consumer(
-        max_attempts=1,
-        on_failure=[RetryInPlace(), DeadLetter(redact=REDACTS[name], enrich=lambda _: {"card": SECRET})],
-        log=LogOptions(redact=REDACTS[name]),
-    )
-    def handler(message: Message) -> None:
-        raise LookupError(SECRET)
-
-    dead_letter = "orders-dlq" + queue[6:]
-    sandbox.queue(queue, dead_letter=dead_letter, visibility_timeout=60)
-    sandbox.connect(handler, queue, timeout=4)
-    stable_id = sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
-    sandbox.run(for_=10)
-    [dead] = sandbox.messages(dead_letter)
-    assert dead.failure is not None
-    assert (dead.id, dead.failure.reason, dead.failure.type) == (stable_id, "exhausted", "LookupError")
-    assert (dead.failure.message, dead.failure.traceback, dead.failure.extra) == (None, None, None)
-    assert SECRET not in repr([vars(line) for line in caplog.records])
-
-
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
 def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(in_thread: bool, caplog: Caplog) -> None:
     # SPEC I7

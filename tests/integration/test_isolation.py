@@ -131,17 +131,6 @@ def test_without_a_deadline_isolation_only_changes_the_order() -> None:  # SPEC 
     assert (run.ran[0], run.wire.requests) == ("new-0", [])
 
 
-@pytest.mark.parametrize(("fresh", "redelivered"), [(0, 2), (5, 5), (0, 10), (10, 10), (7, 93), (95, 5)])
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_isolation_takes_few_requests(fresh: int, redelivered: int, queue: str) -> None:  # SPEC G4
-    """At most one for ten acknowledged messages and one for ten redelivered ones, not counting those that renew FIFO
-    leases."""
-    run = IsolationRun().of(batch(fresh, redelivered, queue))
-    assert run.reported == []
-    renewing = -(-(fresh + redelivered) // 10) if queue == "orders.fifo" else 0
-    assert len(run.wire.acts) - renewing <= -(-(fresh + redelivered) // 10) - (-redelivered // 10)
-
-
 def test_acknowledged_messages_are_deleted_in_tens_while_redelivered_ones_run() -> None:  # SPEC G4, G3
     run = IsolationRun().of(batch(fresh=0, redelivered=35))
     assert run.sizes_of_deletes == [10, 10, 10]

@@ -403,7 +403,14 @@ def _clears_and_raises(fields: dict[str, Any]) -> Any:
     raise KeyError
 
 
-FAILING: list[Any] = [raises(KeyError(SECRET)), lambda _: 7, _clears_and_raises]
+def _recurses(fields: Any) -> Any:
+    return _recurses(fields)
+
+
+FAILING: list[Any] = [
+    *(raises(error) for error in (KeyError(SECRET), SystemExit(SECRET))),
+    *(lambda _: 7, lambda _: [SECRET], _clears_and_raises, _recurses),
+]
 
 
 def _uses_reserved_names(fields: dict[str, Any]) -> Any:
