@@ -1,8 +1,10 @@
-"""A handler that succeeds or fails according to the message id, and its consumer."""
+"""A handler that succeeds or fails according to the message id, and the ways to make a consumer of any."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from tarry import Consumer, Fixed, Message, Reject, consumer
+from tarry import Batch, Consumer, Fixed, Message, Reject, batch_consumer, consumer
 
 
 def behave(message: Message) -> None:
@@ -22,3 +24,36 @@ async def behave_async(message: Message) -> None:
 
 def plain() -> Consumer[Any]:
     return consumer(backoff=Fixed(60))(behave)
+
+
+def awaiting(handle: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return an async function that awaits something first."""
+
+    async def handler(given: Any) -> Any:
+        await asyncio.sleep(0)
+        return handle(given)
+
+    return handler
+
+
+def _of_each(handle: Callable[[Message], Any]) -> Callable[[Batch], None]:
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            try:
+                handle(message)
+            except BaseException as error:  # noqa: BLE001 as a bulk handler reports item by item
+                message.fail(error)
+
+    return handler
+
+
+_one: Any = consumer
+_batch: Any = batch_consumer
+WAYS: dict[str, Callable[..., Consumer[Any]]] = {
+    "one by one": lambda handle, **settings: _one(**settings)(handle),
+    "threads": lambda handle, **settings: _one(concurrency=3, **settings)(handle),
+    "tasks": lambda handle, **settings: _one(concurrency=3, **settings)(awaiting(handle)),
+    "batch": lambda handle, **settings: _batch(**settings)(_of_each(handle)),
+    "async batch": lambda handle, **settings: _batch(**settings)(awaiting(_of_each(handle))),
+}
+"""The ways to make a consumer of a function of a message, with other settings. One of a batch gives errors to `fail`."""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tarry import (
-    Batch,
     DeadLetter,
     Failure,
     LocalRetry,
@@ -17,11 +16,11 @@ from tarry import (
     RetryInPlace,
     SendAgain,
     State,
-    batch_consumer,
     consumer,
 )
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests import handlers
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, failed
 from tests.wire import Queue, RunningClock, Wire
@@ -91,25 +90,7 @@ async def work_async(message: Message) -> None:
     await current().clock.asleep(0.1)
 
 
-def work_in_a_batch(batch: Batch) -> None:
-    for message in batch:
-        try:
-            work(message)
-        except ValueError as error:
-            message.fail(error)
-
-
-async def work_in_a_batch_async(batch: Batch) -> None:
-    work_in_a_batch(batch)
-
-
-WAYS: dict[str, Any] = {
-    "one by one": lambda **settings: consumer(**settings)(work),
-    "threads": lambda **settings: consumer(concurrency=3, **settings)(work),
-    "tasks": lambda **settings: consumer(concurrency=3, **settings)(work_async),
-    "batch": lambda **settings: batch_consumer(**settings)(work_in_a_batch),
-    "async batch": lambda **settings: batch_consumer(**settings)(work_in_a_batch_async),
-}
+WAYS = handlers.WAYS | {"tasks": lambda _, **settings: consumer(concurrency=3, **settings)(work_async)}
 
 
 def is_possible(name: str, way: str, queue: str) -> bool:
@@ -134,7 +115,7 @@ def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
     is_fifo = queue.endswith(".fifo")
     hangs = Hang()
     sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
-    sandbox.connect(WAYS[way](**HOOKS[name](hangs)), queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
+    sandbox.connect(WAYS[way](work, **HOOKS[name](hangs)), queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
     ids = [sandbox.send(queue, body, group_id=body if is_fifo else None) for body in ("one", "bad", "two")]
     hangs.is_on = True
     one, bad, two = map(sandbox.run(for_=10).state, ids)
@@ -167,7 +148,7 @@ def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
 ) -> None:  # SPEC I7, C8
     hangs = Hang()
     sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
-    handler = WAYS[way](max_attempts=1, **HOOKS[name](hangs))
+    handler = WAYS[way](work, max_attempts=1, **HOOKS[name](hangs))
     sandbox.connect(handler, "orders", batch_size=100, window=1, timeout=4)
     for _ in range(100):
         sandbox.send("orders", "bad")

@@ -3,7 +3,6 @@
 In each batch, the messages 0 and 3 succeed, 1 meets hostile code, and 2 fails in an ordinary way.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +29,7 @@ from tarry.message.diagnosis import diagnose
 from tarry.message.outcomes import find_signal
 from tarry.support.guards import chain, everything_in, text_of, type_name
 from tests import hostile  # not its classes: pytest looks into every object of a test module
+from tests.handlers import WAYS
 from tests.hostile import ERRORS, HostileText, Touched, caused, odd, refuse
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
@@ -60,45 +60,13 @@ def behave(message: Message, make: Make) -> None:
             raise ValueError("ordinary")
 
 
-def one_by_one(make: Make = ValueError, **settings: Any) -> Consumer[Any]:
-    return consumer(**{"backoff": Fixed(60), **settings})(lambda message: behave(message, make))
+def four(way: str, make: Make = ValueError, **settings: Any) -> Consumer[Any]:
+    """Return a consumer whose handler raises what ``make`` returns for m1."""
+    return WAYS[way](lambda message: behave(message, make), **{"backoff": Fixed(60), **settings})
 
 
-def in_threads(make: Make = ValueError, **settings: Any) -> Consumer[Any]:
-    return one_by_one(make, concurrency=3, **settings)
-
-
-def in_tasks(make: Make = ValueError, **settings: Any) -> Consumer[Any]:
-    @consumer(**{"concurrency": 3, "backoff": Fixed(60), **settings})
-    async def handler(message: Message) -> None:
-        await asyncio.sleep(0)
-        behave(message, make)
-
-    return handler
-
-
-def in_a_batch_handler(make: Make = ValueError, **settings: Any) -> Consumer[Any]:
-    @batch_consumer(**{"backoff": Fixed(60), **settings})
-    def handler(batch: Batch) -> None:
-        for message in batch:
-            try:
-                behave(message, make)
-            except BaseException as error:  # noqa: BLE001 as a bulk handler reports item by item
-                message.fail(error)
-
-    return handler
-
-
-def in_an_async_batch_handler(make: Make = ValueError, **settings: Any) -> Consumer[Any]:
-    @batch_consumer(**{"backoff": Fixed(60), **settings})
-    async def handler(batch: Batch) -> None:
-        in_a_batch_handler(make).function(batch)
-
-    return handler
-
-
-SINGLE = [one_by_one, in_threads, in_tasks]
-BATCHES = [in_a_batch_handler, in_an_async_batch_handler]
+SINGLE = ["one by one", "threads", "tasks"]
+BATCHES = ["batch", "async batch"]
 
 
 CASES = [(way, name, queue) for way in SINGLE for name in ERRORS for queue in ("orders", "orders.fifo")]
@@ -106,9 +74,9 @@ CASES += [(way, name, "orders") for way in BATCHES for name in ERRORS if name no
 
 
 @pytest.mark.parametrize(("way", "name", "queue"), CASES)
-def test_a_hostile_error_fails_only_its_own_message(way: Any, name: str, queue: str) -> None:  # SPEC A2, A5, B2
+def test_a_hostile_error_fails_only_its_own_message(way: str, name: str, queue: str) -> None:  # SPEC A2, A5, B2
     """Raised, or passed to `fail` by a batch handler."""
-    run = HostileRun(way(ERRORS[name]), queue)
+    run = HostileRun(four(way, ERRORS[name]), queue)
     assert {"m2"} <= set(run.reported) <= {"m1", "m2"}
     assert run.waits["m2"] == 60
     sent = [dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries()]
@@ -116,13 +84,13 @@ def test_a_hostile_error_fails_only_its_own_message(way: Any, name: str, queue: 
     assert way in BATCHES or "m1" in run.reported or name == "a Discard" or sent
 
 
-@pytest.mark.parametrize("way", [*SINGLE, in_a_batch_handler])
-def test_a_hostile_error_is_retried_dead_lettered_and_logged_like_any_other(way: Any, caplog: Caplog) -> None:
+@pytest.mark.parametrize("way", [*SINGLE, "batch"])
+def test_a_hostile_error_is_retried_dead_lettered_and_logged_like_any_other(way: str, caplog: Caplog) -> None:
     # SPEC A2, F2, L2
-    run = HostileRun(way(ERRORS["an error with a cause"], max_attempts=1))
+    run = HostileRun(four(way, ERRORS["an error with a cause"], max_attempts=1))
     assert (run.reported, [each["type"] for each in run.dead]) == ([], ["?.HostileError", "ValueError"])
     assert "describing" in run.dead[0]["message"]
-    HostileRun(way(ERRORS["an error"]))
+    HostileRun(four(way, ERRORS["an error"]))
     [line, _] = lines(caplog, "waiting_retry")
     assert (field(line, "error_type"), "in behave" in field(line, "traceback")) == ("?.HostileError", True)
 
@@ -150,7 +118,7 @@ def test_a_hostile_error_of_a_batch_handler_fails_each_message_without_a_verdict
 
 @pytest.mark.parametrize("name", ["a Retry", "a Defer"])
 def test_a_signal_whose_delay_cannot_be_read_is_an_ordinary_failure(name: str, caplog: Caplog) -> None:  # SPEC B3, A2
-    run = HostileRun(one_by_one(ERRORS[name]))
+    run = HostileRun(four("one by one", ERRORS[name]))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
     [line] = lines(caplog, "verdict_unreadable")
     assert field(line, "message_id") == "m1"
@@ -225,8 +193,8 @@ failing = pytest.mark.parametrize("does", FAILING)
 @failing
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("way", SINGLE)
-def test_a_hostile_failure_step_affects_only_its_own_message(way: Any, queue: str, does: Any) -> None:  # SPEC E5, A2
-    run = HostileRun(way(on_failure=[hostile_step(does), RetryInPlace(), DeadLetter()]), queue)
+def test_a_hostile_failure_step_affects_only_its_own_message(way: str, queue: str, does: Any) -> None:  # SPEC E5, A2
+    run = HostileRun(four(way, on_failure=[hostile_step(does), RetryInPlace(), DeadLetter()]), queue)
     assert (run.reported, run.waits["m2"]) == (["m1", "m2"], 60)
 
 
@@ -240,7 +208,7 @@ def test_a_hostile_failure_step_affects_only_its_own_message(way: Any, queue: st
     ids=["an outcome subclass", "a string subclass as reason", "a plain outcome"],
 )
 def test_an_outcome_with_hostile_values_is_carried_out(outcome: Any) -> None:  # SPEC E5, A2
-    run = HostileRun(one_by_one(on_failure=[hostile_step(outcome), RetryInPlace()]))
+    run = HostileRun(four("one by one", on_failure=[hostile_step(outcome), RetryInPlace()]))
     assert run.reported == ["m2"]
     assert [dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries()] == ['{"id": 1}']
 
@@ -248,7 +216,7 @@ def test_an_outcome_with_hostile_values_is_carried_out(outcome: Any) -> None:  #
 @failing
 def test_a_hostile_backoff_affects_only_its_own_message(does: Any) -> None:  # SPEC C1, A2
     backoff = HostileBackoff()
-    handler = one_by_one(backoff=backoff)
+    handler = four("one by one", backoff=backoff)
     object.__setattr__(backoff, "does", does)
     run = HostileRun(handler, m1=2)
     assert (run.reported, run.waits["m2"]) == (["m1", "m2"], 60)
@@ -266,14 +234,14 @@ class BackoffWithoutBounds(Fixed):
 
 def test_an_unhandled_message_waits_15_minutes_if_the_backoff_has_no_longest_delay() -> None:  # SPEC E4, A2
     steps = [hostile_step(raises_touched), RetryInPlace()]
-    run = HostileRun(one_by_one(backoff=BackoffWithoutBounds(60), on_failure=steps))
+    run = HostileRun(four("one by one", backoff=BackoffWithoutBounds(60), on_failure=steps))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 900, "m2": 60})
 
 
 @failing
-@pytest.mark.parametrize("way", [*SINGLE, in_a_batch_handler])
-def test_a_hostile_retry_when_is_ignored_and_logged(way: Any, does: Any, caplog: Caplog) -> None:  # SPEC D3
-    run = HostileRun(way(retry_when=does))
+@pytest.mark.parametrize("way", [*SINGLE, "batch"])
+def test_a_hostile_retry_when_is_ignored_and_logged(way: str, does: Any, caplog: Caplog) -> None:  # SPEC D3
+    run = HostileRun(four(way, retry_when=does))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
     assert len(lines(caplog, "retry_when_failed")) == 2
 
@@ -281,7 +249,7 @@ def test_a_hostile_retry_when_is_ignored_and_logged(way: Any, does: Any, caplog:
 @pytest.mark.parametrize("hook", ["enrich", "redact"])
 @pytest.mark.parametrize("does", [*FAILING, lambda *_: {HostileText("a"): 1}, lambda *_: {"a": hostile.HostileError()}])
 def test_a_hostile_hook_of_a_dead_letter_does_not_prevent_dead_lettering(hook: str, does: Any) -> None:  # SPEC F3, F6
-    run = HostileRun(one_by_one(max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(**{hook: does})]))
+    run = HostileRun(four("one by one", max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(**{hook: does})]))
     assert (run.reported, [each["reason"] for each in run.dead]) == ([], ["exhausted", "exhausted"])
 
 
@@ -291,7 +259,7 @@ def test_a_hostile_redact_or_filter_of_the_log_does_not_prevent_settlement(
 ) -> None:  # SPEC L2, A2
     if does is None:
         monkeypatch.setattr(logging.getLogger("tarry"), "filters", [exits])
-    run = HostileRun(one_by_one(log=LogOptions(redact=does)))
+    run = HostileRun(four("one by one", log=LogOptions(redact=does)))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
 
 

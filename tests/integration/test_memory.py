@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tarry import (
-    Batch,
     Consumer,
     DeadLetter,
     Defer,
@@ -29,6 +28,7 @@ from tarry import (
     consumer,
 )
 from tarry.world import World, use
+from tests.handlers import WAYS, awaiting
 from tests.records import Context, batch_of
 from tests.wire import Queue, Wire
 
@@ -98,25 +98,6 @@ def test_memory_stays_flat_over_many_invocations(handler: Any, queue: str, recei
     assert threading.active_count() - threads < MAX_THREADS
 
 
-def test_the_messages_of_a_batch_are_freed_after_their_invocation_without_garbage_collection() -> None:
-    """Reference cycles of messages, deliveries, and invocations would keep whole batches in memory."""
-    seen: list[weakref.ref[Message]] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        assert message.attempt == 1  # creates the delivery
-        seen.append(weakref.ref(message))
-
-    gc.collect()
-    gc.disable()
-    try:
-        with Wire():
-            handler(batch_of(10), Context())
-        assert [message() for message in seen] == [None] * 10
-    finally:
-        gc.enable()
-
-
 class Local:
     """A large object among the locals of a handler or a hook."""
 
@@ -182,29 +163,6 @@ ENDS: dict[str, Any] = {
 }
 
 
-def in_tasks(handle: Any) -> Any:
-    async def handler(subject: Any) -> Any:
-        return handle(subject)
-
-    return handler
-
-
-def in_a_batch(handle: Any) -> Any:
-    def handler(batch: Batch) -> Any:
-        return next(handle(message) for message in batch)
-
-    return handler
-
-
-WAYS: dict[str, Any] = {
-    "one by one": lambda handle, **settings: consumer(**settings)(handle),
-    "threads": lambda handle, **settings: consumer(concurrency=2, **settings)(handle),
-    "tasks": lambda handle, **settings: consumer(concurrency=2, **settings)(in_tasks(handle)),
-    "batch": lambda handle, **settings: batch_consumer(**settings)(in_a_batch(handle)),
-    "async batch": lambda handle, **settings: batch_consumer(**settings)(in_tasks(in_a_batch(handle))),
-}
-
-
 def kept_after(handler: Consumer[Any], queue: str) -> int:
     """Return the number of locals that are alive after an invocation, without garbage collection."""
     alive.clear()
@@ -221,12 +179,31 @@ def _without_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.usefixtures("_without_collection")
+def test_the_messages_of_a_batch_are_freed_after_their_invocation_without_garbage_collection() -> None:
+    """Reference cycles of messages, deliveries, and invocations would keep whole batches in memory."""
+    seen: list[weakref.ref[Message]] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        assert message.attempt == 1  # creates the delivery
+        seen.append(weakref.ref(message))
+
+    handler(batch_of(10), Context())
+    assert [message() for message in seen] == [None] * 10
+
+
 @pytest.mark.usefixtures("_without_collection", "_without_log")
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_locals_of_a_handler_are_freed_whatever_ends_it(way: str, queue: str) -> None:  # SPEC A6
     kept = {name: kept_after(WAYS[way](handle), queue) for name, handle in ENDS.items()}
-    if "batch" not in way:
+    if "batch" in way:
+        for name in ("an error", "a Defer with a context", "a returned Defer", "a SystemExit"):
+            function = awaiting(ENDS[name])
+            handler = function if way == "async batch" else lambda batch, end=ENDS[name]: end(batch)
+            kept[f"{name} of the batch"] = kept_after(batch_consumer(handler), queue)
+    else:
         retried = WAYS[way](ENDS["an error"], on_failure=[LocalRetry(2), RetryInPlace()])
         kept["a local retry"] = kept_after(retried, queue)
     assert kept == dict.fromkeys(kept, 0)

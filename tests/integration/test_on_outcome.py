@@ -2,12 +2,12 @@
 
 import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tarry import Batch, ConfigurationError, Fixed, Message, Outcome, batch_consumer, consumer, world
+from tarry import ConfigurationError, Fixed, Message, Outcome, batch_consumer, consumer, world
+from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
@@ -29,30 +29,12 @@ def gives_verdicts(message: Message) -> None:
             message.discard("old")
 
 
-async def gives_verdicts_async(message: Message) -> None:
-    gives_verdicts(message)
-
-
-def fails_in_part(batch: Batch) -> None:
-    for message in batch:
-        try:
-            gives_verdicts(message)
-        except ValueError as error:
-            message.fail(error)
-
-
 SETTINGS: dict[str, Any] = {"backoff": Fixed(60)}
-CONSUMERS: list[Any] = [
-    pytest.param(lambda hook: consumer(on_outcome=hook, **SETTINGS)(gives_verdicts), id="one by one"),
-    pytest.param(lambda hook: consumer(on_outcome=hook, concurrency=4, **SETTINGS)(gives_verdicts), id="threads"),
-    pytest.param(lambda hook: consumer(on_outcome=hook, concurrency=4, **SETTINGS)(gives_verdicts_async), id="tasks"),
-    pytest.param(lambda hook: batch_consumer(on_outcome=hook, **SETTINGS)(fails_in_part), id="batch"),
-]
 
 
-@pytest.mark.parametrize("make", CONSUMERS)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_hook_is_called_once_for_each_message_in_order_with_what_became_of_it_when_all_are_settled(
-    make: Callable[[Any], Any],
+    way: str,
 ) -> None:  # SPEC L5
     seen: list[tuple[str, str, str | None]] = []
     failures: dict[str, Any] = {}
@@ -66,7 +48,9 @@ def test_the_hook_is_called_once_for_each_message_in_order_with_what_became_of_i
             failures[message.id] = message.failure
 
     with orders() as wire:
-        assert failed(make(hook)(batch_of(6, receives=2), Context())) == ["m1"]
+        assert failed(WAYS[way](gives_verdicts, on_outcome=hook, **SETTINGS)(batch_of(6, receives=2), Context())) == [
+            "m1"
+        ]
     assert seen == [
         ("m0", "ack", None),
         ("m1", "retry", "error"),
