@@ -52,6 +52,7 @@ _batch: Any = batch_consumer
 WAYS: dict[str, Callable[..., Consumer[Any]]] = {
     "one by one": lambda handle, **settings: _one(**settings)(handle),
     "threads": lambda handle, **settings: _one(concurrency=3, **settings)(handle),
+    "async": lambda handle, **settings: _one(**settings)(awaiting(handle)),
     "tasks": lambda handle, **settings: _one(concurrency=3, **settings)(awaiting(handle)),
     "batch": lambda handle, **settings: _batch(**settings)(_of_each(handle)),
     "async batch": lambda handle, **settings: _batch(**settings)(awaiting(_of_each(handle))),

@@ -103,7 +103,7 @@ def answered(sandbox: Sandbox) -> list[str]:
     return [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
 
 
-PLACES = [*((way, "orders") for way in WAYS), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
+PLACES = [*((way, "orders") for way in WAYS if way != "async"), ("one by one", "orders.fifo"), ("tasks", "orders.fifo")]
 
 
 @pytest.mark.parametrize(

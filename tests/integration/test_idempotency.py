@@ -26,7 +26,6 @@ from tarry import (
     Batch,
     BatchError,
     ConfigurationError,
-    Consumer,
     DeadLetter,
     DropMessage,
     Fixed,
@@ -42,6 +41,7 @@ from tarry.run.idempotency_layer import Records
 from tarry.settle import table_answers as answers
 from tarry.settle.requests import lose_lease
 from tarry.world import RealThreads
+from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
@@ -62,7 +62,7 @@ def records(shared: Table) -> Iterator[Table]:
         yield table
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def wire() -> Iterator[Wire]:
     queue = Queue(dead_letter="orders-dlq")
     with Wire(queues={"orders": queue, "orders.fifo": queue}) as sqs:
@@ -72,15 +72,10 @@ def wire() -> Iterator[Wire]:
 class Handler:
     """A consumer of some kind whose handler behaves by message id."""
 
-    def __init__(self, kind: str, layer: Any, **settings: Any) -> None:
+    def __init__(self, layer: Any, kind: str = "one by one", **settings: Any) -> None:
         self.ran: list[str] = []
         settings = {"name": "orders", "backoff": Fixed(60), "idempotency": layer, **settings}
-        if "batch" in kind:
-            made: Any = batch_consumer(**settings)(self.batch_async if "async" in kind else self.batch)
-        else:
-            function: Any = self.one_async if "async" in kind else self.one
-            made = consumer(concurrency=3 if "at once" in kind else 1, **settings)(function)
-        self.consumer: Consumer[Any] = made
+        self.consumer = WAYS[kind](self.one, **settings)
 
     def of(self, *records: str | dict[str, Any], remaining: float = 30) -> list[str]:
         """Deliver messages, by their ids or as records; return the ids that are reported as failed."""
@@ -103,35 +98,18 @@ class Handler:
             case "discards":
                 message.discard()
 
-    async def one_async(self, message: Message) -> None:
-        await asyncio.sleep(0)
-        self.one(message)
-
-    def batch(self, batch: Batch) -> None:
-        for message in batch:
-            try:
-                self.one(message)
-            except ValueError as error:
-                message.fail(error)
-
-    async def batch_async(self, batch: Batch) -> None:
-        self.batch(batch)
-
-
-KINDS = ["sync", "sync at once", "async", "async at once", "batch", "async batch"]
-
 
 def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
     return record({}, name, "orders.fifo", group=group)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
-    kind: str, queue: str, records: Table, wire: Wire
+    kind: str, queue: str, records: Table
 ) -> None:  # SPEC K4
     """Each message of FIFO is of a group of its own, so that none stops another."""
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
     batch = [record({}, each, queue, group=each if queue != "orders" else None) for each in ids]
     for ran in (ids, ["defers", "fails", "rejects", "retries"]):
@@ -141,13 +119,13 @@ def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
         assert records.statuses() == {"orders#acks": "COMPLETED", "orders#discards": "COMPLETED"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_have_ended(
     kind: str, records: Table, wire: Wire, caplog: Caplog
 ) -> None:  # SPEC K4, C8
     """Also at the last delivery, and without a copy: the other delivery has the message."""
     caplog.set_level("INFO")
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     records.put("orders#elsewhere", RECEIVED_AT + 20)
     batch = [record({}, "elsewhere", receives=15), record({}, "fresh")]
     assert orders.of(*batch) == ["elsewhere"]
@@ -163,20 +141,19 @@ def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_h
     assert records.statuses()["orders#elsewhere"] == "COMPLETED"
 
 
-@pytest.mark.parametrize("kind", ["sync", "async at once", "batch"])
-def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, records: Table, wire: Wire) -> None:
+@pytest.mark.parametrize("kind", ["one by one", "tasks", "batch"])
+def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(kind: str, records: Table) -> None:
     # SPEC H1, K4
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     records.put("orders#head", RECEIVED_AT + 20)
     assert (orders.of(on_fifo("head"), on_fifo("next")), orders.ran) == (["head", "next"], [])
 
 
-@pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "async at once"])
-def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
-    kind: str, records: Table, wire: Wire
-) -> None:  # SPEC H1, K4
+@pytest.mark.parametrize("kind", ["one by one", "threads", "async", "tasks"])
+def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(kind: str, records: Table) -> None:
+    # SPEC H1, K4
     """The claim on a message is ended, and its dead letter sent, before the next message of its group is claimed."""
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     ids = ["acks-1", "rejects-1", "acks-2", "fails-1", "acks-3"]
     groups = {"a": ids, "b": [f"{each}b" for each in ids]}
     batch = [on_fifo(each, group) for group in groups for each in groups[group]]
@@ -190,7 +167,7 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
     assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["one by one", "async"])
 def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, records: Table) -> None:  # SPEC K4
     """Two processes, here threads, each with a world of its own."""
     started, finish, ran = threading.Event(), threading.Event(), list[str]()
@@ -203,7 +180,7 @@ def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, rec
     async def run_async(message: Message) -> None:
         run(message)
 
-    orders = consumer(idempotency=records.layer(), name="orders")(run if kind == "sync" else run_async)
+    orders = consumer(idempotency=records.layer(), name="orders")(run if kind == "one by one" else run_async)
     responses: list[list[str]] = []
 
     def invoke() -> None:
@@ -223,9 +200,9 @@ def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, rec
     assert records.statuses() == {"orders#twice": "COMPLETED"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_written_meanwhile(
-    kind: str, records: Table, wire: Wire
+    kind: str, records: Table
 ) -> None:  # SPEC K4
     """After the deadline another delivery may take the key over, and one without a record may complete it."""
 
@@ -237,25 +214,24 @@ def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_w
                 Records(records.layer()).complete("orders#fails-2", int(RECEIVED_AT + 2_000))
             super().one(message)
 
-    assert TakenOver(kind, records.layer()).of("fails-1", "fails-2") == ["fails-1", "fails-2"]
+    assert TakenOver(records.layer(), kind).of("fails-1", "fails-2") == ["fails-1", "fails-2"]
     assert records.statuses() == {"orders#fails-1": "INPROGRESS", "orders#fails-2": "COMPLETED"}
 
 
-@pytest.mark.parametrize("kind", ["sync at once", "async at once"])
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize("is_claimed", [True, False])
 def test_a_rerun_that_a_system_exit_cancels_is_dead_lettered_in_the_same_invocation(
     is_claimed: bool, kind: str, records: Table, wire: Wire
 ) -> None:  # SPEC A5, C8
     """Otherwise, at its last delivery, SQS would move it without a failure record."""
     layer = records.layer() if is_claimed else None
-    orders = Handler(kind, layer, backoff=None, on_failure=[LocalRetry(3, 0.5), DeadLetter()])
+    orders = Handler(layer, kind, backoff=None, on_failure=[LocalRetry(3, 0.5), DeadLetter()])
     assert orders.of(*(on_fifo(each, each) for each in ["fails", "exits"])) == []
     assert (len(wire.sent_entries()), records.statuses()) == (2, {})
 
 
-def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(
-    records: Table, wire: Wire
-) -> None:  # SPEC I6, K4
+def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(records: Table) -> None:
+    # SPEC I6, K4
     @batch_consumer(idempotency=records.layer(), name="orders")
     def handler(batch: Batch) -> None:
         lose_lease(delivery_of(batch[0]))
@@ -266,7 +242,7 @@ def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no
     assert records.statuses() == {}
 
 
-def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: Table, wire: Wire) -> None:
+def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: Table) -> None:
     statuses: list[str] = []
 
     def run(message: Message) -> None:
@@ -281,7 +257,7 @@ def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: 
 
 
 def test_the_requests_of_a_batch_run_in_a_few_threads_that_are_kept(
-    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    records: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To start a thread for each would take half as long as boto3 takes for a request."""
     started: list[object] = []
@@ -292,15 +268,15 @@ def test_the_requests_of_a_batch_run_in_a_few_threads_that_are_kept(
         return start(self, work)
 
     monkeypatch.setattr(RealThreads, "start", counted)
-    orders = Handler("sync", records.layer())
+    orders = Handler(records.layer())
     for number in range(2):
         orders.of(*(f"m{number}-{index}" for index in range(5)))
     assert len(records.operations) == 20
     assert len(started) <= 5  # a thread may not be free again yet when the next request comes
 
 
-def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table, wire: Wire) -> None:  # SPEC K4
-    orders = Handler("sync", records.layer(), backoff=None, on_failure=[DropMessage()])
+def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table) -> None:  # SPEC K4
+    orders = Handler(records.layer(), backoff=None, on_failure=[DropMessage()])
     assert (orders.of("fails"), records.statuses()) == ([], {"orders#fails": "COMPLETED"})
 
 
@@ -316,9 +292,8 @@ def of_tarry(body: str = "{}", **fields: Any) -> dict[str, Any]:
 EDITED = "2026-01-01T00:00:00Z"
 
 
-def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(
-    records: Table, wire: Wire
-) -> None:  # SPEC K4
+def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(records: Table) -> None:
+    # SPEC K4
     def run(message: Message) -> None: ...
 
     orders = consumer(idempotency=records.layer())(run)
@@ -329,13 +304,11 @@ def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_
     assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{EDITED}"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_messages_with_the_same_value_in_their_bodies_run_once(
-    kind: str, records: Table, wire: Wire, caplog: Caplog
-) -> None:  # SPEC K4
-    """An expression that finds no key fails that message alone, and says so."""
+@pytest.mark.parametrize("kind", WAYS)
+def test_messages_with_the_same_value_in_their_bodies_run_once(kind: str, records: Table, caplog: Caplog) -> None:
+    """SPEC K4. An expression that finds no key fails that message alone, and says so."""
     layer = records.layer(event_key_jmespath="[order, version]", expires_after_seconds=30 * DAY)
-    orders = Handler(kind, layer)
+    orders = Handler(layer, kind)
     body = {"order": 1, "version": 1}
     batch = [record(body, "a"), record({**body, "note": "again"}, "b"), record({"id": 1}, "no key"), record("<", "x")]
     assert "no key" in orders.of(*batch)  # and a or b, if the other one runs at that time
@@ -353,7 +326,7 @@ def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_fir
     queue: str, records: Table, wire: Wire
 ) -> None:  # SPEC K4
     """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
-    orders = Handler("batch", records.layer(event_key_jmespath="order"))
+    orders = Handler(records.layer(event_key_jmespath="order"), "batch")
     for receives, seconds in [(1, 5), (3, 20)]:
         names = [f"fails-{receives}", f"again-{receives}"]
         batch = [record({"order": 1}, each, queue, receives, group="a") for each in names]
@@ -375,10 +348,10 @@ def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_fir
     ],
 )
 def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_another(
-    expression: str, body: dict[str, Any], records: Table, wire: Wire, caplog: Caplog
+    expression: str, body: dict[str, Any], records: Table, caplog: Caplog
 ) -> None:
     """Otherwise all messages without that part would have one key, and all but the first would not run."""
-    orders = Handler("sync", records.layer(event_key_jmespath=expression))
+    orders = Handler(records.layer(event_key_jmespath=expression))
     assert orders.of(record({**body, "x": 1}, "a"), record({**body, "x": 2}, "b")) == ["a", "b"]
     assert (orders.ran, records.statuses()) == ([], {})
     for line in lines(caplog, "waiting_retry"):
@@ -386,9 +359,9 @@ def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_a
         assert "4111" not in field(line, "error")
 
 
-def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(records: Table, wire: Wire) -> None:
+def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(records: Table) -> None:
     # SPEC K4
-    orders = Handler("sync", records.layer(event_key_jmespath="order"))
+    orders = Handler(records.layer(event_key_jmespath="order"))
     bodies = [{"order": {"id": number, "note": None}} for number in (1, 2)]
     edited = of_tarry(json.dumps(bodies[1]), edited=EDITED)
     for each in (record(bodies[0], "a"), record(bodies[1], "b"), edited):
@@ -397,11 +370,11 @@ def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(record
 
 
 def test_a_layer_that_an_idempotent_function_configures_later_keeps_its_key_and_finds_its_records(
-    records: Table, wire: Wire
+    records: Table,
 ) -> None:
     """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
     layer = records.layer()
-    orders = Handler("sync", layer)
+    orders = Handler(layer)
     records.put("orders#elsewhere", RECEIVED_AT + 20)
     orders.of("done")
     layer.configure(IdempotencyConfig(event_key_jmespath="customer", payload_validation_jmespath="total"))
@@ -411,7 +384,7 @@ def test_a_layer_that_an_idempotent_function_configures_later_keeps_its_key_and_
     assert orders.ran == ["done", "a", "b"]
 
 
-def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, wire: Wire) -> None:
+def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table) -> None:
     """Powertools configures the layer at the function's first call; the consumer has read its own setting before."""
     layer, paid, config = records.layer(), list[Any](), IdempotencyConfig(event_key_jmespath="id")
 
@@ -432,13 +405,13 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, 
 # faults
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "AccessDeniedException"])
 def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
-    kind: str, code: str, records: Table, wire: Wire, caplog: Caplog
+    kind: str, code: str, records: Table, caplog: Caplog
 ) -> None:
     caplog.set_level("INFO")
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     records.refuses(code)
     assert orders.of("a", "fails") == ["fails"]
     assert sorted(orders.ran) == ["a", "fails"]
@@ -450,9 +423,9 @@ def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
     assert len(lines(caplog, "idempotency_denied")) == (code == "AccessDeniedException")
 
 
-def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(records: Table, wire: Wire) -> None:
+def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(records: Table) -> None:
     """It is only removed if it is this delivery's own; that of another delivery stays."""
-    orders = Handler("sync", records.layer())
+    orders = Handler(records.layer())
     records.fault = lambda operation, is_applied: (
         client_error("InternalServerError", status=500) if is_applied and operation == "PutItem" else None
     )
@@ -461,7 +434,7 @@ def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(records:
     assert records.statuses() == {"orders#fails-2": "INPROGRESS"}
 
 
-def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table, wire: Wire) -> None:
+def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table) -> None:
     login = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
     client = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}), **login)  # type: ignore[call-overload]
     calls: list[str] = []
@@ -471,32 +444,32 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
         return 0 if len(calls) == 1 else None  # botocore repeats the request at once
 
     client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
-    orders = Handler("sync", DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
+    orders = Handler(DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
     assert (orders.of("a"), len(calls), orders.ran) == ([], 2, ["a"])
     assert records.statuses() == {"orders#a": "COMPLETED"}
 
 
 def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
-    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+    records: Table, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
 ) -> None:  # SPEC K4
     caplog.set_level("INFO")
     monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.02)
     answer = threading.Event()
     records.fault = lambda operation, is_applied: answer.wait(30) and None  # type: ignore[func-returns-value, return-value]
-    for kind in KINDS:
-        orders = Handler(kind, records.layer(), name=kind)
+    for kind in WAYS:
+        orders = Handler(records.layer(), kind, name=kind)
         assert orders.of("a", "fails") == ["fails"]
         assert sorted(orders.ran) == ["a", "fails"]
     answer.set()
-    assert len(lines(caplog, "unprotected")) == 2 * len(KINDS)
-    assert len(lines(caplog, "completion_not_stored")) == len(KINDS)
+    assert len(lines(caplog, "unprotected")) == 2 * len(WAYS)
+    assert len(lines(caplog, "completion_not_stored")) == len(WAYS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
-    kind: str, records: Table, wire: Wire, caplog: Caplog
+    kind: str, records: Table, caplog: Caplog
 ) -> None:
-    orders = Handler(kind, records.layer())
+    orders = Handler(records.layer(), kind)
     records.refuses("ThrottlingException", "DeleteItem")
     assert orders.of("fails") == ["fails"]
     [line] = lines(caplog, "claim_not_removed")
@@ -506,39 +479,37 @@ def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
 # mistakes
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize(
     ("key", "table", "expected"),
     [("id", "nowhere", "table nowhere does not exist"), ("order", TABLE, "idempotency refuses its records")],
 )
 def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
-    kind: str, key: str, table: str, expected: str, shared: Table, wire: Wire, caplog: Caplog
+    kind: str, key: str, table: str, expected: str, shared: Table, caplog: Caplog
 ) -> None:
     with made(shared, key) as records:
         layer = records.layer()
         layer.table_name = table
-        orders = Handler(kind, layer)
+        orders = Handler(layer, kind)
         assert (orders.of("a"), orders.ran) == (["a"], [])
     [line] = lines(caplog, "waiting_retry")
     assert expected in field(line, "error")
 
 
-def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
-    records: Table, wire: Wire, caplog: Caplog
-) -> None:
-    orders = Handler("sync", records.layer(expires_after_seconds=3_600))
+def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(records: Table, caplog: Caplog) -> None:
+    orders = Handler(records.layer(expires_after_seconds=3_600))
     for each in ["a", "b"]:
         orders.of(each)
-    Handler("sync", records.layer(), name="unconfigured").of("m1")
+    Handler(records.layer(), name="unconfigured").of("m1")
     [line] = lines(caplog, "records_too_short")
     assert "live 3600 seconds, and orders keeps messages for 345600" in field(line, "text")
 
 
 def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: Table) -> None:
     with pytest.raises(ConfigurationError, match=r"idempotency takes a persistence layer of Powertools.*got 'table'"):
-        Handler("sync", "table")
+        Handler("table")
     with pytest.raises(ConfigurationError, match="remove payload_validation_jmespath"):
-        Handler("sync", records.layer(payload_validation_jmespath="total"))
+        Handler(records.layer(payload_validation_jmespath="total"))
 
 
 # other layers, and handlers that do not end
@@ -572,7 +543,7 @@ def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
     layer = Memory()
     running = int((RECEIVED_AT + 20) * 1000)
     layer.items["orders#elsewhere"] = DataRecord("orders#elsewhere", "INPROGRESS", in_progress_expiry_timestamp=running)
-    orders = Handler("sync", layer)
+    orders = Handler(layer)
     for _ in range(2):
         orders.of("a", "elsewhere", "fails")
     assert orders.ran == ["a", "fails", "fails"]
@@ -589,18 +560,18 @@ class BrokenError(Exception):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "batch", "async batch"])
+@pytest.mark.parametrize("kind", ["one by one", "threads", "async", "batch", "async batch"])
 @pytest.mark.parametrize("method", ["_put_record", "_get_record", "_update_record", "_delete_record"])
 @pytest.mark.parametrize("error", [SystemExit(1), BrokenError()], ids=["SystemExit", "BrokenError"])
 def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
-    error: BaseException, method: str, kind: str, wire: Wire, caplog: Caplog
+    error: BaseException, method: str, kind: str, caplog: Caplog
 ) -> None:
     def broken(*_: Any) -> None:
         raise error
 
     layer = Memory()
     setattr(layer, method, broken)
-    orders = Handler(kind, layer)
+    orders = Handler(layer, kind)
     with caplog.at_level("INFO", "tarry"):
         assert orders.of("a", "fails", "rejects", "b") == ["fails"]
     assert sorted(orders.ran) == ["a", "b", "fails", "rejects"]
@@ -616,20 +587,17 @@ def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run
     assert layer.items["orders#hangs"].status == "INPROGRESS"
 
 
-@pytest.mark.parametrize("kind", ["async", "async batch"])
-def test_the_record_of_an_abandoned_task_stays_too(kind: str) -> None:
+@pytest.mark.parametrize("make", [consumer, batch_consumer])
+def test_the_record_of_an_abandoned_task_stays_too(make: Any) -> None:
     layer, over = Memory(), threading.Event()
 
-    class Hangs(Handler):
-        async def one_async(self, message: Message) -> None:
-            while not over.is_set():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0.01)
+    async def hangs(_: Any) -> None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
 
-        async def batch_async(self, batch: Batch) -> None:
-            await self.one_async(batch[0])
-
+    orders: Any = make(timeout=0.05, idempotency=layer, name="orders")(hangs)
     with Wire(clock=RunningClock()), pytest.raises(SystemExit):
-        Hangs(kind, layer, timeout=0.05).of("hangs", remaining=0.75)
+        orders(event(record({}, "hangs")), Context(0.75))
     over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"
