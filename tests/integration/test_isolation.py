@@ -11,14 +11,10 @@ from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
-from tests.wire import Queue, Request, Wire, client_error
+from tests.settled import orders
+from tests.wire import Request, client_error
 
 CHANGE_VISIBILITY, DELETE = "ChangeMessageVisibilityBatch", "DeleteMessageBatch"
-
-
-def orders() -> Wire:
-    names = ("orders", "orders.fifo")
-    return Wire(queues={name: Queue(dead_letter="dead", visibility_timeout=180) for name in names})
 
 
 def batch(fresh: int, redelivered: int, queue: str = "orders", receives: int = 2) -> dict[str, Any]:

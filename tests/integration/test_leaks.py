@@ -18,13 +18,10 @@ from tarry import (
     consumer,
 )
 from tests.records import Context, batch_of, event, failed, record
+from tests.settled import orders
 from tests.wire import Queue, TestClock, Wire
 
 tenant: ContextVar[str] = ContextVar("tenant", default="unset")
-
-
-def orders(**more: Any) -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
 
 
 class OrderWithContext(pydantic.BaseModel):

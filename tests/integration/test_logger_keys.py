@@ -16,7 +16,7 @@ from tarry import Batch, Exponential, Fixed, LocalRetry, Message, batch_consumer
 from tarry.observe import logger_keys
 from tests.loglines import Caplog
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.settled import orders
 
 
 class Lines(io.StringIO):
@@ -36,10 +36,6 @@ def logger(output: Lines, request: pytest.FixtureRequest) -> Iterator[Logger]:
     made.handlers.clear()
     logging.root.manager.loggerDict.pop(made.name)
     logger_keys._loggers = 0
-
-
-def orders() -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")})
 
 
 def own(line: dict[str, Any]) -> bool:
