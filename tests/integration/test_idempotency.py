@@ -453,7 +453,7 @@ def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
     records: Table, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
 ) -> None:  # SPEC K4
     caplog.set_level("INFO")
-    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.05)
     answer = threading.Event()
     records.fault = lambda operation, is_applied: answer.wait(30) and None  # type: ignore[func-returns-value, return-value]
     for kind in WAYS:
