@@ -57,4 +57,4 @@ WAYS: dict[str, Callable[..., Consumer[Any]]] = {
     "batch": lambda handle, **settings: _batch(**settings)(_of_each(handle)),
     "async batch": lambda handle, **settings: _batch(**settings)(awaiting(_of_each(handle))),
 }
-"""The ways to make a consumer of a function of a message, with other settings. One of a batch gives errors to `fail`."""
+"""The ways to make a consumer of a function of a message, with settings. That of a batch gives errors to `fail`."""

@@ -93,7 +93,7 @@ RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any] | None], str
     "no message id": (without("MessageId"), "message id"),
     "no receipt": (lambda _: None, "message id"),
 }
-"""What becomes of the receipts of sends that SQS applies."""
+"""Damages to the receipts of sends that SQS applies."""
 PERHAPS_APPLIED = {*RECEIPTS, "error", "lost request", "no connection", "connect timeout", "a bug"}
 """Faults after which SQS may have the copy. On FIFO, it is repeated while SQS deduplicates it (SPEC E7)."""
 

@@ -12,7 +12,7 @@ from tarry.tools.cli.failed.rendering import details
 from tests.loglines import Caplog, field, lines
 from tests.settled import settle
 
-SAID = "the customer is gone"
+VERDICT = "the customer is gone"
 CAUSE = LookupError("no customer 7")
 
 
@@ -34,7 +34,7 @@ def raises(error: BaseException, cause: BaseException | None = None) -> Any:
     return handler
 
 
-rejects = raises(Reject(SAID), CAUSE)
+rejects = raises(Reject(VERDICT), CAUSE)
 
 
 def test_the_failure_record_names_an_error_of_tarry_without_its_file() -> None:  # SPEC F2
@@ -42,16 +42,13 @@ def test_the_failure_record_names_an_error_of_tarry_without_its_file() -> None: 
     assert generates["type"] == "tarry.HandlerNeverRan"
 
 
-# said
-
-
 @pytest.mark.parametrize(
     ("handler", "type", "said"),
     [
-        (rejects, "LookupError", SAID),
+        (rejects, "LookupError", VERDICT),
         (raises(DeclinedWithReason(), CAUSE), "LookupError", "the card was declined"),
-        (raises(RuntimeError("out"), Reject(SAID)), "RuntimeError", SAID),
-        (raises(Reject(SAID)), None, None),
+        (raises(RuntimeError("out"), Reject(VERDICT)), "RuntimeError", VERDICT),
+        (raises(Reject(VERDICT)), None, None),
         (raises(Reject(), CAUSE), "LookupError", None),
         (raises(Retry(30), CAUSE), "LookupError", None),
         (raises(Reject("x" * 1_100_000), CAUSE), "LookupError", "x" * 1_000),
@@ -79,12 +76,9 @@ def test_said_is_visible_to_a_failure_step_and_in_the_log_and_can_be_redacted(ca
         return {**envelope, "failure": {**envelope["failure"], "said": "****"}}
 
     failure = failure_of(rejects, on_failure=[step, RetryInPlace(), DeadLetter(redact=mask)])
-    assert (seen, failure["said"], failure["reason"]) == ([SAID], "****", "rejected")
+    assert (seen, failure["said"], failure["reason"]) == ([VERDICT], "****", "rejected")
     [line] = lines(caplog, "dead_lettered")
-    assert (field(line, "said"), field(line, "error")) == (SAID, "LookupError: no customer 7")
-
-
-# extra
+    assert (field(line, "said"), field(line, "error")) == (VERDICT, "LookupError: no customer 7")
 
 
 def enriched(failure: Failure) -> dict[str, Any]:
@@ -123,15 +117,15 @@ def test_said_and_extra_are_in_the_dead_letter_and_its_handler_can_read_them_whe
 ) -> None:  # SPEC F6, K3
     [dead_letter] = shop.messages("orders-dlq")
     assert dead_letter.failure is not None
-    assert (dead_letter.failure.extra, dead_letter.failure.said) == (EXTRA, SAID)
+    assert (dead_letter.failure.extra, dead_letter.failure.said) == (EXTRA, VERDICT)
     with failed.opened("orders-dlq") as inspection:
         list(failed.retry(inspection, failed.select(everything=True), failed.Routes(inspection.queue)))
     shop.run()
-    assert seen == [(EXTRA, SAID)]
+    assert seen == [(EXTRA, VERDICT)]
 
 
 def test_without_enrich_there_is_no_extra() -> None:  # SPEC F6
-    [envelope] = settle(consumer(raises(Reject(SAID))))[1].envelopes()
+    [envelope] = settle(consumer(raises(Reject(VERDICT))))[1].envelopes()
     assert "extra" not in envelope
 
 
@@ -141,8 +135,8 @@ def test_a_filter_selects_dead_letters_by_said_and_extra_and_both_are_shown(shop
         "extra.queue = other": 0,
         "extra.lines[0] = 1": 1,
         "said ~ customer is": 1,
-        f"said = '{SAID}'": 0,
-        f'said = "{SAID}"': 1,
+        f"said = '{VERDICT}'": 0,
+        f'said = "{VERDICT}"': 1,
     }
     for where, count in counts.items():
         with failed.opened("orders-dlq") as inspection:
@@ -152,6 +146,6 @@ def test_a_filter_selects_dead_letters_by_said_and_extra_and_both_are_shown(shop
     console = Console(width=200)
     with console.capture() as capture:
         console.print(details(dead_letter))
-    assert all(text in capture.get() for text in ("verdict", SAID, '{"queue": "orders", "lines": [1, 2.5, null]}'))
+    assert all(text in capture.get() for text in ("verdict", VERDICT, '{"queue": "orders", "lines": [1, 2.5, null]}'))
     shown = as_json(dead_letter)["failure"]
-    assert (shown["said"], shown["extra"]) == (SAID, EXTRA)
+    assert (shown["said"], shown["extra"]) == (VERDICT, EXTRA)

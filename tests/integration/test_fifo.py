@@ -84,7 +84,7 @@ def test_a_group_continues_behind_a_message_that_leaves_its_queue(verdict: str) 
 def test_a_group_stops_at_its_own_message_that_stays_in_its_queue(
     verdicts: dict[str, str], runs: str, visibilities: dict[str, int]
 ) -> None:  # SPEC G6, H1
-    """Those before it stay done; those behind it are released, in the requests too."""
+    """Messages before it stay done; messages behind it are released, in the requests too."""
     run = FifoRun(verdicts)
     assert (run.runs, run.visibilities) == (runs.split(), visibilities)
     assert run.reported == [name for name in "a1 b1 a2 b2 a3".split() if name in visibilities]
@@ -151,9 +151,6 @@ def test_a_system_exit_releases_all_messages_that_have_not_started() -> None:  #
     assert wire.visibilities() == {"handle-b1": WAIT, "handle-a2": 0, "handle-b2": 0, "handle-a3": 0}
 
 
-# what counts as a group
-
-
 @pytest.mark.parametrize(
     ("entries", "fails", "runs", "reported"),
     [
@@ -185,9 +182,6 @@ def test_messages_of_a_standard_queue_keep_their_attempts_beside_fifo_and_when_r
         handler(event(entry("f1", "a"), *standard), Context())
     assert (attempts.pop("f1"), list(attempts.values())) == (1, [4, 4])
     assert [line.attempt for line in lines(caplog, "released")] == [4, 4]  # type: ignore[attr-defined]
-
-
-# batch handlers
 
 
 class BatchHandlerRun:

@@ -146,9 +146,6 @@ def test_an_error_is_read_without_running_its_own_code(name: str) -> None:  # SP
     assert type(text_of(HostileText("secret"), 100)) is str
 
 
-# hooks
-
-
 def raises_touched(*_: Any, **__: Any) -> Any:
     raise Touched
 
@@ -261,9 +258,6 @@ def test_a_hostile_redact_or_filter_of_the_log_does_not_prevent_settlement(
         monkeypatch.setattr(logging.getLogger("tarry"), "filters", [exits])
     run = HostileRun(four("one by one", log=LogOptions(redact=does)))
     assert (run.reported, run.waits) == (["m1", "m2"], {"m1": 60, "m2": 60})
-
-
-# payloads
 
 
 class HostileOrder(pydantic.BaseModel):

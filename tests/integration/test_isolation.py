@@ -174,9 +174,6 @@ def test_each_redelivered_message_is_logged_before_it_starts(caplog: Caplog) -> 
     assert (line.levelname, field(line, "receive_count"), line.lineno > 0) == ("INFO", 3, True)
 
 
-# requests that SQS refuses
-
-
 def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_reported_if_it_fails(
     caplog: Caplog,
 ) -> None:  # SPEC G4, G5
@@ -237,9 +234,6 @@ def test_an_acknowledged_message_that_could_not_be_deleted_is_left_to_lambda(cap
     assert [field(line, "message_id") for line in lines(caplog, "delete_failed")] == ["new-1"]
 
 
-# time
-
-
 def sleeps(seconds: float) -> Callable[[Message], None]:
     return lambda _: current().clock.sleep(seconds)
 
@@ -283,9 +277,6 @@ def test_redelivered_messages_with_the_fewest_deliveries_are_released_first() ->
     run = IsolationRun(sleeps(5)).of(batch)
     assert (len(run.ran), run.ran[-2:]) == (5, ["m3", "m5"])
     assert not {"m3", "m5"} & set(run.reported)
-
-
-# concurrency
 
 
 class ConcurrentRun:

@@ -134,7 +134,7 @@ def test_a_lease_of_unknown_length_is_assumed_to_last_as_long_as_the_functions_t
 
 def test_the_leases_of_waiting_messages_are_extended_too_ten_in_a_request_until_they_end(sandbox: Sandbox) -> None:
     # SPEC I4
-    """Those that have ended are not, and the request that acknowledges them is made before their leases end."""
+    """Leases of ended messages are not, and the request that deletes those is made before their leases end."""
     bodies = [f"order-{number}" for number in range(10)]
     run = KeepaliveRun(sandbox, lambda _: sandbox.sleep(16)).of(*bodies)
     assert sorted(run.ran) == sorted(bodies)
@@ -202,9 +202,6 @@ def test_keepalive_works_for_all_kinds_of_handlers(kind: str, sandbox: Sandbox) 
     }
     KeepaliveRun(sandbox, handler=handlers[kind]).of("a", "b")
     assert sorted(ran) == ["a", "b"]
-
-
-# a lease that is lost
 
 
 @pytest.mark.parametrize("error", [None, ValueError(), Reject()], ids=["success", "a failure", "a verdict"])
@@ -277,9 +274,6 @@ def test_a_message_settled_during_the_batch_does_not_count_as_a_lost_lease(
 
     assert KeepaliveRun(sandbox, handle, **settings).of("first", "second").ran == ["first", "second"]
     assert lines(caplog, "lease_lost") == []
-
-
-# costs and limits
 
 
 def test_an_extension_that_hangs_delays_the_response_by_two_seconds_at_most(sandbox: Sandbox) -> None:  # SPEC I4, G6

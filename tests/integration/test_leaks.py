@@ -106,9 +106,6 @@ def test_a_batch_handler_gets_the_batch_of_its_own_invocation() -> None:  # SPEC
     assert [len(batch) for batch in batches] == [2, 3]
 
 
-# clocks
-
-
 class AdjustedClock(TestClock):
     """A wall clock that is adjusted while a handler runs; on the monotonic clock no time passes."""
 
@@ -135,9 +132,6 @@ def test_an_adjustment_of_the_wall_clock_does_not_change_a_delay_or_end_a_lease(
         batch = event(*(record("{}", name, queue, group=name) for name in ("retries", "rejects")))
         assert failed(handler(batch, Context())) == ["retries"]
     assert (wire.visibilities()["handle-retries"], len(wire.sent_entries())) == (43_000, 1)
-
-
-# the end of the batch
 
 
 def exits(message: Message) -> None:

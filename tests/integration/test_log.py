@@ -89,9 +89,6 @@ def with_attribute(body: str = "{}", message_id: str = "m1", **fields: Any) -> d
     return record(body, message_id, attributes={"Tarry": {"stringValue": text, "dataType": "String"}})
 
 
-# one line for each transition
-
-
 def test_the_states_have_the_names_of_their_values() -> None:  # SPEC L1
     names = "READY IN_FLIGHT WAITING_RETRY COMMITTED DEAD_LETTERED DISCARDED DEFERRED RESENT".split()
     assert [state.name for state in State] == [str(state) for state in State] == names
@@ -191,9 +188,6 @@ def test_a_failure_that_a_step_drops_or_acknowledges_is_logged_as_a_warning(
     assert (line.event, line.levelname) == (name, "WARNING")
 
 
-# the exception
-
-
 @pytest.mark.parametrize("error", [ValueError("no stock"), SystemExit(2), KeyboardInterrupt()], ids=repr)
 def test_the_exception_of_a_dead_letter_or_of_the_end_of_a_batch_is_logged_once(
     error: BaseException, lines: TarryLines
@@ -250,9 +244,6 @@ def test_an_error_that_fails_a_whole_batch_is_converted_to_text_once_for_all_lin
     assert CountsItsTexts.asked == 1
     assert sorted(line.message_id for line in lines.records) == sorted(f"m{index}" for index in range(50))
     assert all(line.error == f"{__name__}.CountsItsTexts: no stock" for line in lines.records)
-
-
-# secrets
 
 
 def test_bodies_and_attributes_are_not_logged_when_tarry_itself_has_problems(lines: TarryLines) -> None:  # SPEC L2
@@ -346,9 +337,6 @@ def test_a_validation_error_of_the_handler_names_the_fields_of_its_model(lines: 
     )
 
 
-# redact
-
-
 def _mask(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value.replace(SECRET, "****") if isinstance(value, str) else value for name, value in fields.items()}
 
@@ -436,9 +424,6 @@ def test_a_failing_redact_does_not_affect_settlement_and_the_line_is_written_wit
         assert "redact" in line.getMessage()
 
 
-# hostile text
-
-
 FORGED = "x\nERROR dead_lettered message_id=m2"
 
 
@@ -501,9 +486,6 @@ def test_a_logger_with_a_higher_level_gets_no_lines(lines: TarryLines) -> None: 
     assert (failed(run(fails)), lines.records) == (["m1"], [])
 
 
-# size
-
-
 HUGE = "x" * 5_000_000
 
 
@@ -542,9 +524,6 @@ def test_a_trimmed_failure_record_is_logged_up_to_64_kib(lines: TarryLines) -> N
     [line] = lines.named("record_cut")
     assert len(json.dumps(line.record)) <= 65_536 + 1_000
     assert line.record["failure"]["type"] == "ValueError"
-
-
-# destinations
 
 
 def awslambdaric_formatter() -> logging.Formatter:

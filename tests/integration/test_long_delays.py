@@ -47,9 +47,6 @@ class Handler:
             return failed(self._handler(event(*records), Context())), self.wire.visibilities()
 
 
-# before the due time
-
-
 def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_others_do(caplog: Caplog) -> None:
     """SPEC G1, J4, L2. Ten in a request, each logged without a failure."""
     caplog.set_level("DEBUG", logger="tarry")
@@ -125,9 +122,6 @@ def test_a_message_that_is_not_due_is_reported_without_a_run_if_its_visibility_c
     assert (reported, handler.ran) == (["m1"], [])
 
 
-# at the due time
-
-
 def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2
     """At the first receive it is not due; then it runs three times, from its first attempt on."""
     handler = Handler(ValueError("not yet"), max_attempts=3, backoff=Fixed(60))
@@ -162,9 +156,6 @@ def test_a_message_without_a_receive_count_runs_when_it_is_due(count: Any) -> No
     handler, message = Handler(), delayed(10)
     message["attributes"]["ApproximateReceiveCount"] = count
     assert (handler.at(20, message)[0], len(handler.ran)) == ([], 1)
-
-
-# messages without a due time
 
 
 def test_a_due_time_is_ignored_on_fifo_and_on_a_copy_with_another_body() -> None:  # SPEC J4, H1

@@ -136,9 +136,6 @@ def refusal_of(body: Any, **settings: Any) -> str:
     return str(envelope["failure"]["message"])
 
 
-# models
-
-
 @pytest.mark.parametrize(
     ("model", "body", "payload"),
     [
@@ -182,9 +179,6 @@ def test_replace_changes_the_model() -> None:  # SPEC K2
     handler.replace(max_attempts=2)(event(record({"number": 7})), Context())
     handler.replace(model=InvoiceData)(event(record({"total": 7})), Context())
     assert seen == [OrderModel(number=7), InvoiceData(7)]
-
-
-# bodies that do not fit
 
 
 @pytest.mark.parametrize(
@@ -317,9 +311,6 @@ def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, en
     assert [*seen, *(dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries())] == [body]
 
 
-# other errors of a validator
-
-
 @pytest.mark.parametrize(("number", "error"), [(1, "KeyError"), (2, "AttributeError"), (5, "CancelledError")])
 @ONE_BY_ONE_OR_AS_A_BATCH
 def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_its_own_message(
@@ -374,9 +365,6 @@ def test_a_local_retry_runs_a_failed_validator_again_before_the_handler() -> Non
     assert (looked_up, run.ran, run.reported, run.dead) == ([7, 7, 7], ["m0"], [], [])
 
 
-# FIFO groups
-
-
 def test_a_message_that_does_not_fit_is_released_behind_a_failed_one_of_its_group() -> None:  # SPEC K2, H1
     run = PayloadRun({"number": 1}, {}, queue="o.fifo", does=lambda _: 1 / 0)
     assert (run.reported, run.visibilities, run.dead) == (["m0", "m1"], {"m0": WAIT, "m1": 0}, [])
@@ -405,9 +393,6 @@ def test_a_message_that_does_not_fit_is_dead_lettered_although_its_group_stops_b
     bodies = [{"number": 1}, {}, {"number": 3}]
     run = PayloadRun(*bodies, make=batch_consumer, queue="o.fifo", does=lambda batch: batch[0].retry())
     assert (run.reported, run.dead, run.visibilities) == (["m0", "m2"], ["m1"], {"m0": WAIT, "m2": 0})
-
-
-# envelopes
 
 
 def notification(message: str, **more: Any) -> dict[str, Any]:
@@ -510,9 +495,6 @@ def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Capl
 def test_a_body_without_a_valid_payload_in_its_envelope_is_undecodable(envelope: str, body: Any, problem: str) -> None:
     # SPEC K2, D4
     assert problem in refusal_of(body, envelope=envelope)
-
-
-# without a model
 
 
 def test_the_payload_without_a_model_raises_an_error_that_names_the_setting() -> None:  # SPEC K2

@@ -121,9 +121,6 @@ def test_without_any_permission_only_the_response_settles_messages() -> None:  #
     assert (len(wire.sent(CHANGE_VISIBILITY)), wire.accepted) == (1, [])
 
 
-# missing settings
-
-
 def test_without_a_redrive_policy_messages_wait_in_their_queue_and_retries_are_delayed(caplog: Caplog) -> None:
     # SPEC A8, F5
     wire = orders(dead_letter=None)
@@ -172,9 +169,6 @@ def test_without_a_client_failed_messages_are_only_reported(
         response = plain()(event(*(record(name, name) for name in ("ok-1", "retry-1", "dead-1"))), Context())
     assert failed(response) == ["retry-1", "dead-1"]
     assert any(shown in line.getMessage() for line in lines(caplog, level=logging.WARNING))
-
-
-# records that do not come from SQS
 
 
 def without(record: dict[str, Any], name: str) -> dict[str, Any]:
