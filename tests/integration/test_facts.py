@@ -23,6 +23,7 @@ from tests.facts.probe_result import ProbeResult, run_probe
 from tests.facts.registry import NOT_PROBED, PROBES, NotProbed, Probe
 from tests.facts.table import BEGIN, END, read_table, with_table
 from tests.facts.targets import MOTO, SIMULATOR, Target, aws
+from tests.records import Context
 
 TODAY = date(2026, 1, 2)
 PAGE = script.PAGE.read_text("utf-8")
@@ -136,13 +137,6 @@ def test_a_table_edited_by_hand_and_a_page_without_marks_are_refused() -> None:
 # the code for AWS, tested with moto
 
 
-class FunctionContext:
-    aws_request_id = "1"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 9_000
-
-
 class MotoCloud:
     """The stack of the probes in moto instead of AWS, with a clock that sleeps advance."""
 
@@ -158,12 +152,12 @@ class MotoCloud:
 
     def with_functions(self) -> Stack:
         trust = {"Version": "2012-10-17", "Statement": []}
-        role = boto3.client("iam").create_role(RoleName="facts", AssumeRolePolicyDocument=json.dumps(trust))["Role"][
-            "Arn"
-        ]
+        made = boto3.client("iam").create_role(RoleName="facts", AssumeRolePolicyDocument=json.dumps(trust))
         for name in ("obedient", "throttled"):
             code = {"ImageUri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/none:latest"}
-            self.stack.functions.create_function(FunctionName=name, PackageType="Image", Role=role, Code=code)
+            self.stack.functions.create_function(
+                FunctionName=name, PackageType="Image", Role=made["Role"]["Arn"], Code=code
+            )
         return self.stack
 
     def queue_names(self) -> list[str]:
@@ -215,7 +209,7 @@ def test_the_function_writes_its_invocations_to_the_journal(cloud: MotoCloud, mo
         url = platform.queue()
         message_id = platform.send(url, {"1": {"fail": True, "visibility": 600}})
         record = event_record(platform.receive_one(url), platform.arn(url), "us-east-1")
-        answer = app.handler({"Records": [record]}, FunctionContext())
+        answer = app.handler({"Records": [record]}, Context(9))
         assert answer == {"batchItemFailures": [{"itemIdentifier": message_id}]}
         [invocation] = platform.invoked(url)
         assert (invocation.ids, invocation.receives, invocation.left_ms) == ([message_id], [1], 9_000)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
-from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tarry import (
@@ -526,29 +525,23 @@ def test_a_trimmed_failure_record_is_logged_up_to_64_kib(lines: TarryLines) -> N
     assert line.record["failure"]["type"] == "ValueError"
 
 
-def awslambdaric_formatter() -> logging.Formatter:
-    pytest.importorskip("awslambdaric")  # has wheels for Linux only
-    from awslambdaric.lambda_runtime_log_utils import JsonFormatter
-
-    formatter: logging.Formatter = JsonFormatter()
-    return formatter
-
-
-def local_formatter() -> logging.Formatter:
-    from tarry.tools.local.functions.client import _Json
-
-    return _Json()
-
-
-@pytest.mark.parametrize("formatter", [awslambdaric_formatter, LambdaPowertoolsFormatter, local_formatter])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("awslambdaric.lambda_runtime_log_utils", "JsonFormatter"),  # has wheels for Linux only
+        ("aws_lambda_powertools.logging.formatter", "LambdaPowertoolsFormatter"),
+        ("tarry.tools.local.functions.client", "_Json"),
+    ],
+)
 def test_a_json_formatter_shows_the_traceback_once_and_that_of_powertools_the_fields(
-    formatter: Callable[[], logging.Formatter], lines: TarryLines
+    module: str, name: str, lines: TarryLines
 ) -> None:  # SPEC L2
+    formatter: logging.Formatter = getattr(pytest.importorskip(module), name)()
     run(fails)
-    text = formatter().format(lines.records[0])
+    text = formatter.format(lines.records[0])
     assert text.count("Traceback (most recent call last)") == 1
     shown = json.loads(text)
     assert "in fails" in shown["traceback"]
-    if formatter is LambdaPowertoolsFormatter:
+    if name == "LambdaPowertoolsFormatter":
         assert (shown["event"], shown["message_id"], shown["delay"]) == ("waiting_retry", "m1", 60)
         assert shown["error_type"] == "ValueError"
