@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -317,15 +318,6 @@ def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(code
 # invalid answers
 
 
-class OddQueue(Queue):
-    """A queue for which GetQueueAttributes returns the given answer."""
-
-    answer: dict[str, str]
-
-    def attributes(self, names: list[str]) -> dict[str, str]:
-        return self.answer
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -342,8 +334,7 @@ class OddQueue(Queue):
 def test_invalid_attributes_of_a_queue_are_ignored(answer: dict[str, str]) -> None:  # SPEC A2, F5
     """An emulator or a proxy may return them."""
     wire = standard_wire()
-    odd = wire.queues["orders"] = OddQueue()
-    odd.answer = answer
+    wire.queues["orders"] = SimpleNamespace(attributes=lambda names: answer)  # type: ignore[assignment]
     assert fates(wire, STANDARD_BATCH, plain()) == STANDARD_FATES | {"dead-1": waits(900)}
 
 
@@ -411,12 +402,10 @@ def copies(wire: Wire, transfer: Transfer) -> list[dict[str, Any]]:
     return list({entry["MessageDeduplicationId"]: entry for entry in reversed(sent)}.values())
 
 
-@pytest.mark.parametrize(
-    ("way", "fault"),
-    [(way, fault) for way in TRANSFERS for fault in OF_SENDS],
-)
+@pytest.mark.parametrize("fault", OF_SENDS)
+@pytest.mark.parametrize("way", TRANSFERS)
 def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fifo(way: str, fault: str) -> None:
-    # SPEC E6, E7, F4, J1, J6, A2
+    # SPEC E6, E7, F4, A2
     transfer = TRANSFERS[way]
     suffix = ".fifo" if transfer.source.endswith(".fifo") else ""
     wire = Wire(queues={transfer.source: Queue(dead_letter=f"orders-dlq{suffix}")})
@@ -445,7 +434,9 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fi
 @pytest.mark.parametrize(
     ("queue", "faults", "may_be_there"),
     [
-        *(("orders.fifo", ("lost_answer", last), True) for last in ("denied", "throttle", "unavailable")),
+        ("orders.fifo", ("lost_answer", "denied"), True),
+        ("orders.fifo", ("lost_answer", "throttle"), True),
+        ("orders.fifo", ("lost_answer", "unavailable"), True),
         ("orders.fifo", ("lost_answer", "partial_failure"), True),
         ("orders", ("throttle", "throttle"), False),
     ],
