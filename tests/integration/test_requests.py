@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -19,23 +18,15 @@ from tarry.sqs.client import Lookups, Requests, make_client
 from tarry.sqs.refusals import NoAnswer, OutOfTime
 from tarry.support.values import QueueArn
 from tarry.testing import Sandbox
-from tarry.world import World, use
+from tarry.world import RealThreads, World, use
 from tests.handlers import behave, plain
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Request, RunningClock, TestClock, Wire, arn
 
-MIB = 1_048_576
-
 
 def orders(**queue: Any) -> Wire:
     return Wire(queues={"orders": Queue(dead_letter="orders-dlq", **queue)})
-
-
-def running(wire: Wire) -> Wire:
-    """Return the same wire with a running clock."""
-    wire.world.clock = RunningClock()
-    return wire
 
 
 def events(*names: str) -> dict[str, Any]:
@@ -45,32 +36,21 @@ def events(*names: str) -> dict[str, Any]:
 # batches without requests
 
 
-@pytest.mark.parametrize("count", [0, 1, 1_000])
-def test_a_clean_batch_does_not_make_a_client(count: int) -> None:  # SPEC G2
+def test_acknowledged_and_discarded_messages_make_no_client() -> None:  # SPEC G2, B2
     def no_client() -> Any:
         raise AssertionError("a client was made")
 
     with use(World(client_factory=no_client)):
-        assert plain()(batch_of(count), Context()) == {"batchItemFailures": []}
-
-
-def test_discarded_messages_make_no_request() -> None:  # SPEC G2, B2
-    with orders() as wire:
+        for count in (0, 1, 1_000):
+            assert plain()(batch_of(count), Context()) == {"batchItemFailures": []}
         assert failed(consumer(lambda message: message.discard("old"))(batch_of(20), Context())) == []
-    assert wire.requests == []
 
 
 def test_a_client_is_made_once_and_kept() -> None:  # SPEC G2, A6
     wire = orders()
     made: list[Any] = []
-    make = wire.world.client_factory
-    assert make is not None
-
-    def counted() -> Any:
-        made.append(1)
-        return make()
-
-    wire.world.client_factory = counted
+    make: Any = wire.world.client_factory
+    wire.world.client_factory = lambda: made.append(1) or make()
     with wire:
         for _ in range(3):
             plain()(events("retry-1", "dead-1"), Context())
@@ -86,26 +66,37 @@ def kind(request: Request) -> str:
     return "release" if all(not entry["VisibilityTimeout"] for entry in request.entries) else "retry"
 
 
-def test_sends_with_their_deletes_come_first_then_delayed_retries_then_releases() -> None:  # SPEC G6
+def test_sends_with_their_deletes_come_first_then_delayed_retries_then_releases() -> None:  # SPEC G6, E6, F2
     with orders() as wire:
         plain()(events("retry-1", "dead-1", "retry-2", "exit-1", "ok-1"), Context())
-    settling = [kind(request) for request in wire.requests if request.operation != "GetQueueAttributes"]
-    assert settling == ["SendMessageBatch", "DeleteMessageBatch", "retry", "release"]
+    [dead_letter] = wire.sent_entries()
+    assert (dead_letter["MessageBody"], dead_letter["DelaySeconds"]) == ("dead-1", 0)
+    assert list(map(kind, wire.requests)) == [
+        *["GetQueueAttributes"] * 2, *["SendMessageBatch", "DeleteMessageBatch"], "retry", "release",
+    ]  # fmt: skip
 
 
-def test_each_send_is_followed_by_its_own_delete() -> None:  # SPEC E6, G6
+@pytest.mark.parametrize(("count", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
+def test_settlements_are_requested_in_tens_and_each_delete_follows_its_send(count: int, requests: int) -> None:
+    """SPEC E6, G1, G6. PLATFORM: entry ids must be unique in the call."""
     with orders() as wire:
-        plain()(events(*(f"dead-{index}" for index in range(25))), Context())
+        reported = failed(
+            plain()(events(*(f"{kind}-{n}" for n in range(count) for kind in ("dead", "retry"))), Context())
+        )
+    assert reported == [f"retry-{n}" for n in range(count)]
+    assert wire.visibilities() == {f"handle-{name}": 60 for name in reported}
     sent, deleted = set[str](), set[str]()
     for request in wire.requests:
         if request.operation == "SendMessageBatch":
             sent |= {f"handle-{entry['MessageBody']}" for entry in request.entries}
-        if request.operation == "DeleteMessageBatch":
-            handles = {entry["ReceiptHandle"] for entry in request.entries}
-            assert handles <= sent
-            deleted |= handles
-    assert deleted == sent
-    assert len(sent) == 25
+        elif request.operation == "DeleteMessageBatch":
+            deleted |= {entry["ReceiptHandle"] for entry in request.entries}
+            assert deleted <= sent
+        if "Entries" in request.parameters:
+            assert len({entry["Id"] for entry in request.entries}) == len(request.entries)
+    assert len(sent) == len(deleted) == count
+    for operation in ("SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+        assert len(wire.sent(operation)) == requests
 
 
 def test_on_fifo_a_dead_letter_is_sent_and_its_original_deleted_before_its_group_continues() -> None:  # SPEC H1, G6
@@ -114,7 +105,7 @@ def test_on_fifo_a_dead_letter_is_sent_and_its_original_deleted_before_its_group
 
     @consumer
     def handler(message: Message) -> None:
-        seen.append([request.operation for request in wire.requests if request.operation != "GetQueueAttributes"])
+        seen.append(wire.acts)
         behave(message)
 
     with wire:
@@ -122,60 +113,32 @@ def test_on_fifo_a_dead_letter_is_sent_and_its_original_deleted_before_its_group
     assert seen == [[], ["SendMessageBatch", "DeleteMessageBatch"]]
 
 
-# the limits of 10 entries and 1 MiB
-
-
-def entry_size(entry: dict[str, Any]) -> int:
-    attributes = entry.get("MessageAttributes", {})
-    return len(entry["MessageBody"].encode()) + sum(
-        len(name) + len(attribute["DataType"]) + len(attribute["StringValue"]) for name, attribute in attributes.items()
-    )
-
-
-@pytest.mark.parametrize(("count", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
-def test_sends_and_deletes_are_made_in_batches_of_ten(count: int, requests: int) -> None:  # SPEC E6
-    with orders() as wire:
-        assert failed(plain()(events(*(f"dead-{index}" for index in range(count))), Context())) == []
-    assert len(wire.sent("SendMessageBatch")) == requests
-    assert len(wire.sent("DeleteMessageBatch")) == requests
-    assert sum(len(request.entries) for request in wire.sent("SendMessageBatch")) == count
-
-
 @pytest.mark.parametrize("bytes_each", [400_000, 104_000, 1_048_576, 1_048_000])
 def test_no_request_is_larger_than_1_mib(bytes_each: int) -> None:  # SPEC E6
+    def size(entry: dict[str, Any]) -> int:
+        attributes = entry.get("MessageAttributes", {}).items()
+        own = (len(name) + len(each["DataType"]) + len(each["StringValue"]) for name, each in attributes)
+        return len(entry["MessageBody"].encode()) + sum(own)
+
     records = [record("x" * bytes_each, f"dead-{index}") for index in range(12)]
     with orders() as wire:
         assert failed(plain()(event(*records), Context())) == []
-    for request in wire.sent("SendMessageBatch"):
-        assert len(request.entries) <= 10
-        assert sum(entry_size(entry) for entry in request.entries) <= MIB
+    assert all(sum(map(size, request.entries)) <= 1_048_576 for request in wire.sent("SendMessageBatch"))
     assert len(wire.sent_entries()) == 12
 
 
-def test_entry_ids_are_unique_in_every_request() -> None:  # PLATFORM: entry ids must be unique in the call
-    names = [f"{kind}-{index}" for index in range(30) for kind in ("dead", "retry")]
-    with orders() as wire:
-        plain()(events(*names), Context())
-    for request in wire.requests:
-        if "Entries" in request.parameters:
-            ids = [entry["Id"] for entry in request.entries]
-            assert len(ids) == len(set(ids))
-
-
 def test_messages_of_several_queues_are_settled_at_their_own_queue() -> None:  # SPEC E2, G1
-    wire = Wire(queues={"orders": Queue(dead_letter="orders-dlq"), "refunds": Queue(dead_letter="refunds-dlq")})
-    records = [
-        record(name, name, queue) for queue in ("orders", "refunds") for name in (f"retry-{queue}", f"dead-{queue}")
-    ]
+    wire = Wire(queues={name: Queue(dead_letter=f"{name}-dlq") for name in ("orders", "refunds")})
+    records = [record(f"{kind}-{name}", f"{kind}-{name}", name) for name in wire.queues for kind in ("retry", "dead")]
     with wire:
         plain()(event(*records), Context())
     for operation in ("ChangeMessageVisibilityBatch", "DeleteMessageBatch"):
         for request in wire.sent(operation):
             assert all(entry["ReceiptHandle"].endswith(request.queue) for entry in request.entries)
-    sent = {
-        entry["MessageBody"]: request.queue for request in wire.sent("SendMessageBatch") for entry in request.entries
-    }
-    assert sent == {"dead-orders": "orders-dlq", "dead-refunds": "refunds-dlq"}
+    sent = [
+        (entry["MessageBody"], request.queue) for request in wire.sent("SendMessageBatch") for entry in request.entries
+    ]
+    assert sorted(sent) == [("dead-orders", "orders-dlq"), ("dead-refunds", "refunds-dlq")]
 
 
 # slow handlers
@@ -190,25 +153,20 @@ def slow(wire: Wire, seconds: float) -> Consumer[Any]:
     return handler
 
 
-FIFO = {"orders.fifo": Queue(dead_letter="orders-dlq.fifo", visibility_timeout=180)}
-
-
-@pytest.mark.parametrize(("seconds", "tested"), [(89, False), (90, True), (170, True)], ids=["before", "at", "after"])
+@pytest.mark.parametrize(
+    ("queue", "seconds", "tested"),
+    [("orders.fifo", 89, False), ("orders.fifo", 90, True), ("orders.fifo", 170, True), ("orders", 170, False)],
+)
 def test_on_fifo_receipt_handles_are_tested_after_half_of_the_visibility_timeout(
-    seconds: float, tested: bool
+    queue: str, seconds: float, tested: bool
 ) -> None:  # SPEC E6
-    with Wire(queues=FIFO) as wire:
-        batch = event(record("{}", "dead-1", "orders.fifo", group="g"))
-        assert failed(slow(wire, seconds)(batch, Context(900))) == []
-    order = [request.operation for request in wire.requests if request.operation != "GetQueueAttributes"]
-    assert order == (["ChangeMessageVisibilityBatch"] if tested else []) + ["SendMessageBatch", "DeleteMessageBatch"]
-
-
-def test_on_a_standard_queue_receipt_handles_are_not_tested() -> None:  # SPEC E6
-    """SQS accepts an old handle there, and the test would change the newer delivery."""
-    with orders(visibility_timeout=180) as wire:
-        assert failed(slow(wire, 170)(events("dead-1"), Context(900))) == []
-    assert wire.sent("ChangeMessageVisibilityBatch") == []
+    """A standard queue accepts an old handle, and the test would change the newer delivery."""
+    with Wire(queues={queue: Queue(dead_letter=queue.replace("orders", "dlq"), visibility_timeout=180)}) as wire:
+        assert failed(slow(wire, seconds)(event(record("{}", "dead-1", queue, group="g")), Context(900))) == []
+    assert wire.acts == (["ChangeMessageVisibilityBatch"] if tested else []) + [
+        "SendMessageBatch",
+        "DeleteMessageBatch",
+    ]
 
 
 @pytest.mark.parametrize(("waited", "handled", "is_lost"), [(0, 179, False), (0, 180, True), (170, 11, True)])
@@ -221,8 +179,7 @@ def test_a_message_whose_lease_has_ended_is_only_reported(
         wire.clock.now += waited
         response = slow(wire, handled)(events(name), Context(900))
     assert failed(response) == ([name] if is_lost or name == "retry-1" else [])
-    settled = [request.operation for request in wire.requests if request.operation != "GetQueueAttributes"]
-    assert (settled == []) == is_lost
+    assert (wire.acts == []) == is_lost
     assert ("the lease is lost" in caplog.text) == is_lost
 
 
@@ -252,47 +209,47 @@ def test_the_client_has_short_timeouts_makes_two_tries_and_does_not_check_parame
     assert client.get_queue_attributes(QueueUrl=1)["Attributes"] == {}
 
 
-def test_without_time_left_no_request_is_made_and_all_messages_are_reported() -> None:  # SPEC G6, A2
-    with orders() as wire:
-        response = plain()(events("retry-1", "dead-1", "exit-1", "ok-1"), Context(remaining=0.05))
-    assert failed(response) == ["retry-1", "dead-1", "exit-1", "ok-1"]
-    assert wire.requests == []
-
-
-def test_no_request_is_made_after_a_handler_has_used_up_the_time(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(("remaining", "handled"), [(0.05, 0.0), (30, 29.9)])
+def test_without_time_left_no_request_is_made_and_all_messages_are_reported(
+    remaining: float, handled: float, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC G6, A2
+    names = ("retry-1", "dead-1", "exit-1", "ok-1")
     wire = orders()
     with wire:
-        assert failed(slow(wire, 29.9)(events("retry-1"), Context(remaining=30))) == ["retry-1"]
+        assert failed(slow(wire, handled)(events(*names), Context(remaining))) == list(names)
     assert wire.requests == []
-    assert [field(line, "message_id") for line in lines(caplog, "waiting_retry")] == ["retry-1"]
+    if handled:
+        assert [field(line, "message_id") for line in lines(caplog, "waiting_retry")] == ["retry-1"]
 
 
 class HttpSqs:
-    """A minimal SQS over HTTP. ``answers`` produce the statuses of the next settlement requests; later ones succeed."""
+    """A minimal SQS over HTTP. ``answers`` produce the statuses of the next settlement requests; later ones succeed.
+
+    Where a request hangs, all waits for answers end at once: the clock then is at the end of their timeout.
+    """
 
     def __init__(self) -> None:
         self.answers: list[Callable[[], int]] = []
         self.asked: list[str] = []
-        self.most_bytes = MIB
+        self.most_bytes = 1_048_576
         """The size above which entries are refused."""
-        self.resumed = threading.Event()
+        self.look_up = lambda: None
+        self.hanging, self.resumed = threading.Event(), threading.Event()
+        self.clock = TestClock()
 
     def hang(self) -> int:
         """Give no answer until the test resumes the server; then succeed."""
+        self.hanging.set()
         self.resumed.wait(60)
         return 200
 
     def hang_then_fail(self) -> int:
-        self.resumed.wait(60)
-        return 500
-
-    def fail(self) -> int:
+        self.hang()
         return 500
 
     def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if operation == "GetQueueAttributes":
+            self.look_up()
             queue = asked["QueueUrl"].rpartition("/")[2]
             target = "unreadable" if queue == "bills" else "dlq"
             dead_letter = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{target}"})
@@ -305,6 +262,17 @@ class HttpSqs:
         accepted = [receipt(entry) for entry in asked["Entries"] if entry not in large]
         return status, {"Successful": accepted, "Failed": [too_large(entry) for entry in large]}
 
+    def respond(self, handler: Consumer[Any], batch: dict[str, Any], remaining: float = 2) -> list[str]:
+        """Return what the consumer reports in time; it then ends all requests that hang, and their threads."""
+        before, began = set(threading.enumerate()), self.clock.now
+        reported = failed(handler(batch, Context(remaining)))
+        assert self.clock.now - began < remaining
+        self.resumed.set()
+        for thread in set(threading.enumerate()) - before:
+            if "process_request_thread" not in thread.name:
+                thread.join(60)
+        return reported
+
 
 def receipt(entry: dict[str, Any]) -> dict[str, Any]:
     md5 = hashlib.md5(entry.get("MessageBody", "").encode(), usedforsecurity=False).hexdigest()
@@ -316,7 +284,32 @@ def too_large(entry: dict[str, Any]) -> dict[str, Any]:
     return {"Id": entry["Id"], "SenderFault": True, "Code": "InvalidParameterValue", "Message": text}
 
 
-def served(sqs: HttpSqs) -> ThreadingHTTPServer:
+class ImpatientThreads(RealThreads):
+    """Threads that wait as `HttpSqs` says."""
+
+    def __init__(self, sqs: HttpSqs) -> None:
+        self._sqs = sqs
+
+    def event(self) -> Any:
+        sqs = self._sqs
+
+        class Event(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                while not self.is_set():
+                    super().wait(0.002)
+                    if sqs.hanging.is_set() and timeout is not None:
+                        sqs.clock.now += timeout
+                        break
+                return self.is_set()
+
+        return Event()
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
+    """Start the server as the endpoint of tarry's client, whose second tries come without a pause."""
+    sqs = HttpSqs()
+
     class SqsHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -334,14 +327,6 @@ def served(sqs: HttpSqs) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), SqsHandler)
     server.daemon_threads = True
-    return server
-
-
-@pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
-    """Start the server as the endpoint of tarry's client, whose second tries come without a pause."""
-    sqs = HttpSqs()
-    server = served(sqs)
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     serving.start()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -350,7 +335,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
-    with use(World()):
+    with use(World(clock=sqs.clock, threads=ImpatientThreads(sqs))):
         plain()(events("retry-0", "dead-0"), Context())  # imports and makes the client
         sqs.asked.clear()
         yield sqs
@@ -359,81 +344,43 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
     server.server_close()
 
 
-@contextmanager
-def threads_joined() -> Iterator[None]:
-    """Wait at the end of the block for the threads that it started."""
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        if "process_request_thread" not in thread.name:
-            thread.join(60)
-
-
-def test_a_request_that_fails_once_is_tried_a_second_time(sqs: HttpSqs) -> None:  # SPEC G6
-    sqs.answers = [sqs.fail]
-    assert failed(plain()(events("dead-1"), Context())) == []
+def test_a_request_that_fails_is_tried_a_second_and_no_third_time(sqs: HttpSqs) -> None:  # SPEC G6
+    sqs.answers = [lambda: 500]
+    assert sqs.respond(plain(), events("dead-1")) == []
     assert sqs.asked == ["SendMessageBatch", "SendMessageBatch", "DeleteMessageBatch"]
-
-
-def test_there_is_no_third_try(sqs: HttpSqs) -> None:  # SPEC G6
-    sqs.answers = [sqs.fail] * 9
-    assert failed(plain()(events("retry-1"), Context())) == ["retry-1"]
+    sqs.asked, sqs.answers = [], [lambda: 500] * 9
+    assert sqs.respond(plain(), events("retry-1")) == ["retry-1"]
     assert sqs.asked == ["ChangeMessageVisibilityBatch"] * 2
 
 
+CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
+
+
 @pytest.mark.parametrize(
-    "names",
-    [("retry-1",), ("dead-1",), ("retry-1", "dead-1", "ok-1", "exit-1", "ok-2")],
-    ids=["retry", "dead", "mixed"],
+    ("names", "answers", "asked", "reported"),
+    [
+        pytest.param("retry-1", ["hang"], [CHANGE], "retry-1", id="retry"),
+        pytest.param("retry-1", ["hang_then_fail"], [CHANGE], "retry-1", id="no second try after the response"),
+        # a message that was reported as failed stays: a duplicate is better than a loss
+        pytest.param("dead-1", ["hang"], [SEND], "dead-1", id="no delete after a late confirmation"),
+        # Lambda deletes the original; if reported, it would be redelivered and dead-lettered a second time
+        pytest.param("dead-1", ["ok", "hang"], [SEND, DELETE], "", id="a confirmed dead letter whose delete hangs"),
+        pytest.param("retry-1 dead-1 ok-1 exit-1 ok-2", ["hang"] * 9, None, "retry-1 dead-1 exit-1 ok-2", id="mixed"),
+    ],
 )
-def test_a_hanging_request_does_not_prevent_the_response(names: tuple[str, ...], sqs: HttpSqs) -> None:  # SPEC G6, A2
-    sqs.answers = [sqs.hang] * 9
-    started = time.monotonic()
-    with threads_joined():
-        response = plain()(events(*names), Context(remaining=2))
-        taken = time.monotonic() - started
-        sqs.resumed.set()
-    assert taken < 30  # the request hangs for 60
-    assert failed(response) == [name for name in names if name != "ok-1"]
+def test_a_hanging_request_does_not_prevent_the_response(
+    names: str, answers: list[str], asked: list[str] | None, reported: str, sqs: HttpSqs
+) -> None:  # SPEC G6, A2, E6, F4
+    sqs.answers = [getattr(sqs, each, lambda: 200) for each in answers]
+    assert sqs.respond(plain(), events(*names.split())) == reported.split()
+    assert asked is None or sqs.asked == asked
 
 
 def test_many_hanging_requests_do_not_add_up(sqs: HttpSqs) -> None:  # SPEC G6, G1
     sqs.answers = [sqs.hang] * 99
     names = [f"retry-{index}" for index in range(150)]
-    started = time.monotonic()
-    with threads_joined():
-        response = plain()(events(*names), Context(remaining=3))
-        taken = time.monotonic() - started
-        sqs.resumed.set()
-    assert taken < 30  # the request hangs for 60
-    assert failed(response) == names
+    assert sqs.respond(plain(), events(*names)) == names
     assert len(sqs.asked) <= 10, "requests were sent after the response"
-
-
-def test_no_second_try_is_made_after_the_response(sqs: HttpSqs) -> None:  # SPEC G6
-    sqs.answers = [sqs.hang_then_fail]
-    with threads_joined():
-        assert failed(plain()(events("retry-1"), Context(remaining=2))) == ["retry-1"]
-        sqs.resumed.set()
-    assert sqs.asked == ["ChangeMessageVisibilityBatch"]
-
-
-def test_a_send_confirmed_after_the_response_is_not_followed_by_its_delete(sqs: HttpSqs) -> None:  # SPEC G6, E6
-    """The message was reported as failed, so it stays and becomes a duplicate, which is better than a loss."""
-    sqs.answers = [sqs.hang]
-    with threads_joined():
-        assert failed(plain()(events("dead-1"), Context(remaining=2))) == ["dead-1"]
-        sqs.resumed.set()
-    assert sqs.asked == ["SendMessageBatch"]
-
-
-def test_a_confirmed_dead_letter_whose_delete_hangs_is_not_reported_as_failed(sqs: HttpSqs) -> None:  # SPEC E6, F4
-    """Lambda then deletes the original. If reported, it would be redelivered and dead-lettered a second time."""
-    sqs.answers = [lambda: 200, sqs.hang]
-    with threads_joined():
-        assert failed(plain()(events("dead-1"), Context(remaining=2))) == []
-        sqs.resumed.set()
-    assert sqs.asked == ["SendMessageBatch", "DeleteMessageBatch"]
 
 
 def test_a_confirmed_dead_letter_is_not_reported_while_another_of_its_request_is_sent_again(
@@ -442,58 +389,33 @@ def test_a_confirmed_dead_letter_is_not_reported_while_another_of_its_request_is
     """The other one was refused for its size and is sent with a smaller failure record, which hangs."""
     sqs.most_bytes = 2_048
     sqs.answers = [lambda: 200, sqs.hang]
-    with threads_joined():
-        batch = event(record("small", "dead-1", "bills"), record("x" * 3_000, "dead-2", "bills"))
-        assert failed(plain()(batch, Context(remaining=2))) == ["dead-2"]
-        sqs.resumed.set()
-    assert sqs.asked == ["SendMessageBatch", "SendMessageBatch"]
+    batch = event(record("small", "dead-1", "bills"), record("x" * 3_000, "dead-2", "bills"))
+    assert sqs.respond(plain(), batch) == ["dead-2"]
+    assert sqs.asked == [SEND, SEND]
 
 
 def test_a_request_that_outlives_its_invocation_does_not_disturb_the_next(sqs: HttpSqs) -> None:  # SPEC A6, G6
     sqs.answers = [sqs.hang_then_fail]
-    with threads_joined():
-        assert failed(plain()(events("retry-1"), Context(remaining=2))) == ["retry-1"]
-        assert failed(plain()(events("dead-2", "retry-2"), Context())) == ["retry-2"]
-        sqs.resumed.set()
-    expected = [
-        "ChangeMessageVisibilityBatch",
-        "SendMessageBatch",
-        "DeleteMessageBatch",
-        "ChangeMessageVisibilityBatch",
-    ]
-    assert sqs.asked == expected
+    assert failed(plain()(events("retry-1"), Context(remaining=2))) == ["retry-1"]
+    sqs.hanging.clear()
+    assert sqs.respond(plain(), events("dead-2", "retry-2")) == ["retry-2"]
+    assert sqs.asked == [CHANGE, SEND, DELETE, CHANGE]
 
 
 def test_a_hanging_look_up_does_not_prevent_the_response(sqs: HttpSqs) -> None:  # SPEC G6, F1
-    released = threading.Event()
-    answer = sqs.answer
-
-    def hang(operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        if operation == "GetQueueAttributes":
-            released.wait(60)
-        return answer(operation, asked)
-
-    sqs.answer = hang  # type: ignore[method-assign]
-    started = time.monotonic()
+    sqs.look_up = sqs.hang  # type: ignore[assignment]
     other = event(record("{}", "dead-1", queue="refunds"), record("{}", "ok-1", queue="refunds"))
-    with threads_joined():
-        response = plain()(other, Context(remaining=2))
-        taken = time.monotonic() - started
-        released.set()
-    assert taken < 30  # the request hangs for 60
-    assert failed(response) == ["dead-1"]
+    assert sqs.respond(plain(), other) == ["dead-1"]
+
+
+def test_a_client_that_is_slow_to_make_does_not_prevent_the_response(sqs: HttpSqs) -> None:  # SPEC G6
+    world = World(clock=sqs.clock, threads=ImpatientThreads(sqs), client_factory=lambda: sqs.hang() and make_client())
+    with use(world):
+        assert sqs.respond(consumer(lambda message: message.defer(5)), events("m1")) == ["m1"]
+    assert sqs.asked == []
 
 
 # what settling a redelivered message may need
-
-
-def noting(wire: Wire, seen: list[list[str]]) -> Callable[[Any], None]:
-    """Return a handler that notes the requests before each of its runs."""
-
-    def handle(_: Any) -> None:
-        seen.append(list(wire.operations))
-
-    return handle
 
 
 WAYS: dict[str, Callable[[Callable[[Any], None]], Consumer[Any]]] = {
@@ -518,12 +440,17 @@ def test_queue_and_dead_letter_queue_are_known_before_a_redelivered_message_runs
     """SPEC C8, I2. With two requests in a cold process, and with none in a warm one."""
     wire = Wire(queues={queue: Queue(dead_letter="orders-dlq")})
     seen: list[list[str]] = []
-    handler = WAYS[way](noting(wire, seen))
+    handler = WAYS[way](lambda _: seen.append(list(wire.operations)))
+    batch = event(record("{}", "m1", queue, receives=2, group="g"))
     with wire:
         for _ in range(2):
-            assert failed(handler(event(record("{}", "m1", queue, receives=2, group="g")), Context())) == []
-    assert [run.count("GetQueueAttributes") for run in seen] == [2, 2]
-    assert wire.acts == (["ChangeMessageVisibilityBatch"] * 2 if queue == "orders.fifo" else [])  # it renews leases
+            assert failed(handler(batch, Context())) == []
+        assert failed(handler(batch, None)) == []  # without a deadline, as in a unit test of a handler
+    assert [run.count("GetQueueAttributes") for run in seen] == [2, 2, 2]
+    assert wire.acts == ([CHANGE] * 2 if queue == "orders.fifo" else [])  # it renews leases
+    with Wire() as cold:
+        assert failed(handler(batch, None)) == []
+    assert cold.requests == []
 
 
 def test_fresh_messages_do_not_wait_for_the_look_ups_of_a_redelivered_one(sandbox: Sandbox) -> None:  # SPEC I2
@@ -579,13 +506,6 @@ def test_queue_attributes_count_until_their_invocation_ends() -> None:  # SPEC C
         wire.clock.now += 900 - 30
         assert failed(handler(event(record("{}", receives=2)), Context())) == []
     assert wire.operations.count("GetQueueAttributes") == 2
-
-
-def test_without_a_deadline_a_redelivered_message_that_succeeds_makes_no_request() -> None:  # SPEC I2
-    """As in a unit test of a handler, without SQS."""
-    with orders() as wire:
-        assert failed(consumer(lambda message: None)(event(record("{}", receives=2)), None)) == []
-    assert wire.requests == []
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
@@ -646,7 +566,10 @@ def test_the_queue_is_looked_up_once_and_right_after_the_first_failure() -> None
     assert wire.operations == ["GetQueueAttributes", "ChangeMessageVisibilityBatch"]
 
 
-def test_a_hanging_look_up_delays_the_other_messages_by_one_second_once(sandbox: Sandbox) -> None:  # SPEC A8, C11
+@pytest.mark.parametrize(("suffix", "timeout", "seconds"), [("", 30, 1), (".fifo", 9, 3)])
+def test_a_hanging_look_up_delays_the_other_messages_by_one_second_once_and_on_fifo_by_a_third_of_the_time(
+    suffix: str, timeout: int, seconds: float, sandbox: Sandbox
+) -> None:  # SPEC A8, C11, H1
     ran: list[float] = []
 
     @consumer(backoff=Fixed(60))
@@ -654,53 +577,15 @@ def test_a_hanging_look_up_delays_the_other_messages_by_one_second_once(sandbox:
         ran.append(sandbox.elapsed)
         raise ValueError
 
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders", timeout=30)
-    for _ in range(5):
-        sandbox.send("orders", "{}")
-    sandbox.faults.add("hang", operation="GetQueueAttributes")
-    sandbox.run(for_=30)
-    assert len(ran) == 5
-    assert ran[1] - ran[0] == pytest.approx(1, abs=0.1)
-    assert ran[4] - ran[1] < 0.1
-
-
-def test_on_fifo_a_hanging_look_up_takes_a_third_of_the_remaining_time_once(sandbox: Sandbox) -> None:  # SPEC A8, H1
-    ran: list[float] = []
-
-    @consumer(backoff=Fixed(60))
-    def handler(message: Message) -> None:
-        ran.append(sandbox.elapsed)
-        raise ValueError("again")
-
-    sandbox.queue("orders.fifo", dead_letter="dead.fifo")
-    sandbox.connect(handler, "orders.fifo", timeout=9)
+    sandbox.queue(f"orders{suffix}", dead_letter=f"dead{suffix}")
+    sandbox.connect(handler, f"orders{suffix}", timeout=timeout)
     for group in "abc":
-        sandbox.send("orders.fifo", "{}", group_id=group)
+        sandbox.send(f"orders{suffix}", "{}", group_id=group)
     sandbox.faults.add("hang", operation="GetQueueAttributes")
     sandbox.run(for_=30)
     assert len(ran) == 3
-    assert ran[1] - ran[0] == pytest.approx(3, abs=0.3)
+    assert ran[1] - ran[0] == pytest.approx(seconds, rel=0.1)
     assert ran[2] - ran[1] < 0.1
-
-
-def test_a_client_that_is_slow_to_make_does_not_prevent_the_response() -> None:  # SPEC G6
-    made = threading.Event()
-    wire = running(orders())
-    make = wire.world.client_factory
-    assert make is not None
-
-    def slow_to_make() -> Any:
-        made.wait(60)
-        return make()
-
-    wire.world.client_factory = slow_to_make
-    started = time.monotonic()
-    with wire, threads_joined():
-        assert failed(consumer(lambda message: message.defer(5))(events("m1"), Context(remaining=2))) == ["m1"]
-        taken = time.monotonic() - started
-        made.set()
-    assert taken < 30  # the request hangs for 60
 
 
 def test_a_request_whose_thread_cannot_be_started_counts_as_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -751,7 +636,7 @@ def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
     def slow(_: Request) -> None:
         time.sleep(0.05)
 
-    with running(orders()) as wire:
+    with Wire({"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock()) as wire:
         wire.fails["SendMessageBatch"] = slow
         assert failed(plain()(events(*(f"dead-{index}" for index in range(25))), None)) == []
     assert len(wire.sent("DeleteMessageBatch")) == 3
