@@ -1,6 +1,5 @@
 """Rules that no other test covers: each one was once missing in the code while all other tests passed."""
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -48,25 +47,6 @@ def test_a_message_before_one_that_cannot_be_dead_lettered_is_acknowledged() -> 
     groups = zip(bodies, "aaab", strict=True)
     records = (record(body, f"m{at}", "orders.fifo", group=group) for at, (body, group) in enumerate(groups, 1))
     assert failed(handler(event(*records), Context())) == ["m2", "m3", "m4"]
-
-
-def test_a_short_invocation_ends_in_time_although_its_handler_ignores_cancellation(
-    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC I2, I3
-    @consumer
-    async def handler(message: Message) -> None:
-        if message.receive_count == 1:
-            while True:
-                try:
-                    await asyncio.sleep(60)
-                except asyncio.CancelledError:
-                    continue
-
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders", timeout=1)
-    sandbox.send("orders", "{}")
-    sandbox.run()
-    assert [line for line in caplog.records if line.__dict__.get("event") == "process_ends"]
 
 
 def extend_one(wire: Wire, *, is_given_up: bool, ended: bool) -> Delivery:
