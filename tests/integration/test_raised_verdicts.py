@@ -1,13 +1,14 @@
-"""Verdicts raised among other errors: in `except` and `finally`, in tasks and groups, in long and circular causes."""
+"""Verdicts that are raised: in `except` and `finally`, in tasks and groups, in long and circular causes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tarry import Discard, Fixed, Message, Reject, Retry, consumer
+from tarry import Defer, Discard, Fixed, Message, Reject, Retry, consumer
 from tests.records import Context, batch_of, failed
 from tests.wire import Queue, Wire
 
@@ -18,13 +19,12 @@ def fates(handle: Callable[[Message], Any], count: int = 1, **settings: Any) -> 
     """Run the handler for fresh messages; return the fate of each, and the wire."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         reported = failed(consumer(backoff=Fixed(77), **settings)(handle)(batch_of(count), Context()))
-    dead = {envelope["id"] for envelope in wire.envelopes()}
-    visibilities = wire.visibilities()
-    found = []
-    for name in (f"m{index}" for index in range(count)):
-        gone = "dead" if name in dead else "done"
-        found.append(f"retried in {visibilities.get(f'handle-{name}')}" if name in reported else gone)
-    return found, wire
+    sent = {
+        envelope["id"]: "dead" if request.queue == "orders-dlq" else f"retried in {request.entries[0]['DelaySeconds']}"
+        for request, envelope in zip(wire.sent("SendMessageBatch"), wire.envelopes(), strict=True)
+    }
+    retried = {name: f"retried in {wire.visibilities().get(f'handle-{name}')}" for name in reported}
+    return [{**sent, **retried}.get(f"m{index}", "done") for index in range(count)], wire
 
 
 def fate_of_one(handle: Callable[[Message], Any], **settings: Any) -> str:
@@ -32,7 +32,7 @@ def fate_of_one(handle: Callable[[Message], Any], **settings: Any) -> str:
     return found
 
 
-def raising(error: BaseException) -> Callable[[Message], None]:
+def raising(error: BaseException | type[BaseException]) -> Callable[[Message], None]:
     def handler(message: Message) -> None:
         raise error
 
@@ -67,23 +67,16 @@ def _instead_of_error(signal: Exception) -> None:
         raise signal from None
 
 
-WAYS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("way", "error_type", "shows_error"),
     [(_from_error, "GatewayBusy", True), (_while_handling_error, "Reject", True), (_instead_of_error, "Reject", False)],
     ids=["from error", "implicit context", "from None"],
 )
-
-
-@WAYS
-def test_a_verdict_raised_in_an_except_block_holds(way: Any, error_type: str, shows_error: bool) -> None:  # SPEC B3
+def test_a_verdict_raised_in_an_except_block_holds_and_its_record_describes_the_error_it_was_raised_from(
+    way: Any, error_type: str, shows_error: bool
+) -> None:  # SPEC B3, F2
     assert fate_of_one(lambda _: way(Retry(60))) == "retried in 60"
     assert fate_of_one(lambda _: way(Discard())) == "done"
-
-
-@WAYS
-def test_the_failure_record_describes_the_error_that_the_verdict_was_raised_from(
-    way: Any, error_type: str, shows_error: bool
-) -> None:  # SPEC F2
     [found], wire = fates(lambda _: way(Reject("gone")))
     failure = wire.envelopes()[0]["failure"]
     assert (found, failure["reason"]) == ("dead", "rejected")
@@ -96,26 +89,9 @@ def test_the_failure_record_describes_the_error_that_the_verdict_was_raised_from
 def test_the_failure_record_describes_an_error_passed_to_fail_although_its_cause_is_a_verdict(
     signal: Exception,
 ) -> None:  # SPEC B2, F2
-    def handler(message: Message) -> None:
-        error = GatewayBusy("503")
-        error.__cause__ = signal
-        message.fail(error)
-
-    [found], wire = fates(handler, max_attempts=1)
+    [found], wire = fates(lambda message: message.fail(caused(GatewayBusy("503"), signal)), max_attempts=1)
     failure = wire.envelopes()[0]["failure"]
     assert (found, failure["type"].rpartition(".")[2], failure["message"]) == ("dead", "GatewayBusy", "503")
-
-
-class FalsyReject(Reject):
-    def __len__(self) -> int:
-        return 0
-
-
-def test_a_verdict_may_be_falsy() -> None:  # SPEC B3
-    error = GatewayBusy()
-    error.__cause__ = FalsyReject()
-    assert fate_of_one(raising(error)) == "dead"
-    assert fate_of_one(lambda message: message.fail(error)) == "dead"
 
 
 # in a finally block, and in context managers
@@ -133,6 +109,26 @@ def _error_over_signal() -> None:
         raise Reject
     finally:
         raise GatewayBusy
+
+
+def _error_while_handling_signal() -> None:
+    try:
+        raise Reject
+    except Reject:
+        raise GatewayBusy  # noqa: B904 the implicit context is the point
+
+
+def _error_instead_of_signal() -> None:
+    try:
+        raise Reject
+    except Reject:
+        raise GatewayBusy from None
+
+
+def _deep(levels: int = 50) -> None:
+    if not levels:
+        raise Retry(60)
+    _deep(levels - 1)
 
 
 def _signal_over_signal() -> None:
@@ -206,6 +202,9 @@ def _converted_implicitly() -> None:
     [
         (_finally_over_error, "dead"),
         (_error_over_signal, BY_POLICY),
+        (_error_while_handling_signal, BY_POLICY),
+        (_error_instead_of_signal, BY_POLICY),
+        (_deep, "retried in 60"),
         (_signal_over_signal, "retried in 60"),
         (_passing_a_finally, "dead"),
         (_suppressed, "done"),
@@ -358,20 +357,55 @@ def test_a_verdict_raised_in_a_task_holds_and_the_other_messages_run(
 
 def test_a_group_of_a_verdict_and_a_cancellation_is_a_failure_that_ends_the_batch() -> None:  # SPEC A5, B3
     """Task groups never raise such a group."""
-    found, _ = fates(raising(BaseExceptionGroup("x", [Reject(), asyncio.CancelledError()])), count=2)
+    found, _ = fates(raising(group(Reject(), asyncio.CancelledError())), count=2)
     assert found == [BY_POLICY, "retried in 0"]
 
 
-# long, nested and circular causes
+# the error that is raised
 
 
-def chain_of(length: int, end: BaseException) -> BaseException:
-    """Return a chain of ``length`` errors, each raised from the next and the last from ``end``."""
-    for _ in range(length):
-        error = GatewayBusy()
-        error.__cause__ = end
-        end = error
-    return end
+class PaymentRefused(Reject):
+    pass
+
+
+class DeferTwoMinutes(Defer):
+    def __init__(self) -> None:
+        super().__init__(timedelta(minutes=2))
+
+
+class RetryWithoutSuper(Retry):
+    """A subclass that never calls the constructor of its base."""
+
+    def __init__(self, customer: str) -> None:
+        self.customer = customer
+
+
+class RetrySoonWithoutSuper(RetryWithoutSuper):
+    delay = timedelta(seconds=5)  # type: ignore[assignment]
+
+
+class RetryInAMinute(Retry):
+    delay = 60
+
+
+class FalsyReject(Reject):
+    def __len__(self) -> int:
+        return 0
+
+
+def caused(error: BaseException, *causes: BaseException) -> Any:
+    """Return the error, raised from the first cause, that from the second ..."""
+    for link, cause in zip([error, *causes], causes, strict=False):
+        link.__cause__ = cause
+    return error
+
+
+def chain_of(length: int, end: BaseException) -> Any:
+    return caused(*(GatewayBusy() for _ in range(length)), end)
+
+
+def group(*errors: BaseException) -> Any:
+    return BaseExceptionGroup("several", errors)
 
 
 def nested(depth: int, leaf: Exception) -> Exception:
@@ -380,48 +414,96 @@ def nested(depth: int, leaf: Exception) -> Exception:
     return leaf
 
 
-def group_of(*errors: Exception) -> Exception:
-    return ExceptionGroup("several", errors)
-
-
-def group_in_a_circle(leaf: Exception) -> BaseException:
-    """Return a group of which one error was raised from the group itself."""
-    error = GatewayBusy()
-    error.__cause__ = group_of(leaf, error)
-    return error
-
-
-def causes_in_a_circle() -> Exception:
+def in_a_circle() -> Exception:
     one, other = GatewayBusy(1), GatewayBusy(2)
     one.__cause__, other.__cause__ = other, one
     return one
 
 
+def group_in_a_circle(leaf: Exception) -> BaseException:
+    """Return a group of which one error was raised from the group itself."""
+    error = GatewayBusy()
+    error.__cause__ = group(leaf, error)
+    return error
+
+
 def widening(levels: int, leaf: BaseException) -> BaseException:
     """Return nested groups of two errors, both raised from the next group: 2 ** levels paths to the leaf."""
     for _ in range(levels):
-        leaves = (chain_of(1, leaf), chain_of(1, leaf))
-        leaf = BaseExceptionGroup("both", leaves)
+        leaf = group(chain_of(1, leaf), chain_of(1, leaf))
     return leaf
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        pytest.param(chain_of(2_000, Reject()), "dead", id="2,000 causes"),
-        pytest.param(chain_of(2_000, GatewayBusy()), BY_POLICY, id="2,000 causes without a verdict"),
-        pytest.param(chain_of(3, group_of(Reject(), chain_of(2, Retry(60)))), "retried in 60", id="a group in causes"),
-        pytest.param(chain_of(3, group_of(Reject(), GatewayBusy())), BY_POLICY, id="a mixed group in causes"),
-        pytest.param(group_of(chain_of(2, group_of(Reject())), Reject()), "dead", id="a leaf caused by a group"),  # type: ignore[arg-type]
-        pytest.param(nested(3_000, Reject()), "dead", id="nested 3,000 deep"),
-        pytest.param(nested(3_000, GatewayBusy()), BY_POLICY, id="nested 3,000 deep without a verdict"),
-        pytest.param(group_of(Reject(), causes_in_a_circle()), BY_POLICY, id="a leaf with circular causes"),
-        pytest.param(group_in_a_circle(GatewayBusy()), BY_POLICY, id="a group in a circle without a verdict"),
-        pytest.param(widening(60, Retry(60)), "retried in 60", id="2**60 paths to a verdict"),
-        pytest.param(widening(60, GatewayBusy()), BY_POLICY, id="2**60 paths without a verdict"),
-    ],
-)
-def test_a_verdict_is_found_in_long_nested_and_circular_causes(
-    error: BaseException, expected: str
-) -> None:  # SPEC B3, A2
+RAISED: dict[str, tuple[BaseException | type[BaseException], str]] = {
+    "Retry()": (Retry(), BY_POLICY),
+    "Retry(60)": (Retry(60), "retried in 60"),
+    "Retry(0)": (Retry(0), "retried in 0"),
+    "Reject": (Reject("reason"), "dead"),
+    "Discard": (Discard("reason"), "done"),
+    "Defer(30)": (Defer(30), "retried in 30"),
+    "Defer(0)": (Defer(0), "retried in 1"),
+    "a class": (Retry, BY_POLICY),
+    "a class with a cause": (PaymentRefused, "dead"),
+    "a subclass": (PaymentRefused("no money"), "dead"),
+    "a delay of its own": (DeferTwoMinutes(), "retried in 120"),
+    "no super": (RetryWithoutSuper("Ada"), BY_POLICY),
+    "no super, a delay": (RetrySoonWithoutSuper("busy"), "retried in 5"),
+    "a delay of the class": (RetryInAMinute(), "retried in 60"),
+    "another delay": (RetryInAMinute(7), "retried in 7"),
+    # along explicit causes
+    "error from retry": (caused(ValueError(), Retry(60)), "retried in 60"),
+    "error from a falsy one": (caused(ValueError(), FalsyReject()), "dead"),
+    "two causes down": (caused(ValueError(), KeyError(), Reject()), "dead"),
+    "the outermost wins": (caused(ValueError(), Discard(), Reject()), "done"),
+    "a signal before its cause": (caused(Retry(60), Reject()), "retried in 60"),
+    "SystemExit from retry": (caused(SystemExit(), Retry(60)), "retried in 60"),
+    "causes in a circle": (in_a_circle(), BY_POLICY),
+    "2,000 causes": (chain_of(2_000, Reject()), "dead"),
+    "2,000 causes without a verdict": (chain_of(2_000, GatewayBusy()), BY_POLICY),
+    # in groups, if every leaf is a verdict
+    "one signal": (group(Reject()), "dead"),
+    "reject before discard": (group(Discard(), Reject()), "dead"),
+    "defer before reject": (group(Reject(), Defer(30), Discard()), "retried in 30"),
+    "retry before all": (group(Discard(), Reject(), Defer(30), Retry(60)), "retried in 60"),
+    "nested": (group(Discard(), group(Reject(), group(Retry(60)))), "retried in 60"),
+    "subclasses": (group(PaymentRefused(), Discard()), "dead"),
+    "mixed": (group(Reject(), ValueError()), BY_POLICY),
+    "mixed below": (group(Reject(), group(Reject(), ValueError())), BY_POLICY),
+    "no verdict": (group(ValueError(), KeyError()), BY_POLICY),
+    "with a SystemExit": (group(Reject(), SystemExit()), BY_POLICY),
+    "a leaf from a signal": (group(caused(ValueError(), Reject()), Reject()), "dead"),
+    "a group in causes": (chain_of(3, group(Reject(), chain_of(2, Retry(60)))), "retried in 60"),
+    "a mixed group in causes": (chain_of(3, group(Reject(), GatewayBusy())), BY_POLICY),
+    "a leaf caused by a group": (group(chain_of(2, group(Reject())), Reject()), "dead"),
+    "nested 3,000 deep": (nested(3_000, Reject()), "dead"),
+    "nested 3,000 deep without a verdict": (nested(3_000, GatewayBusy()), BY_POLICY),
+    "a leaf with circular causes": (group(Reject(), in_a_circle()), BY_POLICY),
+    "a group in a circle without a verdict": (group_in_a_circle(GatewayBusy()), BY_POLICY),
+    "2**60 paths to a verdict": (widening(60, Retry(60)), "retried in 60"),
+    "2**60 paths without a verdict": (widening(60, GatewayBusy()), BY_POLICY),
+}
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_a_verdict_is_found_in_what_is_raised(name: str) -> None:  # SPEC B3, A2
+    error, expected = RAISED[name]
     assert fate_of_one(raising(error)) == expected
+
+
+def test_a_verdict_passed_to_fail_as_the_cause_of_an_error_may_be_falsy() -> None:  # SPEC B3
+    assert fate_of_one(lambda message: message.fail(caused(GatewayBusy(), FalsyReject()))) == "dead"
+
+
+def test_a_signal_with_an_invalid_delay_is_an_ordinary_failure_of_its_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC A2, B3
+    class RetryWithInvalidDelay(Retry):
+        def __init__(self) -> None:
+            self.delay = "soon"  # type: ignore[assignment]
+
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            raise RetryWithInvalidDelay
+
+    assert fates(handler, count=3)[0] == ["done", BY_POLICY, "done"]
+    assert "soon" in caplog.text
