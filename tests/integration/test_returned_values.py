@@ -1,5 +1,6 @@
 """Return values of handlers: a verdict, a partial batch response, or a value without a meaning."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,12 @@ from tarry import (
     Defer,
     Discard,
     Fixed,
-    Message,
     Reject,
     Retry,
     batch_consumer,
     consumer,
 )
+from tarry.record.attribute import body_sum
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
@@ -29,7 +30,7 @@ def orders(queue: str = "orders") -> Wire:
     return Wire(queues={queue: Queue(dead_letter=dead), dead: Queue()})
 
 
-def returning(value: Callable[[], Any], way: str, **settings: Any) -> Consumer[Any]:
+def returning(value: Callable[[], Any], way: str, make: Any = consumer, **settings: Any) -> Consumer[Any]:
     async def coroutine(_: Any) -> Any:
         return value()
 
@@ -42,61 +43,44 @@ def returning(value: Callable[[], Any], way: str, **settings: Any) -> Consumer[A
         "awaitable": lambda _: coroutine(None),
         "nested": nested,
     }[way]
-    return consumer(**settings)(function)
+    made: Consumer[Any] = make(**{"backoff": Fixed(60), **settings})(function)
+    return made
 
 
-WAYS = ["sync", "async", "awaitable", "nested"]
+WAYS = pytest.mark.parametrize("way", ["sync", "async", "awaitable", "nested"])
 
 
 # verdicts
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_returned_verdict_counts_like_a_raised_one(way: str) -> None:  # SPEC A4
+@WAYS
+def test_a_returned_verdict_or_error_counts_like_a_raised_one(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC A4, A5, B2, L2
     def result(verdict: BaseException, **settings: Any) -> tuple[list[str], dict[str, int], list[str]]:
         with orders() as wire:
-            response = returning(lambda: verdict, way, **settings)(event(record()), Context())
-        reasons = [each["failure"]["reason"] for each in wire.envelopes()]
-        return failed(response), wire.visibilities(), reasons
+            response = returning(lambda: verdict, way, **settings)(batch_of(2), Context())
+        reasons = [each["failure"]["reason"] for each in wire.envelopes() if "failure" in each]
+        delays = {entry["ReceiptHandle"][-2:]: entry["VisibilityTimeout"] for request in
+                  wire.sent("ChangeMessageVisibilityBatch") for entry in request.entries}  # fmt: skip
+        return failed(response), delays, reasons
 
-    assert result(Retry(30)) == (["m1"], {"handle-m1": 30}, [])
-    assert result(Reject("declined")) == ([], {}, ["rejected"])
+    assert result(Retry(30)) == (["m0", "m1"], {"m0": 30, "m1": 30}, [])
+    assert result(Reject("declined")) == ([], {}, ["rejected"] * 2)
     assert result(Discard()) == ([], {}, [])
-    assert result(ValueError("no stock"), backoff=Fixed(60)) == (["m1"], {"handle-m1": 60}, [])
-    assert result(ValueError("no stock"), fatal=ValueError) == ([], {}, ["fatal"])
-
-
-def test_a_returned_deferral_uses_no_attempt() -> None:  # SPEC A4, B2
+    assert result(ValueError("no stock")) == (["m0", "m1"], {"m0": 60, "m1": 60}, [])
+    assert field(lines(caplog, "waiting_retry")[-1], "error") == "ValueError: no stock"
+    assert result(ValueError("no stock"), fatal=ValueError) == ([], {}, ["fatal"] * 2)
+    assert result(SystemExit(1)) == (["m0", "m1"], {"m0": 60, "m1": 0}, [])  # it ends the batch
     with orders() as wire:
-        assert failed(consumer(lambda _: Defer(60))(event(record()), Context())) == []
-    [sent] = wire.sent("SendMessageBatch")
-    assert sent.entries[0]["DelaySeconds"] == 60
-
-
-def test_a_returned_error_is_logged_like_a_raised_one(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A4, L2
-    with orders():
-        consumer(lambda _: ValueError("no stock"))(event(record()), Context())
-    assert field(lines(caplog, "waiting_retry")[0], "error") == "ValueError: no stock"
+        assert failed(returning(lambda: Defer(50), way)(event(record()), Context())) == []
+    assert [entry["DelaySeconds"] for entry in wire.sent_entries()] == [50]
 
 
 def test_a_verdict_given_on_the_message_overrides_a_returned_one() -> None:  # SPEC A4, B5
-    @consumer
-    def handler(message: Message) -> Retry:
-        message.ack()
-        return Retry(30)
-
     with orders() as wire:
-        assert failed(handler(event(record()), Context())) == []
-    assert wire.visibilities() == {}
-
-
-def test_a_verdict_that_a_batch_handler_returns_applies_to_each_message_without_a_verdict() -> None:  # SPEC A4, B5
-    @batch_consumer
-    def handler(batch: Batch) -> Retry:
-        batch[0].ack()
-        return Retry(30)
-
-    with orders() as wire:
+        assert failed(consumer(lambda message: message.ack() or Retry(30))(event(record()), Context())) == []
+        handler = batch_consumer(lambda batch: batch[0].ack() or Retry(30))
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 30, "handle-m2": 30}
 
@@ -108,14 +92,6 @@ def test_a_returned_batch_error_counts_like_a_raised_one() -> None:  # SPEC A4, 
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_returned_system_exit_ends_the_batch(way: str) -> None:  # SPEC A4, A5
-    with orders() as wire:
-        response = returning(lambda: SystemExit(1), way, backoff=Fixed(60))(batch_of(3), Context())
-    assert failed(response) == ["m0", "m1", "m2"]
-    assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 0, "handle-m2": 0}
-
-
 # partial batch responses
 
 
@@ -124,19 +100,10 @@ def response_with(*ids: Any) -> dict[str, Any]:
 
 
 def answering(value: Any, way: str = "sync", **settings: Any) -> Consumer[Any]:
-    async def coroutine(_: Batch) -> Any:
-        return value
-
-    functions: dict[str, Any] = {
-        "sync": lambda _: value,
-        "async": coroutine,
-        "awaitable": lambda batch: [coroutine(batch)][0],
-    }
-    made: Consumer[Any] = batch_consumer(**{"backoff": Fixed(60), **settings})(functions[way])
-    return made
+    return returning(lambda: value, way, batch_consumer, **settings)
 
 
-@pytest.mark.parametrize("way", ["sync", "async", "awaitable"])
+@WAYS
 def test_a_batch_handler_fails_the_messages_that_its_response_lists(way: str) -> None:  # SPEC A4
     with orders() as wire:
         assert failed(answering(response_with("m3", "m1", "m3"), way)(batch_of(5), Context())) == ["m1", "m3"]
@@ -144,13 +111,10 @@ def test_a_batch_handler_fails_the_messages_that_its_response_lists(way: str) ->
 
 
 def test_a_returned_response_may_list_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
-    from tarry.record.attribute import body_sum, dump
-    from tests.records import record as plain
-
-    envelope = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
-    copy = plain(message_id="m1", attributes={"Tarry": {"stringValue": dump(envelope), "dataType": "String"}})
+    text = json.dumps({"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2})
+    copy = record(attributes={"Tarry": {"stringValue": text, "dataType": "String"}})
     with orders():
-        assert failed(answering(response_with("stable"))(event(plain(message_id="m0"), copy), Context())) == ["m1"]
+        assert failed(answering(response_with("stable"))(event(record(message_id="m0"), copy), Context())) == ["m1"]
 
 
 def test_a_listed_message_is_dead_lettered_at_its_last_attempt() -> None:  # SPEC A4, C8
@@ -182,44 +146,30 @@ def fifo(*groups: str) -> dict[str, Any]:
     return event(*(record(index, f"m{index}", "orders.fifo", group=group) for index, group in enumerate(groups)))
 
 
-@pytest.mark.parametrize("max_attempts", [1, 5])
-def test_on_fifo_the_first_listed_message_of_each_group_has_failed_and_those_behind_it_are_released(
-    max_attempts: int,
-) -> None:  # SPEC A4, H1
+def test_on_fifo_the_first_listed_message_of_each_group_has_failed_and_those_behind_it_are_released() -> None:
+    listed = response_with("m1", "m2", "m3")  # SPEC A4, H1
     with orders("orders.fifo") as wire:
-        handler = answering(response_with("m1", "m2", "m3"), max_attempts=max_attempts)
-        response = handler(fifo("a", "a", "b", "a", "b"), Context())
-    if max_attempts == 5:
-        assert failed(response) == ["m1", "m2", "m3", "m4"]
-        assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
-    else:
-        assert failed(response) == ["m3"]
-        assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1", "2"]
-        assert wire.visibilities() == {"handle-m3": 0}
+        response = answering(listed)(fifo("a", "a", "b", "a", "b"), Context())
+    assert failed(response) == ["m1", "m2", "m3", "m4"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
+    with orders("orders.fifo") as wire:
+        response = answering(listed, max_attempts=1)(fifo("a", "a", "b", "a", "b"), Context())
+    assert failed(response) == ["m3"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1", "2"]
+    assert wire.visibilities() == {"handle-m3": 0}
 
 
-REJECTED = [
-    response_with("m0", "unknown"),
-    response_with("m0", ""),
-    response_with("m0", None),
-    response_with("m0", 7),
-    {"batchItemFailures": [{}]},
-    {"batchItemFailures": ["m0"]},
-    {"batchItemFailures": [None]},
-    {"batchItemFailures": "m0"},
-    {"batchItemFailures": {"itemIdentifier": "m0"}},
-    {"batchItemFailures": 1},
-]
-
-
-@pytest.mark.parametrize("value", REJECTED, ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(response_with("m0", odd) for odd in ("unknown", "", None, 7)),
+        *({"batchItemFailures": odd} for odd in ([{}], ["m0"], [None], "m0", {"itemIdentifier": "m0"}, 1)),
+    ],
+    ids=repr,
+)
 def test_a_response_that_lambda_would_refuse_fails_all_messages_without_a_verdict(value: Any) -> None:  # SPEC A4
-    @batch_consumer(backoff=Fixed(60))
-    def handler(batch: Batch) -> Any:
-        batch[1].ack()
-        return value
-
     with orders() as wire:
+        handler = batch_consumer(backoff=Fixed(60))(lambda batch: batch[1].ack() or value)
         assert failed(handler(batch_of(3), Context())) == ["m0", "m2"]
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 60}
 
@@ -232,14 +182,12 @@ def test_a_response_that_lists_no_message_acknowledges_all(value: Any) -> None: 
         assert failed(answering(value)(batch_of(3), Context())) == []
 
 
-@pytest.mark.parametrize(
-    "value", [response_with("m0"), response_with("unknown"), {"batchItemFailures": ["x"]}], ids=repr
-)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_response_returned_by_a_handler_of_one_message_fails_the_message(way: str, value: Any) -> None:  # SPEC A4
-    with orders() as wire:
-        assert failed(returning(lambda: value, way, backoff=Fixed(60))(event(record()), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 60}
+@WAYS
+def test_a_response_returned_by_a_handler_of_one_message_fails_the_message(way: str) -> None:  # SPEC A4
+    for value in (response_with("m0"), response_with("unknown"), {"batchItemFailures": ["x"]}):
+        with orders() as wire:
+            assert failed(returning(lambda value=value: value, way)(event(record()), Context())) == ["m1"]
+        assert wire.visibilities() == {"handle-m1": 60}
 
 
 class RefusingDict(dict[str, Any]):
@@ -258,20 +206,34 @@ def test_a_response_of_a_hostile_dict_class_is_read_like_a_plain_dict() -> None:
 # unsaid=
 
 
-def acknowledging(*ids: str) -> Callable[[Batch], None]:
-    def handler(batch: Batch) -> None:
+def acknowledging(*ids: str, then: Any = None) -> Callable[[Batch], Any]:
+    def handler(batch: Batch) -> Any:
         for message in batch:
             if message.delivery_id in ids:
                 message.ack()
+        return then
 
     return handler
 
 
-def test_with_unsaid_fail_messages_without_a_verdict_fail() -> None:  # SPEC B8
+async def says_nothing(batch: Batch) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handle", "reported"),
+    [
+        (acknowledging("m0", "m2"), ["m1", "m3"]),
+        (says_nothing, ["m0", "m1", "m2", "m3"]),
+        (lambda batch: batch.ack_all(), []),
+        (acknowledging("m0", "m1", "m2", "m3"), []),
+        (lambda _: BatchError(index=2), ["m2", "m3"]),  # those before it are acknowledged
+        (acknowledging("m0", then=response_with("m1")), ["m1", "m2", "m3"]),
+    ],
+)
+def test_with_unsaid_fail_messages_without_a_verdict_fail(handle: Any, reported: list[str]) -> None:  # SPEC A4, B5, B8
     with orders() as wire:
-        handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(acknowledging("m0", "m2"))
-        assert failed(handler(batch_of(4), Context())) == ["m1", "m3"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m3": 60}
+        assert failed(batch_consumer(unsaid="fail", backoff=Fixed(60))(handle)(batch_of(4), Context())) == reported
+    assert {*wire.visibilities()} == {f"handle-{name}" for name in reported}
 
 
 @pytest.mark.parametrize("settings", [{}, {"unsaid": "ack"}])
@@ -280,46 +242,8 @@ def test_by_default_messages_without_a_verdict_are_acknowledged(settings: Any) -
         assert failed(batch_consumer(**settings)(acknowledging("m0"))(batch_of(3), Context())) == []
 
 
-def test_with_unsaid_fail_an_async_batch_handler_without_verdicts_fails_all_messages() -> None:  # SPEC B8
-    @batch_consumer(unsaid="fail", backoff=Fixed(60))
-    async def handler(batch: Batch) -> None:
-        return None
-
-    with orders():
-        assert failed(handler(batch_of(3), Context())) == ["m0", "m1", "m2"]
-
-
-@pytest.mark.parametrize("ack_each", [Batch.ack_all, lambda batch: [message.ack() for message in batch]])
-def test_with_unsaid_fail_explicitly_acknowledged_messages_are_done(ack_each: Any) -> None:  # SPEC B8
-    with orders() as wire:
-        handler = batch_consumer(unsaid="fail")(lambda batch: ack_each(batch) and None)
-        assert failed(handler(batch_of(3), Context())) == []
-    assert wire.requests == []
-
-
-def test_with_unsaid_fail_a_batch_error_acknowledges_the_messages_before_it() -> None:  # SPEC B8, B5
-    @batch_consumer(unsaid="fail", backoff=Fixed(60))
-    def handler(batch: Batch) -> None:
-        raise BatchError(index=1)
-
-    with orders():
-        assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
-
-
-def test_with_unsaid_fail_messages_that_the_response_does_not_list_fail() -> None:  # SPEC A4, B8
-    @batch_consumer(unsaid="fail", backoff=Fixed(60))
-    def handler(batch: Batch) -> Any:
-        batch[0].ack()
-        return response_with("m1")
-
-    with orders():
-        assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
-
-
-def test_with_unsaid_fail_messages_behind_a_failed_one_of_their_group_are_released(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with orders("orders.fifo") as wire:  # SPEC B8, H2
+def test_with_unsaid_fail_messages_behind_a_failed_one_of_their_group_are_released() -> None:  # SPEC B8, H2
+    with orders("orders.fifo") as wire:
         handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(acknowledging("m0"))
         assert failed(handler(fifo("a", "a", "a", "b"), Context())) == ["m1", "m2", "m3"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 60}
