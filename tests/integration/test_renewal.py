@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry import Fixed, Message, batch_consumer, consumer
 from tarry.message.invocation import Invocation
 from tarry.settle.requests import lease_end
 from tests.loglines import field, lines
@@ -51,51 +51,34 @@ def refuse(*message_ids: str) -> Callable[[Request, dict[str, Any]], Refusal | N
     return lambda _, entry: EXPIRED if entry["ReceiptHandle"] in handles else None
 
 
-def test_the_lease_of_a_message_received_long_before_its_invocation_is_renewed_before_it_runs() -> None:  # SPEC H4
-    requests: list[int] = []
+def test_the_leases_of_a_batch_that_was_received_long_before_its_invocation_are_renewed_before_it_runs() -> None:
+    requests: list[int] = []  # SPEC H4, I2
+    batch = [entry("a1", "a", age=11), *(entry(f"m{index}", "b") for index in range(9))]
     with ledger() as wire:
-        invoke(wire, entry("a1", "a", age=11), entry("b1", "b"), handle=lambda _: requests.append(len(wire.requests)))
-    assert requests == [1, 1]
+        invoke(wire, *batch, handle=lambda _: requests.append(len(wire.requests)), remaining=20.5)
+    assert requests == [1] * 10
     [renewal] = wire.sent(CHANGE_VISIBILITY)
-    assert [each["ReceiptHandle"] for each in renewal.entries] == ["handle-a1", "handle-b1"]
+    assert [each["ReceiptHandle"] for each in renewal.entries] == [each["receiptHandle"] for each in batch]
+    assert {*wire.visibilities().values()} == {math.ceil(20.5 + 1)}  # the remaining time and a margin
 
 
-def test_a_lease_is_renewed_for_the_remaining_time_and_a_margin() -> None:  # SPEC H4, I2
+WITHOUT_A_TIME = entry("a1", "a")
+del WITHOUT_A_TIME["attributes"]["ApproximateFirstReceiveTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "renewed"),
+    [
+        *(pytest.param(entry("a1", "a", age=age), False, id=f"received {age} s ago") for age in (0, 5, 10)),
+        pytest.param(entry("a1", "a", receives=2), True, id="redelivered: its receive time is unknown"),
+        pytest.param(WITHOUT_A_TIME, True, id="without a receive time"),
+        pytest.param(entry("a1", "a", age=60, queue="orders"), False, id="of a standard queue"),
+    ],
+)
+def test_only_leases_that_may_end_soon_are_renewed(odd: dict[str, Any], renewed: bool) -> None:  # SPEC H4, G2
     wire = ledger()
-    invoke(wire, entry("a1", "a", age=11), remaining=20.5)
-    assert wire.visibilities() == {"handle-a1": math.ceil(20.5 + 1)}
-
-
-@pytest.mark.parametrize("seconds", [0, 5, 10])
-def test_recently_received_fresh_messages_are_not_renewed(seconds: float) -> None:  # SPEC H4, G2
-    wire = ledger()
-    assert invoke(wire, entry("a1", "a", age=seconds), entry("b1", "b")) == (["a1", "b1"], [])
-    assert wire.requests == []
-
-
-def test_a_redelivered_message_whose_receive_time_is_unknown_is_renewed() -> None:  # SPEC H4
-    wire = ledger()
-    invoke(wire, entry("a1", "a", receives=2))
-    assert wire.acts == [CHANGE_VISIBILITY]
-
-
-def test_a_message_without_a_receive_time_is_renewed() -> None:  # SPEC H4
-    wire, odd = ledger(), entry("a1", "a")
-    del odd["attributes"]["ApproximateFirstReceiveTimestamp"]
-    invoke(wire, odd)
-    assert wire.operations == [CHANGE_VISIBILITY]
-
-
-def test_ten_leases_are_renewed_in_one_request() -> None:  # SPEC H4
-    wire = ledger()
-    invoke(wire, *(entry(f"m{index}", "a", age=60) for index in range(10)))
-    assert [len(request.entries) for request in wire.sent(CHANGE_VISIBILITY)] == [10]
-
-
-def test_leases_of_standard_queues_are_not_renewed() -> None:  # SPEC H4, G2
-    wire = ledger()
-    invoke(wire, entry("m1", "a", age=60, queue="orders"))
-    assert wire.requests == []
+    assert invoke(wire, odd) == (["a1"], [])
+    assert wire.acts == ([CHANGE_VISIBILITY] if renewed else [])
 
 
 def test_a_group_with_a_refused_receipt_handle_does_not_run_and_is_only_reported(
@@ -103,28 +86,18 @@ def test_a_group_with_a_refused_receipt_handle_does_not_run_and_is_only_reported
 ) -> None:  # SPEC H4
     wire = ledger()
     wire.refuses[CHANGE_VISIBILITY] = refuse("a2")
-    ran, reported = invoke(
-        wire, entry("a1", "a", age=11), entry("b1", "b"), entry("a2", "a"), entry("a3", "a"), entry("b2", "b")
-    )
-    assert ran == ["b1", "b2"]
-    assert reported == ["a1", "a2", "a3"]
+    batch = [entry("a1", "a", age=11), *(entry(name, name[0]) for name in ("b1", "a2", "a3", "b2"))]
+    assert invoke(wire, *batch) == (["b1", "b2"], ["a1", "a2", "a3"])
     assert len(wire.requests) == 1  # no settlement requests
     [line] = lines(caplog)
     assert (field(line, "event"), field(line, "message_id")) == ("lease_lost", "a2")
 
-
-def test_a_batch_handler_does_not_get_a_group_with_a_refused_receipt_handle() -> None:  # SPEC H4
     received: list[str] = []
-
-    @batch_consumer
-    def handler(batch: Batch) -> None:
-        received.extend(message.id for message in batch)
-
+    handler = batch_consumer(lambda batch: received.extend(message.id for message in batch))
     with ledger() as wire:
-        wire.refuses[CHANGE_VISIBILITY] = refuse("a1")
-        the_event = event(entry("a1", "a", age=11), entry("b1", "b"), entry("a2", "a"))
-        assert failed(handler(the_event, Context())) == ["a1", "a2"]
-    assert received == ["b1"]
+        wire.refuses[CHANGE_VISIBILITY] = refuse("a2")
+        assert failed(handler(event(*batch), Context())) == ["a1", "a2", "a3"]
+    assert received == ["b1", "b2"]
 
 
 def test_no_message_runs_if_all_groups_have_refused_receipt_handles() -> None:  # SPEC H4

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tarry import (
-    Batch,
     ConfigurationError,
     DeadLetter,
     Fixed,
@@ -27,7 +26,7 @@ from tests.wire import Queue, Wire
 PATIENT = RetryPolicy(max_attempts=8, backoff=Fixed(77), fatal=KeyError)
 
 
-def fails(message: Message) -> None:
+def fails(_: Any) -> None:
     raise ValueError("out of order")
 
 
@@ -38,13 +37,13 @@ def orders() -> Wire:
 # policy=
 
 
-def test_several_consumers_share_a_policy() -> None:  # SPEC C1
-    first, second = consumer(policy=PATIENT)(fails), consumer(policy=PATIENT, name="second")(fails)
-    assert first.policy is PATIENT
-    assert second.policy is PATIENT
+def test_consumers_of_messages_and_batches_share_a_policy_whatever_their_failure_steps() -> None:  # SPEC C1, B7, E1
+    first, second = consumer(policy=PATIENT)(fails), batch_consumer(policy=PATIENT)(fails)
+    assert consumer(policy=PATIENT, on_failure=NOT_IN_PLACE)(fails).policy is first.policy is second.policy is PATIENT
     with orders() as wire:
         assert failed(first(batch_of(1), Context())) == ["m0"]
-    assert wire.visibilities() == {"handle-m0": 77}
+        assert failed(second(event(record()), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m0": 77, "handle-m1": 77}
 
 
 def test_a_shared_policy_decides_which_errors_are_fatal() -> None:  # SPEC C1, D1
@@ -57,16 +56,7 @@ def test_a_shared_policy_decides_which_errors_are_fatal() -> None:  # SPEC C1, D
     assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == ["fatal"]
 
 
-def test_a_batch_consumer_can_have_a_policy() -> None:  # SPEC C1
-    @batch_consumer(policy=PATIENT)
-    def handler(batch: Batch) -> None:
-        raise ValueError
-
-    with orders() as wire:
-        handler(batch_of(2), Context())
-    assert set(wire.visibilities().values()) == {77}
-
-
+NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
 SINGLE = {
     "max_attempts": 3,
     "backoff": Fixed(1),
@@ -96,22 +86,12 @@ def test_an_invalid_policy_is_refused(odd: Any) -> None:  # SPEC C5
         consumer(policy=odd)
 
 
-NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
-
-
-def test_a_policy_works_with_any_failure_steps() -> None:  # SPEC B7, E1
-    assert consumer(policy=PATIENT, on_failure=NOT_IN_PLACE)(fails).policy is PATIENT
-
-
 # replace
-
-
-def test_replacing_another_setting_keeps_the_policy_object() -> None:  # SPEC C1
-    assert consumer(policy=PATIENT)(fails).replace(timeout=3).policy is PATIENT
 
 
 def test_replacing_a_single_setting_changes_a_shared_policy_only_for_that_consumer() -> None:  # SPEC C1
     before = consumer(policy=PATIENT)(fails)
+    assert before.replace(timeout=3).policy is PATIENT
     after = before.replace(max_attempts=2)
     assert after.policy == RetryPolicy(max_attempts=2, backoff=Fixed(77), fatal=KeyError)
     assert before.policy is PATIENT
@@ -124,16 +104,10 @@ def test_replacing_the_policy_replaces_all_single_settings() -> None:  # SPEC C1
     assert handler.policy is PATIENT
     assert handler.timeout == 3
     assert handler.replace(policy=RetryPolicy()).policy == RetryPolicy()
-
-
-def test_replacing_the_policy_by_none_restores_the_defaults() -> None:  # SPEC C1
-    assert consumer(policy=PATIENT)(fails).replace(policy=None).policy == RetryPolicy()
-    assert consumer(policy=PATIENT)(fails).replace(policy=None, max_attempts=2).policy == RetryPolicy(2)
-
-
-def test_replacing_both_is_refused() -> None:  # SPEC C1
+    assert handler.replace(policy=None).policy == RetryPolicy()
+    assert handler.replace(policy=None, max_attempts=2).policy == RetryPolicy(2)
     with pytest.raises(ConfigurationError, match="policy and max_attempts are both given"):
-        consumer(policy=PATIENT)(fails).replace(policy=RetryPolicy(), max_attempts=2)
+        handler.replace(policy=RetryPolicy(), max_attempts=2)
 
 
 @pytest.mark.parametrize("settings", [{"max_attempts": 5}, {"policy": RetryPolicy(5)}], ids=["single", "policy"])
@@ -168,10 +142,12 @@ def consumer_with_changed_backoff(make: Callable[[ChangeableBackoff], Any], answ
     return handler
 
 
-def test_a_backoff_of_the_user_sets_the_delay() -> None:  # SPEC C1
+def test_a_backoff_of_the_user_sets_the_delay_in_place_and_that_of_a_copy() -> None:  # SPEC C1, E3
     with orders() as wire:
         consumer(backoff=ChangeableBackoff(41.2))(fails)(batch_of(1), Context())
+        consumer(on_failure=[SendAgain("slow", delay=ChangeableBackoff(7.1))])(fails)(batch_of(1), Context())
     assert wire.visibilities() == {"handle-m0": 42}
+    assert [entry["DelaySeconds"] for entry in wire.sent_entries()] == [8]
 
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "60", OSError("no table")], ids=repr)
@@ -190,7 +166,7 @@ def test_a_failing_backoff_is_logged_and_the_default_sets_the_delay(
     assert field(failures[0], "text").endswith(". The default backoff sets this delay.")
 
 
-def test_a_backoff_of_the_user_is_checked_once_for_each_attempt_when_the_consumer_is_made() -> None:  # SPEC C1
+def test_a_backoff_is_checked_once_for_each_attempt_when_the_consumer_is_made() -> None:  # SPEC C1
     asked: list[int] = []
 
     class RecordingBackoff:
@@ -202,33 +178,19 @@ def test_a_backoff_of_the_user_is_checked_once_for_each_attempt_when_the_consume
     assert asked == [1, 2, 3]
 
 
-def test_a_message_with_a_backoff_that_always_fails_is_retried_and_dead_lettered(
-    sandbox: Sandbox,
-) -> None:  # SPEC A2, C1
-    backoff = ChangeableBackoff()
-    handler = consumer(max_attempts=3, backoff=backoff)(fails)
-    backoff.seconds = -1
+@pytest.mark.parametrize(("answer", "seconds"), [(-1, 45), (600, 1_200)], ids=["fails", "has no bounds"])
+def test_the_sandbox_runs_a_consumer_with_a_backoff_of_the_user_up_to_the_dead_letter(
+    answer: float, seconds: float, sandbox: Sandbox
+) -> None:  # SPEC A2, C1, N4
     sandbox.queue("orders", dead_letter="orders-dlq")
+    handler = consumer_with_changed_backoff(lambda backoff: {"max_attempts": 3, "backoff": backoff}, answer)
     sandbox.connect(handler, "orders")
     sandbox.send("orders", {})
     sandbox.run()
     [dead_letter] = sandbox.messages("orders-dlq")
     assert dead_letter.failure is not None
     assert (dead_letter.failure.attempts, dead_letter.failure.reason) == (3, "exhausted")
-
-
-def test_the_sandbox_runs_a_consumer_whose_backoff_has_no_bounds(sandbox: Sandbox) -> None:  # SPEC C1, N4
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(consumer(max_attempts=3, backoff=ChangeableBackoff(600))(fails), "orders")
-    sandbox.send("orders", {})
-    sandbox.run()
-    assert sandbox.elapsed >= 1_200
-
-
-def test_a_backoff_of_the_user_sets_the_delay_of_a_copy() -> None:  # SPEC E3
-    with orders() as wire:
-        consumer(on_failure=[SendAgain("slow", delay=ChangeableBackoff(7.1))])(fails)(batch_of(1), Context())
-    assert [entry["DelaySeconds"] for entry in wire.sent_entries()] == [8]
+    assert sandbox.elapsed >= seconds
 
 
 def test_the_default_backoff_sets_the_delay_of_a_copy_whose_backoff_fails(
