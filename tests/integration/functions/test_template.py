@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sysconfig
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import typer
 from awslambdaric.lambda_runtime_log_utils import JsonFormatter
+from typer.testing import CliRunner
 
 from tarry import RetryPolicy
 from tarry.decide.retry_policy import STANDARD_BACKOFF, bounds_of
@@ -46,15 +47,9 @@ CONSUMERS = [name.removesuffix("Function") for name in FUNCTIONS]
 
 EMITTED = {
     "AWS/SQS": {
-        "ApproximateAgeOfOldestMessage",
-        "ApproximateNumberOfMessagesDelayed",
-        "ApproximateNumberOfMessagesNotVisible",
-        "ApproximateNumberOfMessagesVisible",
-        "NumberOfEmptyReceives",
-        "NumberOfMessagesDeleted",
-        "NumberOfMessagesReceived",
-        "NumberOfMessagesSent",
-        "SentMessageSize",
+        *("ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesDelayed"),
+        *("ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesVisible", "NumberOfEmptyReceives"),
+        *("NumberOfMessagesDeleted", "NumberOfMessagesReceived", "NumberOfMessagesSent", "SentMessageSize"),
     },
     "AWS/Lambda": {"ConcurrentExecutions", "Duration", "Errors", "Invocations", "Throttles"},
 }
@@ -155,6 +150,12 @@ def test_cfn_lint_and_sam_accept_the_template_and_its_translation(tmp_path: Path
         assert process.returncode == 0, output
 
 
+def test_tarry_check_has_no_findings_in_the_template() -> None:
+    """Failures are reported, timeouts, windows, `maxReceiveCount` and retentions fit, and each role suffices."""
+    result = CliRunner().invoke(app, ["check", str(ROOT / "template.yaml")])
+    assert result.stdout.endswith("no findings in 8 queues and 4 functions with a queue.\n"), result.output
+
+
 def test_each_exception_has_its_reason_beside_it() -> None:
     config = TEMPLATE["Metadata"]["cfn-lint"]["config"]["ignore_checks"]
     lines = (ROOT / "template.yaml").read_text().splitlines()
@@ -165,28 +166,6 @@ def test_each_exception_has_its_reason_beside_it() -> None:
 
 
 # a mapping and its queue
-
-
-def test_failed_messages_are_reported_individually(mapping: dict[str, Any]) -> None:
-    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-
-
-def test_the_visibility_timeout_allows_retries_of_a_throttled_batch(
-    function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]
-) -> None:
-    timeout = function.get("Timeout", TEMPLATE["Globals"]["Function"]["Timeout"])
-    assert queue["VisibilityTimeout"] >= 6 * timeout + mapping.get("MaximumBatchingWindowInSeconds", 0)
-
-
-def test_a_batch_of_more_than_ten_has_a_batching_window(mapping: dict[str, Any]) -> None:
-    assert mapping["BatchSize"] <= 10 or mapping["MaximumBatchingWindowInSeconds"] >= 1
-
-
-def test_max_receive_count_is_well_above_the_attempts_of_the_policy(  # SPEC C9
-    policy: RetryPolicy, mapping: dict[str, Any], queue: dict[str, Any]
-) -> None:
-    factor = max(2, mapping["BatchSize"]) if queue.get("FifoQueue") else 2
-    assert queue["RedrivePolicy"]["maxReceiveCount"] >= factor * policy.max_attempts + 5
 
 
 def test_concurrency_is_limited_by_the_mapping_or_its_pollers_and_never_reserved(
@@ -203,18 +182,14 @@ def test_concurrency_is_limited_by_the_mapping_or_its_pollers_and_never_reserved
         assert function["logical_id"] == "DigestFunction"  # more pollers would split its batches
 
 
-def test_dead_letters_are_kept_longer_than_messages_in_a_queue_of_the_same_kind_for_this_queue_only(
-    queue: dict[str, Any], dead_letters: dict[str, Any]
+def test_dead_letters_are_kept_for_14_days_for_their_queue_only_and_messages_twice_as_long_as_their_retries(
+    policy: RetryPolicy, queue: dict[str, Any], dead_letters: dict[str, Any]
 ) -> None:
-    assert dead_letters["MessageRetentionPeriod"] == 14 * 24 * 3600 > queue["MessageRetentionPeriod"]
-    assert dead_letters.get("FifoQueue") == queue.get("FifoQueue")
+    assert dead_letters["MessageRetentionPeriod"] == 14 * 24 * 3600
+    assert sum(waits_of(policy)) < queue["MessageRetentionPeriod"] / 2
     allowed = dead_letters["RedriveAllowPolicy"]
     assert allowed["redrivePermission"] == "byQueue"
     assert allowed["sourceQueueArns"] == [f"arn:aws:sqs:eu-west-1:123456789012:{queue['QueueName']}"]
-
-
-def test_the_messages_outlive_their_retries(policy: RetryPolicy, queue: dict[str, Any]) -> None:
-    assert sum(waits_of(policy)) < queue["MessageRetentionPeriod"] / 2
 
 
 # security
@@ -322,12 +297,15 @@ def test_redrive_may_empty_all_dead_letter_queues_send_to_all_queues_and_write_t
 # a function
 
 
-def test_a_function_has_a_log_group_of_its_own_with_json_and_a_retention(function: dict[str, Any]) -> None:
+def test_a_function_has_a_log_group_and_may_send_traces_only_if_that_is_asked_for(function: dict[str, Any]) -> None:
     shared = TEMPLATE["Globals"]["Function"]
     assert shared["LoggingConfig"]["LogFormat"] == "JSON"
     group = target(function["LoggingConfig"]["LogGroup"])
     assert group == function["logical_id"].replace("Function", "LogGroup")
     assert int(properties(group)["RetentionInDays"]) == 30
+    assert shared["Tracing"] == {"Ref": "Tracing"}
+    assert "xray:" not in str(properties(target(function["Role"])))
+    assert "xray:PutTraceSegments" in str(properties(target(function["Role"]), Tracing="Active"))
 
 
 def test_functions_and_the_powertools_layer_are_for_one_python_on_arm() -> None:
@@ -338,22 +316,12 @@ def test_functions_and_the_powertools_layer_are_for_one_python_on_arm() -> None:
     assert not {"Runtime", "Architectures"} & {key for name in FUNCTIONS for key in RESOURCES[name]["Properties"]}
 
 
-def test_tracing_is_a_parameter_and_the_role_may_send_traces_only_if_it_is_active(function: dict[str, Any]) -> None:
-    assert TEMPLATE["Globals"]["Function"]["Tracing"] == {"Ref": "Tracing"}
-    assert "xray:" not in str(properties(target(function["Role"])))
-    assert "xray:PutTraceSegments" in str(properties(target(function["Role"]), Tracing="Active"))
-
-
 # alarms and the dashboard
-
-
-def alarm(name: str, **given: str) -> dict[str, Any]:
-    return properties(name, **given)
 
 
 def metric(name: str) -> tuple[str, str, str]:
     """Return the namespace, the metric and the resource of an alarm; of error lines, the log group is the resource."""
-    found = alarm(name)
+    found = properties(name)
     if "Dimensions" not in found:
         [filtered] = [properties(each) for each in of_type("AWS::Logs::MetricFilter") if each == found["MetricName"]]
         [counted] = filtered["MetricTransformations"]
@@ -366,7 +334,8 @@ def metric(name: str) -> tuple[str, str, str]:
 
 def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]) -> None:
     dead = target(queue["RedrivePolicy"]["deadLetterTargetArn"])
-    assert {metric(name) for name in of_type("AWS::CloudWatch::Alarm")} >= {
+    found = {metric(name) for name in of_type("AWS::CloudWatch::Alarm")}
+    assert found >= {
         ("AWS/SQS", "ApproximateNumberOfMessagesVisible", dead),
         ("AWS/SQS", "ApproximateAgeOfOldestMessage", target(mapping["Queue"])),
         ("AWS/Lambda", "Errors", function["logical_id"]),
@@ -375,6 +344,9 @@ def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[st
         ("shop", "lines", target(function["LoggingConfig"]["LogGroup"])),
     }
     assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS) + 1  # and the errors of redrive
+    assert all(name in EMITTED[namespace] for namespace, name, _ in found if namespace.startswith("AWS/"))
+    in_flight = f"{function['logical_id'].removesuffix('Function')}InFlightAlarm"
+    assert properties(in_flight)["Threshold"] == 100_000 < IN_FLIGHT_LIMIT
 
 
 def test_the_error_lines_of_tarry_and_of_a_function_are_counted_except_those_of_dead_letters(
@@ -392,17 +364,12 @@ def test_the_error_lines_of_tarry_and_of_a_function_are_counted_except_those_of_
     assert [fnmatchcase(message, "dead_lettered *") for message in errors] == [False, True, False]
 
 
-def test_the_alarm_on_messages_in_flight_fires_before_the_limit_of_sqs() -> None:
-    for name in CONSUMERS:
-        assert alarm(f"{name}InFlightAlarm")["Threshold"] == 100_000 < IN_FLIGHT_LIMIT
-
-
 @pytest.mark.parametrize("name", of_type("AWS::CloudWatch::Alarm"))
 def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) -> None:
     topic = "arn:aws:sns:eu-west-1:123456789012:alarms"
-    assert alarm(name)["AlarmActions"] == []
-    assert alarm(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
-    assert alarm(name)["TreatMissingData"] == "notBreaching"
+    assert properties(name)["AlarmActions"] == []
+    assert properties(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
+    assert properties(name)["TreatMissingData"] == "notBreaching"
     text = str(RESOURCES[name]["Properties"]["AlarmDescription"])
     commands = re.findall(r"(?:tarry|aws) [^;'\"]+", text)
     assert commands, text
@@ -422,7 +389,7 @@ def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) 
 def test_the_age_alarm_fits_the_retries(function: dict[str, Any], queue: dict[str, Any], policy: RetryPolicy) -> None:
     """A standard queue leaves out of its age the messages received more than three times, so they do not count."""
     waits = waits_of(policy)
-    threshold = alarm(function["logical_id"].replace("Function", "AgeAlarm"))["Threshold"]
+    threshold = properties(function["logical_id"].replace("Function", "AgeAlarm"))["Threshold"]
     if queue.get("FifoQueue"):
         assert threshold < sum(waits) / 2  # a group that stands still is seen before its head is given up
     else:
@@ -467,11 +434,6 @@ def test_the_dashboard_finds_the_metrics_of_tarry_in_the_namespace_of_the_functi
         shown |= {name.strip('"') for name in found[4].split(" OR ")}
     assert shown < {each.name for each in METRICS}
     assert {"MessagesDeadLettered", "MessagesWaitingRetry", "AgeAtSettlement", "HandlerTime"} < shown
-
-
-def test_the_metrics_of_alarms_are_emitted() -> None:
-    metrics = [metric(name) for name in of_type("AWS::CloudWatch::Alarm")]
-    assert all(name in EMITTED[namespace] for namespace, name, _ in metrics if namespace.startswith("AWS/"))
 
 
 # names, tags, and what is kept
@@ -574,28 +536,14 @@ def test_every_parameter_has_limits_a_default_within_them_and_a_place_in_the_con
 
 
 def test_the_outputs_keep_their_names() -> None:
-    assert [*TEMPLATE["Outputs"]] == [
-        "OrdersQueueUrl",
-        "OrdersDeadLettersUrl",
-        "LedgerQueueUrl",
-        "LedgerDeadLettersUrl",
-        "ScansQueueUrl",
-        "ScansDeadLettersUrl",
-        "DigestBucketName",
-        "WebhooksQueueUrl",
-        "WebhooksDeadLettersUrl",
-        "WebhooksSigningSecretArn",
-        "ArchiveBucketName",
-    ]
-
-
-def environments() -> Iterator[tuple[str, dict[str, Any]]]:
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
-    return ((name, section) for name, section in config.items() if isinstance(section, dict))
+    urls = [f"{name}{kind}Url" for name in ("Orders", "Ledger", "Scans") for kind in ("Queue", "DeadLetters")]
+    webhooks = ["WebhooksQueueUrl", "WebhooksDeadLettersUrl", "WebhooksSigningSecretArn"]
+    assert [*TEMPLATE["Outputs"]] == [*urls, "DigestBucketName", *webhooks, "ArchiveBucketName"]
 
 
 def test_samconfig_has_stacks_of_their_own_and_allowed_values_but_prod_is_refused_until_it_names_a_topic() -> None:
-    sections = dict(environments())
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    sections = {name: section for name, section in config.items() if isinstance(section, dict)}
     assert {*sections} == {"default", "dev", "prod"}
     assert len({section["global"]["parameters"]["stack_name"] for section in sections.values()}) == 3
     for section in sections.values():
