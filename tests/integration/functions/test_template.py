@@ -183,8 +183,10 @@ def test_concurrency_is_limited_by_the_mapping_or_its_pollers_and_never_reserved
 
 
 def test_dead_letters_are_kept_for_14_days_for_their_queue_only_and_messages_twice_as_long_as_their_retries(
-    policy: RetryPolicy, queue: dict[str, Any], dead_letters: dict[str, Any]
-) -> None:
+    policy: RetryPolicy, mapping: dict[str, Any], queue: dict[str, Any], dead_letters: dict[str, Any]
+) -> None:  # SPEC C9
+    factor = max(2, mapping["BatchSize"]) if queue.get("FifoQueue") else 2
+    assert queue["RedrivePolicy"]["maxReceiveCount"] >= factor * policy.max_attempts + 5
     assert dead_letters["MessageRetentionPeriod"] == 14 * 24 * 3600
     assert sum(waits_of(policy)) < queue["MessageRetentionPeriod"] / 2
     allowed = dead_letters["RedriveAllowPolicy"]
