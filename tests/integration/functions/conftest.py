@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from mypy_boto3_dynamodb.service_resource import Table
     from mypy_boto3_sqs import SQSClient
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
@@ -31,6 +32,21 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def sqs() -> SQSClient:
     return boto3.client("sqs")
+
+
+@pytest.fixture
+def create_table() -> Callable[[str, str], Table]:
+    """Provide a function that makes a table with this name and key."""
+
+    def create(name: str, key: str) -> Table:
+        return boto3.resource("dynamodb").create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        )
+
+    return create
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 
@@ -20,27 +19,21 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def table() -> Table:
-    return boto3.resource("dynamodb").create_table(
-        TableName="orders",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "order_id", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "order_id", "KeyType": "HASH"}],
-    )
+def table(create_table: Callable[[str, str], Table]) -> Table:
+    return create_table("orders", "order_id")
 
 
 @pytest.fixture
-def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setenv("ORDERS_TABLE", "orders")
-    monkeypatch.setenv("IDEMPOTENCY_TABLE", "idempotency")
-    monkeypatch.setenv("ATTEMPTS_TABLE", "attempts")
-    for name in ("idempotency", "attempts"):
-        boto3.client("dynamodb").create_table(
-            TableName=name,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        )
+def app(
+    load: Callable[[str], ModuleType],
+    table: Table,
+    create_table: Callable[[str, str], Table],
+    monkeypatch: pytest.MonkeyPatch,
+) -> ModuleType:
+    for name in ("orders", "idempotency", "attempts"):
+        monkeypatch.setenv(f"{name.upper()}_TABLE", name)
+    create_table("idempotency", "id")
+    create_table("attempts", "id")
     return load("orders")
 
 
@@ -54,42 +47,30 @@ def order(version: object = 1, quantity: int = 2, price: int = 450, **changed: o
     return {"order": "o-1", "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
 
 
-def test_a_new_order_is_written(app: ModuleType, queue: SourceQueue, table: Table) -> None:
-    queue.send(order(quantity=3))
+@pytest.mark.parametrize(
+    ("stored", "version", "failed", "version_and_total"),
+    [
+        pytest.param([], 1, False, (1, 2250), id="a new order is written"),
+        pytest.param([1], 2, False, (2, 2250), id="an amendment replaces the previous version"),
+        pytest.param([1, 2, 3], 1, False, (3, 900), id="a redelivered order changes nothing"),
+        pytest.param([1, 2, 3], 2, False, (3, 900), id="a redelivered amendment changes nothing"),
+        pytest.param([1], 3, True, (1, 900), id="an amendment that arrives before another is retried"),
+    ],
+)
+def test_versions_of_an_order_are_written_in_their_order(
+    stored: list[int], version: int, failed: bool, version_and_total: tuple[int, int],
+    app: ModuleType, queue: SourceQueue, table: Table,
+) -> None:  # fmt: skip
+    for each in stored:
+        app.save(app.OrderVersion.model_validate(order(version=each)))
+    queue.send(order(version=version, quantity=5))
 
-    assert queue.deliver(app.handler) == []
-    assert table.scan()["Items"] == [
-        {"order_id": "o-1", "version": 1, "customer": "ada", "currency": "EUR", "total": 1350}
-    ]
-
-
-def test_an_amendment_replaces_the_previous_version(app: ModuleType, queue: SourceQueue, table: Table) -> None:
-    app.save(app.OrderVersion.model_validate(order(version=1)))
-    queue.send(order(version=2, quantity=5))
-
-    assert queue.deliver(app.handler) == []
-    assert [(row["version"], row["total"]) for row in table.scan()["Items"]] == [(2, 2250)]
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_redelivered_event_is_acknowledged_and_changes_nothing(
-    app: ModuleType, queue: SourceQueue, table: Table, version: int
-) -> None:
-    for stored in (1, 2, 3):
-        app.save(app.OrderVersion.model_validate(order(version=stored)))
-    queue.send(order(version=version, quantity=99))
-
-    assert queue.deliver(app.handler) == []
-    assert [(row["version"], row["total"]) for row in table.scan()["Items"]] == [(3, 900)]
-
-
-def test_an_amendment_that_arrives_before_another_is_retried(app: ModuleType, queue: SourceQueue, table: Table) -> None:
-    app.save(app.OrderVersion.model_validate(order(version=1)))
-    queue.send(order(version=3))
-
-    assert queue.deliver(app.handler) == [order(version=3)]
+    assert queue.deliver(app.handler) == ([order(version=version, quantity=5)] if failed else [])
     assert queue.dead_letters() == []
-    assert [row["version"] for row in table.scan()["Items"]] == [1]
+    number, total = version_and_total
+    assert table.scan()["Items"] == [
+        {"order_id": "o-1", "version": number, "customer": "ada", "currency": "EUR", "total": total}
+    ]
 
 
 @pytest.mark.parametrize(

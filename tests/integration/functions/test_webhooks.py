@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import hashlib
 import hmac
 import json
 import logging
@@ -113,38 +112,26 @@ def resolving(app: ModuleType, monkeypatch: pytest.MonkeyPatch, *answers: list[s
 # ------------------------------------------------------------------ the request
 
 
-def test_a_webhook_is_posted_once_with_a_signature_of_the_message_the_time_and_the_body(
+def test_a_webhook_is_posted_once_and_a_receiver_that_verifies_as_the_guide_says_accepts_it_and_no_forgery(
     app: ModuleType, receiver: Receiver, wire: Wire
 ) -> None:
     before = int(time.time())
     assert send(app, f"{receiver.url}/hooks?tenant=7") == []
-
     [request] = receiver.requests
     assert (request.method, request.path) == ("POST", "/hooks?tenant=7")
     assert json.loads(request.body) == {"type": "order.paid", "order": "m1"}
-    headers = request.headers
-    assert headers["content-type"] == "application/json"
-    assert headers["host"] == f"127.0.0.1:{receiver.port}"
-    assert headers["webhook-id"] == "m1"
-    assert before <= int(headers["webhook-timestamp"]) <= time.time()
-    signed = b"m1." + headers["webhook-timestamp"].encode() + b"." + request.body
-    expected = base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
-    assert headers["webhook-signature"] == f"v1,{expected}"
+    sent = request.headers
+    assert sent["content-type"] == "application/json"
+    assert sent["host"] == f"127.0.0.1:{receiver.port}"
+    assert before <= int(sent["webhook-timestamp"]) <= time.time()
     assert wire.requests == []
 
-
-def test_a_receiver_that_verifies_as_the_guide_says_accepts_the_webhook_and_no_forgery(
-    app: ModuleType, receiver: Receiver, wire: Wire
-) -> None:
     guide: dict[str, Any] = {"__name__": "receiver"}
     for block in Page(ROOT / "docs/guides/webhooks.md").blocks:
         if block.file == "receiver.py":
             exec(block.text, guide)
     verify, guide["SECRET"] = guide["verify"], f"whsec_{SECRET}"
-    send(app, receiver.url)
-    [request] = receiver.requests
-    sent, later = request.headers, str(int(request.headers["webhook-timestamp"]) + 1)
-
+    later = str(int(sent["webhook-timestamp"]) + 1)
     assert verify(sent, request.body) == "m1"
     assert verify(sent | {"webhook-signature": f"v1,AAAA {sent['webhook-signature']}"}, request.body) == "m1"
     forgeries = [
@@ -178,19 +165,14 @@ def test_the_path_and_query_of_a_url_are_not_logged(
     assert "token" not in str(wire.envelopes())
 
 
-def test_cookies_of_a_receiver_are_not_kept(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
-    receiver.does("/", answer(200, set_cookie="session=1"))
-
-    assert [send(app, receiver.url), send(app, receiver.url)] == [[], []]
-    assert ["cookie" in request.headers for request in receiver.requests] == [False, False]
-
-
-def test_a_proxy_of_the_environment_does_not_see_the_webhooks(
+def test_a_proxy_of_the_environment_does_not_see_the_webhooks_and_cookies_of_a_receiver_are_not_kept(
     start: Load, receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
-
-    assert send(start(), receiver.url) == []
+    receiver.does("/", answer(200, set_cookie="session=1"))
+    app = start()
+    assert [send(app, receiver.url), send(app, receiver.url)] == [[], []]
+    assert ["cookie" in request.headers for request in receiver.requests] == [False, False]
 
 
 # ------------------------------------------------------------------ the response
@@ -326,27 +308,20 @@ def test_a_payload_that_json_does_not_have_is_rejected(app: ModuleType, receiver
 
 
 def test_a_receiver_at_a_private_address_is_refused_however_the_address_is_written(
-    start: Load, receiver: Receiver, wire: Wire
+    start: Load, load: Callable[[str], ModuleType], receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"]
     batch = [webhook(f"http://{host}:{receiver.port}/", f"m{n}") for n, host in enumerate(hosts)]
 
-    assert deliver(start(allow_private=False), *batch) == []
-    assert len(dead(wire)) == len(hosts)
-    for reason, message in dead(wire):
-        assert reason == "rejected"
-        assert message.endswith("is not public; ALLOW_PRIVATE_ADDRESSES=true would allow it")
-    assert receiver.requests == []
-
-
-def test_private_addresses_are_refused_by_default(
-    start: Load, load: Callable[[str], ModuleType], receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start()
+    app = start(allow_private=False)
     monkeypatch.delenv("ALLOW_PRIVATE_ADDRESSES")
-
-    assert send(load("webhooks"), receiver.url) == []
-    assert [reason for reason, _ in dead(wire)] == ["rejected"]
+    for refusing in (app, load("webhooks")):  # and by default
+        wire.requests.clear()
+        assert deliver(refusing, *batch) == []
+        assert len(dead(wire)) == len(hosts)
+        for reason, message in dead(wire):
+            assert reason == "rejected"
+            assert message.endswith("is not public; ALLOW_PRIVATE_ADDRESSES=true would allow it")
     assert receiver.requests == []
 
 
@@ -593,23 +568,22 @@ def requests_to_store(app: ModuleType) -> list[str]:
     return operations
 
 
-def test_the_key_is_read_once_for_many_messages(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
-    operations = requests_to_store(app)
-
-    assert deliver(app, *(webhook(receiver.url, f"m{n}") for n in range(5))) == []
-    assert send(app, receiver.url) == []
-    assert operations == ["GetParameter"]
-
-
-def test_the_key_may_be_a_secret_of_secrets_manager_with_the_prefix_of_standard_webhooks(
+def test_the_key_is_read_once_and_may_be_a_secret_with_the_prefix_of_standard_webhooks(
     start: Load, receiver: Receiver, wire: Wire
 ) -> None:
     arn = boto3.client("secretsmanager").create_secret(Name="key", SecretString=f"whsec_{SECRET}")["ARN"]
-
-    for name in ("key", arn):
-        assert send(start(f"secretsmanager:{name}"), receiver.url) == []
+    for secret, operation in (
+        ("ssm:/webhooks/key", "GetParameter"),
+        ("secretsmanager:key", "GetSecretValue"),
+        (f"secretsmanager:{arn}", "GetSecretValue"),
+    ):
+        app = start(secret)
+        operations = requests_to_store(app)
+        assert deliver(app, *(webhook(receiver.url, f"m{n}") for n in range(5))) == []
+        assert send(app, receiver.url) == []
+        assert operations == [operation]
     for request in receiver.requests:
-        signed = f"m1.{request.headers['webhook-timestamp']}.".encode() + request.body
+        signed = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + request.body
         expected = base64.b64encode(hmac.digest(KEY, signed, "sha256")).decode()
         assert request.headers["webhook-signature"] == f"v1,{expected}"
 
