@@ -57,14 +57,10 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("arguments", [["queues"], ["send", "orders", "x"], ["failed", "show", "--queue", "orders"]])
 @pytest.mark.parametrize(
     ("endpoint", "text"),
     [
-        (
-            "redirect",
-            ", but a server that redirects to https://example.com/ (HTTP status 301); check the address",
-        ),
+        ("redirect", ", but a server that redirects to https://example.com/ (HTTP status 301); check the address"),
         ("html", ", but a web server with HTML (HTTP status 200); check the address"),
         ("not found", ", but a web server with HTML (HTTP status 404); check the address"),
         ("empty", ", but a server with an empty answer (HTTP status 200); check the address"),
@@ -77,38 +73,36 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
     indirect=["endpoint"],
 )
 def test_what_is_no_sqs_is_named_in_one_error(
-    endpoint: str, text: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tarry.tools.cli.failed.targets.TRIES", 1)
-    result = CliRunner().invoke(app, [*arguments, "--endpoint-url", endpoint])
-    *_, error = result.stderr.splitlines()
-    assert (result.exit_code, result.stdout) == (2 if arguments[0] == "failed" else 1, "")
-    assert error.startswith(f"tarry: no SQS answers at {endpoint}")
-    assert text in error
-    assert "Traceback" not in result.stderr
+    for command, exit_code in {"queues": 1, "send orders x": 1, "failed show --queue orders": 2}.items():
+        result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
+        *_, error = result.stderr.splitlines()
+        assert (result.exit_code, result.stdout) == (exit_code, "")
+        assert error.startswith(f"tarry: no SQS answers at {endpoint}")
+        assert text in error
+        assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+@pytest.mark.parametrize("endpoint", ["no URL"], indirect=True)
+def test_an_answer_without_the_url_of_a_queue_is_one_error(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = f"no SQS answers at {endpoint}, but a server whose answer to GetQueueUrl has no QueueUrl; check the address"
+    for command in (
         "send orders x",
         "failed show --queue orders",
         "pause --queue orders",
         "check --queue orders",
         "console -q orders",
-    ],
-)
-@pytest.mark.parametrize("endpoint", ["no URL"], indirect=True)
-def test_an_answer_without_the_url_of_a_queue_is_one_error(
-    endpoint: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
-    assert result.exit_code in {1, 2}
-    assert not isinstance(result.exception, KeyError)
-    error = f"no SQS answers at {endpoint}, but a server whose answer to GetQueueUrl has no QueueUrl; check the address"
-    assert error in result.stderr.splitlines()[-1]
+    ):
+        result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
+        assert result.exit_code in {1, 2}
+        assert not isinstance(result.exception, KeyError)
+        assert error in result.stderr.splitlines()[-1]
 
 
 class FailedStack:

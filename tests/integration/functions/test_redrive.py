@@ -153,27 +153,27 @@ def test_a_topic_that_refuses_the_report_is_logged(redrive: Redrive, caplog: pyt
     assert "The report was not sent to arn:aws:sns:us-east-1:123456789012:none." in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        ({"action": "delete"}, "action must be retry or remove, got 'delete'"),
-        ({"action": "retry", "queue": 7}, "queue must be the name or URL of a dead-letter queue, got 7"),
-        ({"action": "retry", "max": 7}, "unknown field 'max'; the fields are queue, action, where, limit, rate, to"),
-        ({"action": "retry", "limit": "5"}, "limit must be a whole number from 1 to 100000, got '5'"),
-        ({"action": "retry", "limit": True}, "limit must be a whole number from 1 to 100000, got True"),
-        ({"action": "retry", "rate": 0}, "rate must be a number of dead letters a second from 0.1 to 1000, got 0"),
-        ({"action": "retry", "where": "attempts < 3"}, "where must be a list of conditions"),
-        ({"action": "retry", "where": ["attempts"]}, "where: invalid condition 'attempts' at column"),
-        ({"action": "remove"}, "where must have a condition if the action is remove: this function empties no queue"),
-        ({"action": "remove", "where": ["a = 1"], "to": "x"}, "to must be the name or URL of a queue, and goes with"),
-    ],
-)
-def test_a_wrong_event_is_one_error_and_changes_nothing(redrive: Redrive, event: dict[str, Any], line: str) -> None:
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"action": "delete"}, "action must be retry or remove, got 'delete'"),
+    ({"action": "retry", "queue": 7}, "queue must be the name or URL of a dead-letter queue, got 7"),
+    ({"action": "retry", "max": 7}, "unknown field 'max'; the fields are queue, action, where, limit, rate, to"),
+    ({"action": "retry", "limit": "5"}, "limit must be a whole number from 1 to 100000, got '5'"),
+    ({"action": "retry", "limit": True}, "limit must be a whole number from 1 to 100000, got True"),
+    ({"action": "retry", "rate": 0}, "rate must be a number of dead letters a second from 0.1 to 1000, got 0"),
+    ({"action": "retry", "where": "attempts < 3"}, "where must be a list of conditions"),
+    ({"action": "retry", "where": ["attempts"]}, "where: invalid condition 'attempts' at column"),
+    ({"action": "remove"}, "where must have a condition if the action is remove: this function empties no queue"),
+    ({"action": "remove", "where": ["a = 1"], "to": "x"}, "to must be the name or URL of a queue, and goes with"),
+]
+
+
+def test_a_wrong_event_is_one_error_and_changes_nothing(redrive: Redrive) -> None:
     redrive.put(1)
-    with pytest.raises(redrive.app.BadRequest) as error:
-        redrive.run(**event)
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
+    for event, line in WRONG:
+        with pytest.raises(redrive.app.BadRequest) as error:
+            redrive.run(**event)
+        assert line in str(error.value)
+        assert "\n" not in str(error.value)
     assert redrive.depths() == (0, 1, 0)
 
 
