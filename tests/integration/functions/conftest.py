@@ -9,12 +9,13 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from tests.wire import Queue, Wire
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from mypy_boto3_dynamodb.service_resource import Table
-    from mypy_boto3_sqs import SQSClient
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
 
@@ -30,8 +31,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def sqs() -> SQSClient:
-    return boto3.client("sqs")
+def wire() -> Iterator[Wire]:
+    queues = {name: Queue(f"{name}-dlq", max_receive_count=21) for name in ("orders", "scans", "webhooks")}
+    with Wire(queues={**queues, "ledger.fifo": Queue("ledger-dlq.fifo", max_receive_count=405)}) as wire:
+        yield wire
 
 
 @pytest.fixture

@@ -9,14 +9,16 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from tests.records import Context, event, failed, record
-from tests.wire import Queue, Wire
+from tests.integration.functions.batches import deliver
+from tests.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
 
     from mypy_boto3_s3 import S3Client
+
+    from tests.wire import Wire
 
 
 @pytest.fixture
@@ -32,21 +34,10 @@ def app(load: Callable[[str], ModuleType], s3: S3Client, monkeypatch: pytest.Mon
     return load("digest")
 
 
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    with Wire(queues={"scans": Queue(dead_letter="scans-dlq")}) as wire:
-        yield wire
-
-
 def scan(message_id: str, parcel: str, hour: int = 8, carrier: str = "dhl", receives: int = 1) -> dict[str, Any]:
     at = f"2026-07-25T{hour:02}:00:00Z"
     body = {"parcel": parcel, "carrier": carrier, "status": "in_transit", "at": at}
     return record(body, message_id, "scans", receives=receives)
-
-
-def deliver(app: ModuleType, *records: dict[str, Any]) -> list[str]:
-    """Run the handler on a batch; return the ids of the messages reported as failed."""
-    return failed(app.handler(event(*records), Context()))
 
 
 def digests(s3: S3Client) -> dict[str, list[dict[str, Any]]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.stub import Stubber
 
-from tarry import Retry
-from tests.integration.functions.source_queue import SourceQueue
+from tests.integration.functions.batches import deliver
+from tests.records import record
+from tests.wire import client_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from mypy_boto3_dynamodb.service_resource import Table
-    from mypy_boto3_sqs import SQSClient
+
+    from tests.wire import Wire
 
 
 @pytest.fixture
@@ -37,11 +38,6 @@ def app(
     return load("orders")
 
 
-@pytest.fixture
-def queue(sqs: SQSClient) -> SourceQueue:
-    return SourceQueue(sqs, "orders", "", max_receive_count=13)
-
-
 def order(version: object = 1, quantity: int = 2, price: int = 450, **changed: object) -> dict[str, Any]:
     lines = [{"article": "tea", "quantity": quantity, "price": price}]
     return {"order": "o-1", "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
@@ -59,14 +55,13 @@ def order(version: object = 1, quantity: int = 2, price: int = 450, **changed: o
 )
 def test_versions_of_an_order_are_written_in_their_order(
     stored: list[int], version: int, failed: bool, version_and_total: tuple[int, int],
-    app: ModuleType, queue: SourceQueue, table: Table,
+    app: ModuleType, wire: Wire, table: Table,
 ) -> None:  # fmt: skip
     for each in stored:
         app.save(app.OrderVersion.model_validate(order(version=each)))
-    queue.send(order(version=version, quantity=5))
-
-    assert queue.deliver(app.handler) == ([order(version=version, quantity=5)] if failed else [])
-    assert queue.dead_letters() == []
+    sent = record(order(version=version, quantity=5))
+    assert deliver(app, sent) == (["m1"] if failed else [])
+    assert wire.sent_entries() == []
     number, total = version_and_total
     assert table.scan()["Items"] == [
         {"order_id": "o-1", "version": number, "customer": "ada", "currency": "EUR", "total": total}
@@ -82,13 +77,12 @@ def test_versions_of_an_order_are_written_in_their_order(
     ],
 )
 def test_a_declined_order_is_dead_lettered_at_once_with_the_reason(
-    app: ModuleType, queue: SourceQueue, table: Table, event: object, reason: str
+    app: ModuleType, wire: Wire, table: Table, event: object, reason: str
 ) -> None:
-    queue.send(event)
-
-    assert queue.deliver(app.handler) == []
-    [(body, failure)] = queue.dead_letters()
-    assert body == event
+    assert deliver(app, sent := record(event)) == []
+    [entry], [envelope] = wire.sent_entries(), wire.envelopes()
+    failure = envelope["failure"]
+    assert entry["MessageBody"] == sent["body"]
     assert (failure["reason"], failure["message"], failure["attempts"]) == ("fatal", reason, 1)
     assert table.scan()["Items"] == []
 
@@ -103,30 +97,30 @@ def test_a_declined_order_is_dead_lettered_at_once_with_the_reason(
     ],
 )
 def test_an_invalid_order_is_dead_lettered_with_the_validation_errors(  # SPEC K2
-    app: ModuleType, queue: SourceQueue, table: Table, event: object, problems: list[str]
+    app: ModuleType, wire: Wire, table: Table, event: object, problems: list[str]
 ) -> None:
-    queue.send(event)
-
-    assert queue.deliver(app.handler) == []
-    [(body, failure)] = queue.dead_letters()
-    assert body == event
+    assert deliver(app, sent := record(event)) == []
+    [entry], [envelope] = wire.sent_entries(), wire.envelopes()
+    failure = envelope["failure"]
+    assert entry["MessageBody"] == sent["body"]
     assert (failure["reason"], failure["type"]) == ("undecodable", "tarry.Undecodable")
     assert all(problem in failure["message"] for problem in problems), failure["message"]
     assert table.scan()["Items"] == []
 
 
-def test_a_throttled_table_is_retried_with_a_longer_delay_than_the_backoff(app: ModuleType) -> None:
-    with Stubber(app.dynamodb) as stub:
-        stub.add_client_error("put_item", "ThrottlingException")
-        with pytest.raises(Retry) as retry:
-            app.save(app.OrderVersion.model_validate(order()))
+@pytest.mark.parametrize(
+    ("code", "shortest", "longest"), [("ThrottlingException", 60, 60), ("InternalServerError", 1, 59)]
+)
+def test_an_error_of_the_table_is_retried_and_throttling_with_a_longer_delay_than_the_backoff(
+    app: ModuleType, wire: Wire, code: str, shortest: int, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_item = app.dynamodb.put_item
 
-    assert retry.value.delay == 60
+    def refuse_orders(**request: Any) -> Any:
+        if request["TableName"] == "orders":
+            raise client_error(code)
+        return put_item(**request)
 
-
-def test_other_errors_of_the_table_are_retried_by_the_policy(app: ModuleType, queue: SourceQueue) -> None:
-    queue.send(order())
-    with Stubber(app.dynamodb) as stub:
-        stub.add_client_error("put_item", "InternalServerError")
-
-        assert queue.deliver(app.handler) == [order()]
+    monkeypatch.setattr(app.dynamodb, "put_item", refuse_orders)
+    assert deliver(app, record(order())) == ["m1"]
+    assert shortest <= wire.visibilities()["handle-m1"] <= longest

@@ -22,11 +22,12 @@ import pytest
 
 from tarry import Reject
 from tests.integration.functions import receiver as serving
+from tests.integration.functions.batches import dead, deliver
 from tests.integration.functions.receiver import Receiver, answer
 from tests.network import free_port
 from tests.pages import ROOT, Page
 from tests.records import Context, event, failed, record
-from tests.wire import Queue, RunningClock, Wire
+from tests.wire import RunningClock, Wire
 
 KEY = bytes(range(32))
 SECRET = base64.b64encode(KEY).decode()
@@ -53,12 +54,6 @@ def app(start: Load) -> ModuleType:
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    with Wire(queues={"webhooks": Queue(dead_letter="webhooks-dlq", max_receive_count=21)}) as wire:
-        yield wire
-
-
-@pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with serving.receiver() as here:
         yield here
@@ -70,18 +65,8 @@ def webhook(url: str, message_id: str = "m1", receives: int = 1) -> dict[str, An
     )
 
 
-def deliver(app: ModuleType, *records: dict[str, Any]) -> list[str]:
-    """Run the handler on a batch; return the ids of the messages reported as failed."""
-    return failed(app.handler(event(*records), Context()))
-
-
 def send(app: ModuleType, url: str, receives: int = 1) -> list[str]:
     return deliver(app, webhook(url, receives=receives))
-
-
-def dead(wire: Wire) -> list[tuple[str, str]]:
-    """Return the reason and the text of each dead letter."""
-    return [(each["failure"]["reason"], each["failure"]["message"]) for each in wire.envelopes()]
 
 
 def no_circuit_opens(monkeypatch: pytest.MonkeyPatch) -> None:
