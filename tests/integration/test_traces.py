@@ -11,9 +11,6 @@ from typing import Any
 
 import opentelemetry
 import pytest
-from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
-from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
-from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.exceptions import ClientError
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
@@ -44,6 +41,7 @@ from tarry import (
 from tarry.testing import Sandbox
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
+from tests.tables import SlowTable
 from tests.wire import Queue as WireQueue
 from tests.wire import RunningClock, Wire, client_error
 
@@ -271,29 +269,12 @@ def test_return_values_and_awaitables_belong_to_the_run(spans: InMemorySpanExpor
 def test_with_idempotency_the_requests_of_the_claim_are_within_the_run(
     concurrency: int, spans: InMemorySpanExporter
 ) -> None:
-    class Layer(BasePersistenceLayer):
-        """Persistence in a dict, with a span for each request."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.records: dict[str, DataRecord] = {}
-
-        def _get_record(self, idempotency_key: str) -> DataRecord:
-            return self.records[idempotency_key]
-
-        def _put_record(self, data_record: DataRecord) -> None:
+    def claims(operation: str, _: str) -> float:
+        if operation == "put":
             _tracer().start_span("claim").end()
-            if data_record.idempotency_key in self.records:
-                raise IdempotencyItemAlreadyExistsError(old_data_record=self.records[data_record.idempotency_key])
-            self.records[data_record.idempotency_key] = data_record
+        return 0
 
-        def _update_record(self, data_record: DataRecord) -> None:
-            self.records[data_record.idempotency_key] = data_record
-
-        def _delete_record(self, data_record: DataRecord) -> None:
-            del self.records[data_record.idempotency_key]
-
-    @consumer(idempotency=Layer(), name="charge", concurrency=concurrency)
+    @consumer(idempotency=SlowTable(claims), name="charge", concurrency=concurrency)
     def handler(message: Message) -> None: ...
 
     with orders():
