@@ -2,20 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tarry import Fixed, Message, consumer
 from tarry.testing import Sandbox
-from tests.unit.test_released_attributes import RELEASED, later
-
-
-def send(sandbox: Sandbox, body: str, attribute: str) -> None:
-    """Send a message with a `Tarry` attribute of another version."""
-    attributes = {"Tarry": {"DataType": "String", "StringValue": attribute}}
-    request = {"QueueUrl": sandbox.sqs.url("orders"), "MessageBody": body, "MessageAttributes": attributes}
-    sandbox.sqs.call("SendMessage", request)
+from tests.unit.test_released_attributes import RELEASED
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
@@ -32,11 +24,10 @@ def test_a_consumer_continues_messages_that_a_released_version_sent(sandbox: San
 
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
-    send(
-        sandbox,
-        released["body"],
-        json.dumps({**envelope, "due": sandbox.now + 3_600} if "due" in envelope else envelope),
-    )
+    text = json.dumps({**envelope, "due": sandbox.now + 3_600} if "due" in envelope else envelope)
+    attributes = {"Tarry": {"DataType": "String", "StringValue": text}}
+    request = {"QueueUrl": sandbox.sqs.url("orders"), "MessageBody": released["body"], "MessageAttributes": attributes}
+    sandbox.sqs.call("SendMessage", request)
     sandbox.run(check=False)  # the checkers do not know the earlier attempts
     first = envelope.get("carried", 0) + 1
     assert seen == [(envelope["id"], attempt) for attempt in range(first, 5)]
@@ -45,22 +36,3 @@ def test_a_consumer_continues_messages_that_a_released_version_sent(sandbox: San
     earlier = envelope.get("failure", {}).get("attempts", 0) - envelope.get("carried", 0)
     assert (dead_letter.id, dead_letter.failure.attempts) == (envelope["id"], 4 + max(0, earlier))
     assert dead_letter.failure.history[-1]["error"] == "ValueError: out of order"
-
-
-def test_a_message_of_a_later_version_keeps_its_failure_record_when_it_is_deferred(
-    sandbox: Sandbox,
-) -> None:  # SPEC E3, J5
-    seen: list[Any] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        assert message.failure is not None
-        seen.append((message.id, message.attempt, message.failure.said, message.failure.extra))
-        if len(seen) == 1:
-            message.defer(60)
-
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    send(sandbox, '{"id": 1}', json.dumps(later()))
-    sandbox.run(check=False)  # the checkers do not know the earlier attempts
-    assert seen == [("m1", 2, "the customer is gone", {"tenant": "acme"})] * 2

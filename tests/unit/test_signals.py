@@ -9,7 +9,6 @@ import pytest
 
 import tarry
 from tarry import BatchError, Defer, Discard, Reject, Retry
-from tarry.message.outcomes import find_signal
 
 
 @pytest.mark.parametrize("name", ["Retry", "Reject", "Discard", "Defer", "BatchError"])
@@ -41,13 +40,6 @@ def test_a_signal_keeps_its_reason(kind: Any, reason: str | None) -> None:  # SP
     assert str(kind(reason)) == (reason or "")
 
 
-@pytest.mark.parametrize("delay", [-1, True, "60", float("nan")], ids=repr)
-@pytest.mark.parametrize("kind", [Retry, Defer])
-def test_a_signal_refuses_an_invalid_delay(kind: Any, delay: Any) -> None:  # SPEC B6
-    with pytest.raises(ValueError, match="delay"):
-        kind(delay)
-
-
 @pytest.mark.parametrize("signal", [Retry(60), Retry(), Reject("x"), Discard("x"), Defer(30)], ids=repr)
 def test_a_signal_can_be_copied_and_pickled(signal: Any) -> None:  # SPEC B3
     for other in (copy.copy(signal), pickle.loads(pickle.dumps(signal))):
@@ -65,24 +57,3 @@ def test_a_batch_error_has_the_text_of_the_user_or_a_default() -> None:  # SPEC 
     assert "3" in str(BatchError(index=3))
     assert str(BatchError("the third line", index=3)) == "the third line"
     assert BatchError(index=0).index == 0
-
-
-def test_no_signal_is_found_in_an_error_without_one() -> None:  # SPEC B3
-    assert find_signal(ValueError()) is None
-    assert find_signal(ExceptionGroup("x", [ValueError()])) is None
-
-
-def test_the_outermost_of_two_signals_is_found() -> None:  # SPEC B3
-    outer, inner = Retry(1), Reject()
-    outer.__cause__ = inner
-    assert find_signal(outer) is outer
-
-
-def test_a_signal_is_found_at_the_end_of_a_long_chain_of_causes() -> None:  # SPEC B3
-    deepest = Reject()
-    error: BaseException = deepest
-    for _ in range(5000):
-        effect = ValueError()
-        effect.__cause__ = error
-        error = effect
-    assert find_signal(error) is deepest
