@@ -332,6 +332,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
         yield sqs
     sqs.resumed.set()
     server.shutdown()
+    serving.join()
     server.server_close()
 
 

@@ -193,7 +193,7 @@ def test_between_invocations_the_users_handler_for_sigalrm_stands_and_no_timer_i
 
 @pytest.mark.parametrize("restores", [True, False])
 def test_a_message_is_interrupted_after_a_handler_has_used_sigalrm_itself(restores: bool) -> None:  # SPEC I3
-    @consumer(timeout=0.2, backoff=Fixed(60))
+    @consumer(timeout=0.4, backoff=Fixed(60))
     def handler(message: Message) -> None:
         if message.id == "m0":
             before = signal.signal(signal.SIGALRM, lambda *_: None)
