@@ -227,6 +227,8 @@ class HttpSqs:
         self.look_up = lambda: None
         self.hanging, self.resumed = threading.Event(), threading.Event()
         self.clock = TestClock()
+        self.threads: set[threading.Thread] = set()
+        """Those that run before the test."""
 
     def hang(self) -> int:
         """Give no answer until the test resumes the server; then succeed."""
@@ -255,11 +257,11 @@ class HttpSqs:
 
     def respond(self, handler: Consumer[Any], batch: dict[str, Any], remaining: float = 2) -> list[str]:
         """Return what the consumer reports in time; it then ends all requests that hang, and their threads."""
-        before, began = set(threading.enumerate()), self.clock.now
+        began = self.clock.now
         reported = failed(handler(batch, Context(remaining)))
         assert self.clock.now - began < remaining
         self.resumed.set()
-        for thread in set(threading.enumerate()) - before:
+        for thread in set(threading.enumerate()) - self.threads:
             if "process_request_thread" not in thread.name:
                 thread.join(60)
         return reported
@@ -329,6 +331,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
     with use(World(clock=sqs.clock, threads=ImpatientThreads(sqs))):
         plain()(events("retry-0", "dead-0"), Context())  # imports and makes the client
         sqs.asked.clear()
+        sqs.threads = set(threading.enumerate())
         yield sqs
     sqs.resumed.set()
     server.shutdown()
