@@ -539,19 +539,6 @@ def test_a_handler_can_invoke_another_consumer() -> None:  # SPEC A6
     assert inner_runs == ["of-m0", "of-m1"]
 
 
-def test_an_async_batch_handler_settles_like_a_sync_one() -> None:  # SPEC A4, B1
-    @batch_consumer(backoff=Fixed(60))
-    async def handler(batch: Batch) -> None:
-        await asyncio.sleep(0)
-        batch[1].retry()
-        batch[2].reject()
-
-    with orders() as wire:
-        assert failed(handler(batch_of(4), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 60}
-    assert [envelope["id"] for envelope in wire.envelopes()] == ["m2"]
-
-
 def test_a_task_that_outlives_its_invocation_cannot_end_the_next() -> None:  # SPEC A6
     tasks: list[asyncio.Task[None]] = []
 

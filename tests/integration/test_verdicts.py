@@ -1,5 +1,6 @@
 """The verdicts of a handler on its messages, and their precedence. For verdicts that are raised, see the next file."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -209,7 +210,7 @@ def test_verdicts_have_a_defined_precedence(verdicts: list[str], expected: str) 
     assert fates(batch_consumer(lambda batch: _give(batch, batch[0], verdicts)), event(record())) == [expected]
 
 
-def test_a_verdict_on_one_message_does_not_affect_the_others() -> None:  # SPEC B1, B5
+def test_a_verdict_on_one_message_does_not_affect_the_others() -> None:  # SPEC A4, B1, B5
     """Nor does an exception, for which each other message fails at its own attempt."""
 
     def handler(batch: Batch) -> None:
@@ -219,7 +220,12 @@ def test_a_verdict_on_one_message_does_not_affect_the_others() -> None:  # SPEC 
         if len(batch) > 4:
             raise ValueError
 
-    assert fates(batch_consumer(handler), batch_of(4)) == ["done", "retried in 60", "dead", "done"]
+    async def async_handler(batch: Batch) -> None:
+        await asyncio.sleep(0)
+        handler(batch)
+
+    for each in (handler, async_handler):
+        assert fates(batch_consumer(each), batch_of(4)) == ["done", "retried in 60", "dead", "done"]
     records = [record("{}", f"m{at}", receives=receives) for at, receives in enumerate((1, 1, 1, 2, 3, 4))]
     found = fates(batch_consumer(handler, max_attempts=3), event(*records))
     assert found == ["done", "retried in 60", "dead", BY_POLICY, "dead", "dead"]
