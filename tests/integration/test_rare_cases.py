@@ -15,7 +15,6 @@ from tarry.observe.logs import Log, LogOptions
 from tarry.run.verdicts import Verdicts
 from tarry.settle.requests import VisibilityChange, extend_leases
 from tarry.sqs.client import Lookups, Requests
-from tarry.testing import Sandbox
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire

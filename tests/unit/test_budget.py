@@ -120,8 +120,7 @@ def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_han
     """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
     unused = "assert not {'tarry.message.delivery', 'tarry.run.verdicts', 'tarry.run.order'} & set(sys.modules)"
     program = clean_batches((SYNC, FIFO)).replace("from tarry import *", "from tarry import consumer")
-    assert heavy_modules_after(f"{program}
-{unused}") == []
+    assert heavy_modules_after(f"{program}\n{unused}") == []
 
 
 def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
