@@ -117,6 +117,14 @@ def _server_of_commands_ends_with_the_tests() -> Iterator[None]:
     stop_server()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test that ends what its module shares after the others of the module, whatever the random order."""
+    for last in [item for item in items if item.get_closest_marker("last_of_its_module")]:
+        items.remove(last)
+        items.insert(max(index for index, item in enumerate(items) if item.path == last.path) + 1, last)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Collect the tests without garbage collections, a quarter of the time: each one looks at all earlier objects."""

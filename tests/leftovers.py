@@ -29,8 +29,15 @@ PATIENCE_SECONDS = 30.0
 """How long a process or thread that is ending may take on a busy machine."""
 ENDS_WITH_ITS_PARENT = "from multiprocessing.resource_tracker import main"
 """The command of the resource tracker, a helper process that `multiprocessing` starts."""
-REMOVED_AT_EXIT = "tarry-code-"
-"""The directories of unpacked inline code: one for each process, for all templates."""
+REMOVED_AT_EXIT = ("tarry-code-", "pymp-")
+"""Directories that a process keeps: unpacked inline code of all templates, and that of `multiprocessing`."""
+ABANDONED = {
+    "actor": "a function of the simulator that was killed and catches the exception",
+    "OtelBatchSpanRecordProcessor": "of a global tracer, which a process has once",
+    "(process_request_thread)": "a connection that a client of a server in a test keeps",
+    "(work)": "a request of the console that nobody awaits any more",
+}
+"""The ends of the names of threads that nothing can end, with the reasons."""
 CLOCKS = (
     ("time.time", lambda: time.time),
     ("time.time_ns", lambda: time.time_ns),
@@ -91,7 +98,7 @@ class State(NamedTuple):
             environment={name: value for name, value in os.environ.items() if name not in _BY_PYTEST},
             folder=str(Path.cwd()),
             alarm=(signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)),
-            threads=frozenset(each for each in threading.enumerate() if not _is_idle_worker(each)),
+            threads=frozenset(each for each in threading.enumerate() if not _is_kept(each)),
             processes=frozenset(_children()),
             files=frozenset(
                 str(path) for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(REMOVED_AT_EXIT)
@@ -130,23 +137,16 @@ class LeftoversOfTests:
         result = yield
         gc.collect()  # what an object of this test raises at its end is this test's error, not the next one's
         gc.freeze()  # what it has loaded stays, and would be looked at again and again
-        if found := list(self._left(item.get_closest_marker("abandons_threads") is not None)):
+        if found := list(self._left()):
             pytest.fail(f"{item.nodeid} leaves behind: {'; '.join(found)}", pytrace=False)
         return result
 
-    def _left(self, abandons_threads: bool) -> Iterator[str]:
+    def _left(self) -> Iterator[str]:
         before, now = self._before, State.now()
-
-        def running() -> list[object]:
+        if now.threads - before.threads or now.processes - before.processes:
+            _remaining(lambda: [*(State.now().threads - before.threads), *(State.now().processes - before.processes)])
             now = State.now()
-            threads = frozenset() if abandons_threads else now.threads - before.threads
-            return [*threads, *(now.processes - before.processes)]
-
-        if running():
-            _remaining(running)
-            now = State.now()
-        if not abandons_threads:
-            yield from (f"the thread {each.name}" for each in now.threads - before.threads)
+        yield from (f"the thread {each.name}" for each in now.threads - before.threads)
         for process_id in now.processes - before.processes:
             yield f"the process {process_id} {_command(process_id)}"
             with suppress(ProcessLookupError):
@@ -172,14 +172,15 @@ def _remaining(found: Callable[[], Any]) -> Any:
     return left
 
 
-def _is_idle_worker(thread: threading.Thread) -> bool:
-    """Whether a thread waits for its next job, and is tarry's or of an event loop: a process keeps them."""
+def _is_kept(thread: threading.Thread) -> bool:
+    """Whether a thread cannot be ended, or waits for its next job and is tarry's or of an event loop."""
     frame, names = sys._current_frames().get(thread.ident or 0), []
     while frame:
         names.append(frame.f_code.co_qualname)
         frame = frame.f_back
+    waits = (name for name in names if not name.endswith(".wait"))
     of_loop = names[:1] == ["_worker"] and thread.name.startswith("asyncio_")
-    return of_loop or names[:3] == ["Condition.wait", "Event.wait", "Worker._serve"]
+    return thread.name.endswith(tuple(ABANDONED)) or of_loop or next(waits, "") == "Worker._serve"
 
 
 def _children() -> Iterator[int]:

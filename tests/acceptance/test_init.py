@@ -82,7 +82,7 @@ def test_its_rehearsal_deploys_the_stack_without_aws_and_shows_a_dead_letter(pro
     ministack.write_text(f'#!/bin/sh\nexec "{interpreter()}" -c "{main}"\n')
     ministack.chmod(0o755)
     options = ["--old-file=.venv/.ready", "--old-file=.venv/ministack/.ready"]
-    variables = {"GATEWAY_PORT": str(free_port()), "SAM_CLI_POLL_DELAY": "1", "COLUMNS": "150"}
+    variables = {"GATEWAY_PORT": str(free_port()), "SAM_CLI_POLL_DELAY": "1", "COLUMNS": "150", "TMPDIR": str(tmp_path)}
     shown = run(project, "make", *options, "rehearse", **variables)
     assert "Successfully created/updated stack - rehearsal" in shown
     assert "fatal: app.CardDeclined: order o-6: the card was declined" in shown.rpartition("\n$ ")[2]

@@ -268,8 +268,9 @@ def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess, tmp_path
     assert "Use --port for another port" in other.text
 
 
+@pytest.mark.last_of_its_module
 def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent: SentMessages) -> None:
-    """The last test: a handler runs, and a process that a crashed handler started would still sleep."""
+    """A handler runs, and a process that a crashed handler started would still sleep."""
     local.send("slow", "{}")
     local.wait("Slow: sleeps", times=2)
     local.until(lambda: local.depth("plain-dead") == local.depth("ordered-dead.fifo") == 1, "the dead letters")

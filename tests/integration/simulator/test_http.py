@@ -232,7 +232,7 @@ def test_lists_and_maps_of_the_query_protocol(server: Served) -> None:
     [
         ("GetQueueUrl", {"QueueName": "nowhere"}, "AWS.SimpleQueueService.NonExistentQueue", "does not exist"),
         ("GetQueueUrl", {}, "MissingParameter", "The request must contain the parameter QueueName."),
-        ("SendMessageBatch", {"QueueUrl": "jobs"}, "AWS.SimpleQueueService.EmptyBatchRequest", "at least one"),
+        ("SendMessageBatch", {"QueueUrl": "of-batches"}, "AWS.SimpleQueueService.EmptyBatchRequest", "at least one"),
         ("ListQueues", {"MaxResults": "many"}, "MalformedInput", "Value many for parameter MaxResults is invalid."),
         ("ListQueues", {"MaxResults.1": "1"}, "MalformedInput", "parameter MaxResults is invalid"),
         ("SendMessage", {"MessageAttribute": "1"}, "MalformedInput", "parameter MessageAttributes is invalid"),
@@ -243,7 +243,7 @@ def test_lists_and_maps_of_the_query_protocol(server: Served) -> None:
 def test_an_error_of_the_query_protocol_is_read_by_its_sdks(
     server: Served, operation: str, parameters: dict[str, str], code: str, text: str
 ) -> None:
-    server.queue("jobs")
+    server.queue("of-batches")
     status, answer = ask_in_query_protocol(server, operation, **parameters)
     [error] = children(answer, "Error")
     assert (status, answer.tag, error["Type"], error["Code"]) == (400, "ErrorResponse", "Sender", code)

@@ -29,7 +29,9 @@ CONSUMER = """
 def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
     def run(test: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(test_orders=CONSUMER + test)
-        return pytester.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", *arguments)
+        return pytester.runpytest_inprocess(
+            "-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:randomly", "--strict-markers", *arguments
+        )
 
     return run
 

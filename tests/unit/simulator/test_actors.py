@@ -281,7 +281,6 @@ def test_a_killed_actor_that_catches_the_exception_is_killed_at_its_next_wait(si
     assert (reached, simulation.clock.monotonic()) == (["settling"], 10)
 
 
-@pytest.mark.abandons_threads
 def test_a_killed_actor_that_keeps_catching_the_exception_is_abandoned(simulation: Simulation) -> None:
     def work() -> None:
         while True:
@@ -415,7 +414,6 @@ def blocked_forever() -> None:
     threading.Event().wait()
 
 
-@pytest.mark.abandons_threads
 def test_an_actor_that_really_blocks_ends_the_run_and_the_error_has_its_stack() -> None:
     simulation = Simulation(patience_seconds=0.1)
     simulation.threads.start(blocked_forever)
@@ -474,7 +472,6 @@ def test_an_actor_that_advances_time_alone_is_not_reported_as_blocked() -> None:
     simulation.close()
 
 
-@pytest.mark.abandons_threads
 def test_the_other_actors_can_be_closed_after_one_has_blocked() -> None:
     simulation = Simulation(patience_seconds=0.1)
     other = simulation.threads.start(lambda: simulation.clock.sleep(100))

@@ -254,7 +254,6 @@ def test_at_the_deadline_the_process_is_killed(make_rig: MakeRig, simulation: Si
     assert survivors == []
 
 
-@pytest.mark.abandons_threads
 def test_a_handler_that_catches_every_exception_is_still_killed(make_rig: MakeRig, simulation: Simulation) -> None:
     def handler(event: Any, context: Any) -> str:
         while True:
