@@ -455,25 +455,42 @@ def test_a_batch_handler_is_interrupted_before_the_deadline(sandbox: Sandbox) ->
     assert [moment - first for moment in others] == [pytest.approx(68, abs=0.5)] * 2
 
 
-@pytest.mark.parametrize("timeout", [30, 1])
-def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(
-    timeout: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:
-    """SPEC I2, I3. All messages are settled first, so none is lost or runs twice, unless there is no time for that."""
-    ran: list[tuple[int, int]] = []
+def never_ends() -> tuple[Callable[[Message], Any], asyncio.Event]:
+    over = asyncio.Event()
 
-    @consumer(backoff=Fixed(60))
-    async def handler(message: Message) -> None:
-        ran.append((message.json(), message.receive_count))
-        while ran[-1] == (1, 1):
+    async def work(_: Message) -> None:
+        while not over.is_set():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
+                await over.wait()
 
-    delivered(sandbox, handler, 4, timeout)
-    assert ran[:2] == [(0, 1), (1, 1)]
-    assert sorted(ran[2:]) == [*([] if timeout == 30 else [(0, 2)]), (1, 2), (2, 2), (3, 2)]
+    return work, over
+
+
+def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC I3. In real time. All messages are settled first, so none is lost or runs twice."""
+    work, over = never_ends()
+    with orders() as wire, pytest.raises(SystemExit):
+        slow_async(work, timeout=None)(batch_of(4), Context(remaining=3))
+    over.set()
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
+    assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
+    assert lines(caplog, "delete_failed") == []
     [line] = lines(caplog, "process_ends")
     assert "did not end" in field(line, "text")
+
+
+def test_a_short_invocation_ends_in_time_although_its_task_never_ends(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I2, I3
+    work, _ = never_ends()
+
+    @consumer
+    async def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            await work(message)
+
+    delivered(sandbox, handler, 1, timeout=1)
+    assert lines(caplog, "process_ends")
 
 
 @pytest.mark.parametrize("on_outcome", [None, lambda *_: None], ids=["untimed", "timed"])
