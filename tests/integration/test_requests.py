@@ -228,7 +228,7 @@ class HttpSqs:
         self.hanging, self.resumed = threading.Event(), threading.Event()
         self.clock = TestClock()
         self.threads: set[threading.Thread] = set()
-        """Those that run before the test."""
+        """The threads that run before the test."""
 
     def hang(self) -> int:
         """Give no answer until the test resumes the server; then succeed."""
