@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.support.values import longest_wait, whole_seconds
+from tarry.support.values import epoch_seconds, longest_wait, moment_of, whole_seconds
 from tarry.world import World, use
 from tests.wire import TestClock
 
@@ -91,3 +91,19 @@ def test_the_longest_wait_and_the_time_since_the_receive_never_exceed_twelve_hou
 def test_the_longest_wait(received_ago: float | None, invoked_ago: float, wait: int) -> None:  # SPEC C6
     received_at = None if received_ago is None else NOW - received_ago
     assert longest_wait(received_at=received_at, invoked_at=NOW - invoked_ago, now=NOW) == wait
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [
+        ("1800000000500", NOW + 0.5), (1500, 1.5), ("0", 0), ("253402300799999", 253_402_300_799.999),
+        ("253402300800000", None), ("-1", None), ("soon", None), (None, None), (math.inf, None),
+    ],
+)  # fmt: skip
+def test_a_timestamp_of_sqs_is_a_time_before_the_year_10000(milliseconds: object, seconds: float | None) -> None:
+    assert epoch_seconds(milliseconds) == seconds
+
+
+def test_only_an_aware_datetime_is_a_moment() -> None:  # SPEC C11
+    assert moment_of(datetime.fromtimestamp(NOW, UTC)) == NOW
+    assert [moment_of(delay) for delay in (None, 60, 0.5, timedelta(1), datetime(2030, 1, 1))] == [None] * 5  # noqa: DTZ001

@@ -39,8 +39,9 @@ def test_an_entry_that_is_too_large_for_any_request_is_sent_alone() -> None:  # 
     assert list(requests_of([("a", 1), ("b", MAX_REQUEST_BYTES + 1), ("c", 1)])) == [["a"], ["b"], ["c"]]
 
 
-def test_a_request_of_exactly_1_mib_is_one_request() -> None:  # SPEC E6
-    assert list(requests_of([("a", MAX_REQUEST_BYTES - 1), ("b", 1)])) == [["a", "b"]]
+def test_a_request_may_have_exactly_1_mib() -> None:  # SPEC E6
+    sizes = [MAX_REQUEST_BYTES - 1, 1, 1, MAX_REQUEST_BYTES - 1, 1, 1]
+    assert list(requests_of(enumerate(sizes))) == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from tarry import DelayNotSupported, Queue
 from tarry.record.attribute import body_sum
-from tarry.sqs.outgoing import PackedMessage, pack
+from tarry.sqs.outgoing import PackedMessage, add_trace, pack
 from tarry.world import World
 from tests.wire import TestClock
 
@@ -110,6 +110,11 @@ def test_any_other_type_of_body_is_refused(body: Any) -> None:  # SPEC J1
 def test_a_body_with_a_type_that_json_cannot_represent_is_refused_with_the_type() -> None:  # SPEC J1
     with pytest.raises(TypeError, match="the body contains a bytes"):
         packed_message({"raw": b"x"})
+
+
+def test_a_pydantic_model_with_a_character_that_sqs_refuses_is_refused() -> None:  # SPEC J2
+    with pytest.raises(ValueError, match="U\\+FFFE"):
+        body_of(Line(sku="\ufffe", unitPrice=Decimal(1)))
 
 
 def test_a_number_that_json_cannot_represent_is_refused() -> None:  # SPEC J2
@@ -345,3 +350,66 @@ def test_the_size_includes_the_record() -> None:  # SPEC J4
 def test_with_a_long_delay_an_attribute_cannot_have_the_name_of_the_record() -> None:  # SPEC J4
     with pytest.raises(ValueError, match="'Tarry': rename your own attribute"):
         packed_message(delay=901, attributes={"Tarry": "mine"})
+
+
+# the trace context
+
+
+PARENT, STATE, BAGGAGE = "traceparent", "tracestate", "baggage"
+TRACE = {STATE: "s=1", BAGGAGE: "b=22", PARENT: "00-aa-bb-01"}
+BYTES = {name: len(name) + len("String") + len(value) for name, value in TRACE.items()}
+ROOT = "Root=1-0123abcd-0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("room", "others", "added"),
+    [
+        (MIB, 0, [PARENT, STATE, BAGGAGE]),
+        (sum(BYTES.values()), 0, [PARENT, STATE, BAGGAGE]),
+        (sum(BYTES.values()) - 1, 0, [PARENT, STATE]),
+        (BYTES[PARENT] + BYTES[BAGGAGE], 0, [PARENT]),  # the order is that of the application
+        (BYTES[PARENT] + BYTES[STATE] - 1, 0, [PARENT]),
+        (BYTES[PARENT] - 1, 0, []),
+        (0, 0, []),
+        (MIB, 8, [PARENT, STATE]),
+        (MIB, 10, []),
+    ],
+)
+def test_a_trace_context_is_added_as_far_as_there_is_room_traceparent_first(
+    room: int, others: int, added: list[str]
+) -> None:
+    attributes: dict[str, Any] = {f"a{number}": {} for number in range(others)}
+    size = add_trace(TRACE, {}, attributes, room)
+    assert [name for name in attributes if name in TRACE] == added
+    assert size == sum(BYTES[name] for name in added)
+    assert all(attributes[name] == {"DataType": "String", "StringValue": TRACE[name]} for name in added)
+
+
+@pytest.mark.parametrize(
+    ("header", "sent"),
+    [(ROOT, True), (f"{ROOT};Parent=0123456789abcdef;Sampled=1", True), (f"{ROOT} ", False), ("Self=1", False)],
+)
+def test_the_header_of_xray_is_a_system_attribute_if_it_is_valid(header: str, sent: bool) -> None:
+    attributes: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    assert add_trace({"X-Amzn-Trace-Id": header}, parameters, attributes, 0) == 0
+    value = {"AWSTraceHeader": {"DataType": "String", "StringValue": header}}
+    assert (parameters, attributes) == ({"MessageSystemAttributes": value} if sent else {}, {})
+
+
+def test_a_context_of_the_caller_and_values_that_cannot_be_sent_are_left_alone() -> None:
+    its_own: dict[str, Any] = {PARENT: {}}
+    with_header: dict[str, Any] = {"MessageSystemAttributes": {}}
+    assert (add_trace(TRACE, {}, its_own, MIB), its_own) == (0, {PARENT: {}})
+    assert (add_trace(TRACE, with_header, {}, MIB), with_header) == (0, {"MessageSystemAttributes": {}})
+    given: dict[str, Any] = {BAGGAGE: {"StringValue": "mine"}}
+    assert add_trace({**TRACE, "a b": "1", "empty": ""}, {}, given, MIB) == BYTES[PARENT] + BYTES[STATE]
+    assert (given[BAGGAGE], [*given]) == ({"StringValue": "mine"}, [BAGGAGE, PARENT, STATE])
+
+
+def test_the_size_includes_the_trace_context_which_is_left_out_before_the_message_is_too_large() -> None:  # SPEC J2
+    for length in (1, MIB - BYTES[PARENT]):
+        packed = pack(Queue.entry("x" * length), World(clock=TestClock()), fifo=False, trace={PARENT: TRACE[PARENT]})
+        assert (packed.size, packed.body) == (length + BYTES[PARENT], "x" * length)
+    packed = pack(Queue.entry("x" * (length + 1)), World(clock=TestClock()), fifo=False, trace=TRACE)
+    assert (packed.size, [*packed.parameters]) == (length + 1, ["MessageBody"])

@@ -8,21 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tarry import DeadLetter, Exponential, Failure, Outcome, Reject, RetryInPlace, RetryPolicy, SendAgain
+from tarry import (
+    DeadLetter,
+    Exponential,
+    Failure,
+    MemoryAttempts,
+    Outcome,
+    Reject,
+    RetryInPlace,
+    RetryPolicy,
+    SendAgain,
+    consumer,
+)
 from tarry.decide.decision import Decision, ask_steps, decide
 from tarry.decide.steps import FailureSteps
 from tarry.message.delivery import QueueFacts, StepContext
 from tarry.message.diagnosis import diagnose
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
-from tarry.settle.planner import Planner, Situation, SizeLimit
+from tarry.message.outcomes import RUNS_ELSEWHERE
+from tarry.record.attribute import Envelope
+from tarry.settle.planner import (
+    IN_PLACE,
+    Planner,
+    SettlementPlan,
+    Situation,
+    SizeLimit,
+    Way,
+    may_hop,
+    seconds_until,
+    waits_until,
+    ways_of,
+    why_it_could_not_wait,
+)
 from tarry.support.values import queue_arn
 from tarry.world import World
 from tests.records import record
+from tests.wire import TestClock
 
 if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
-    from tarry.settle.planner import SettlementPlan
 
 NOW = 1_767_225_600.0
 DEAD = queue_arn("arn:aws:sqs:us-east-1:123456789012:dead")
@@ -134,3 +159,190 @@ def test_the_plan_after_a_refusal_depends_on_the_refusal() -> None:
     assert (sent.copy.target, sent.needs) == (SLOW, None)
     assert (next_plan.needs, next_plan.copy) == (DEAD, None)
     assert next_plan.not_sent == ("slow: no (it may be there all the same)",)
+
+
+# the ways of a message, and until when it waits
+
+RETENTION = 345_600
+FACTS = QueueFacts(dead_letter=DEAD, max_receive_count=10, visibility_timeout=30, retention=RETENTION)
+LAST, MANY, FIFO = {"receives": 10}, {"hops": 11}, {"queue": "orders.fifo"}
+STORE = {"attempt_store": MemoryAttempts()}
+SOON = {"left": 4_000}
+"""Expires in so many seconds: before a delay of 400 seconds has ended, with the margin of an hour."""
+
+
+def delivery_in(
+    *, left: float = RETENTION, hops: int = 0, attempt_store: Any = None, received_ago: float = 0, **fields: Any
+) -> Delivery:
+    """Return a delivery of a message that expires ``left`` seconds after `NOW`, and was sent on ``hops`` times."""
+    sent = {"SentTimestamp": str(int((NOW + left - RETENTION) * 1000))}
+    sqs_record = record(received_at=NOW - received_ago, system=sent, **fields)
+    invocation = Invocation(World(TestClock(NOW)), None, lambda _: 5, consumer(print).log)
+    invocation.attempt_store = attempt_store
+    delivery = delivery_of(Message(sqs_record, "m1", invocation))
+    delivery.envelope = Envelope({"id": "m1", "hops": hops}, NOW) if hops else None
+    return delivery
+
+
+def names_of(ways: tuple[Way, ...]) -> str:
+    return " ".join(way.name + "?" * way.only_if_refused for way in ways)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "facts", "ways"),
+    [
+        (Outcome.release(), {**LAST, **SOON}, "in_place"),
+        (Outcome.unhandled(), {}, "in_place"),
+        (Outcome.unhandled(), LAST, "last_resort in_place"),
+        (Outcome.unhandled(), SOON, "copy_waits expiring? in_place"),
+        (Outcome.unhandled(), {**SOON, **LAST}, "copy_waits last_resort expiring? in_place"),
+        (Outcome.unhandled(), {**SOON, **FIFO}, "expiring expiring? in_place"),
+        (Outcome.retry(399), SOON, "in_place"),
+        (Outcome.retry(400), SOON, "copy_waits expiring? in_place"),
+        (Outcome.retry(402), {**SOON, **FIFO}, "expiring expiring? in_place"),
+        (Outcome.retry(43_198), {}, "in_place"),
+        (Outcome.retry(43_199), {}, "copy_waits in_place"),
+        (Outcome.retry(43_200), {}, "copy_waits in_place"),
+        (Outcome("retry", 43_201), {}, "in_place"),
+        (Outcome.retry(43_200), FIFO, "in_place"),
+        (Outcome.retry(60), {**FIFO, **LAST}, "last_resort in_place"),
+        (Outcome.dead_letter("fatal"), {}, "as_decided in_place"),
+        (Outcome.dead_letter("fatal"), LAST, "as_decided last_resort in_place"),
+        (Outcome.dead_letter("fatal"), SOON, "as_decided copy_waits? in_place"),
+        (Outcome.dead_letter("fatal"), {**SOON, **FIFO}, "as_decided expiring? in_place"),
+        (Outcome.resend("slow", 60), {**SOON, **LAST}, "as_decided last_resort copy_waits? in_place"),
+        (Outcome.defer(60), {}, "copy_waits in_place"),
+        (Outcome.defer(60), {"hops": 10}, "copy_waits in_place"),
+        (Outcome.defer(60), MANY, "in_place"),
+        (Outcome.defer(60), {**MANY, **LAST}, "last_resort in_place"),
+        (Outcome.defer(60), FIFO, "in_place"),
+        (Outcome.defer(60), STORE, "in_place"),
+        (Outcome.defer(43_198), STORE, "in_place"),
+        (Outcome.defer(43_199), STORE, "copy_waits in_place"),
+        (Outcome.defer(60), {**STORE, "most": 1}, "copy_waits last_resort in_place"),
+        (Outcome.wait(60), {}, "in_place"),
+        (Outcome.wait(60), MANY, "in_place"),
+        (Outcome.wait(60), LAST, "copy_waits last_resort in_place"),
+        (Outcome.wait(402), SOON, "copy_waits in_place"),
+        (Outcome.wait(402), {**SOON, **MANY}, "expiring in_place"),
+        (Outcome.wait(60), {**LAST, **MANY}, "last_resort in_place"),
+        (Outcome("wait", 60, RUNS_ELSEWHERE), LAST, "in_place"),
+        (Outcome("wait", 402, RUNS_ELSEWHERE), SOON, "copy_waits in_place"),
+        (Outcome("wait", 402, RUNS_ELSEWHERE), {**SOON, **MANY}, "in_place"),
+        (Outcome("wait", 402, RUNS_ELSEWHERE), {**SOON, **FIFO}, "in_place"),
+        (Outcome("retry", 402, RUNS_ELSEWHERE), {**SOON, **LAST}, "copy_waits last_resort expiring? in_place"),
+    ],
+    ids=repr,
+)
+def test_the_ways_of_a_message(outcome: Outcome, facts: dict[str, Any], ways: str) -> None:  # SPEC C6, C8, C10, F4, J5
+    given = {**facts}
+    queue = FACTS._changed(max_receive_count=given.pop("most", 10))
+    decision = Decision(delivery_in(**given), outcome, NOW)
+    assert names_of(ways_of(decision, queue, 900, NOW + 1)) == ways
+
+
+def test_the_delay_of_a_backoff_is_cut_to_what_sqs_can_keep_and_expiry_to_the_delay_that_is_left() -> None:  # SPEC C6
+    decision = Decision(delivery_in(), Outcome.retry(43_200), NOW, by_backoff=True)
+    assert names_of(ways_of(decision, FACTS, 900, NOW + 1)) == "in_place"
+    late = Decision(delivery_in(left=10_000, received_ago=43_000), Outcome.retry(30_000), NOW, by_backoff=True)
+    assert names_of(ways_of(late, FACTS, 900, NOW + 1)) == "in_place"
+
+
+@pytest.mark.parametrize(("reason", "ways"), [("error", "in_place"), ("expiring", "copy_waits expiring? in_place")])
+def test_after_a_failed_step_a_message_that_may_not_wait_is_copied(reason: str, ways: str) -> None:  # SPEC C10
+    delivery = delivery_in()
+    failure = Failure(delivery.message, None, reason, failed_at=NOW)
+    assert names_of(ways_of(Decision(delivery, Outcome.unhandled(), NOW, failure), FACTS, 900, NOW + 1)) == ways
+    assert names_of(ways_of(Decision(delivery, Outcome.retry(1), NOW, failure), FACTS, 900, NOW + 1)) == "in_place"
+
+
+def test_where_recursion_is_allowed_hops_are_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J5
+    monkeypatch.setenv("TARRY_RECURSIVE_LOOP", "Allow")
+    assert may_hop(delivery_in(hops=900))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "until", "waits"),
+    [
+        (Outcome.retry(60), None, 60),
+        (Outcome.retry(60), NOW + 45.5, 45.5),
+        (Outcome.retry(60), NOW - 5, 0),
+        (Outcome.retry(), None, 0),
+        (Outcome.defer(60), NOW - 5, 1),
+        (Outcome.wait(60), NOW - 5, 0),
+        (Outcome.unhandled(), None, 900),
+        (Outcome.dead_letter("fatal"), NOW + 5, 900),
+        (Outcome.release(), None, 0),
+    ],
+    ids=repr,
+)
+def test_a_delay_is_counted_from_the_verdict(outcome: Outcome, until: float | None, waits: float) -> None:  # SPEC C11
+    assert waits_until(Decision(delivery_in(), outcome, NOW, until=until), 900) == NOW + waits
+
+
+@pytest.mark.parametrize(
+    ("outcome", "more", "seconds"),
+    [
+        (Outcome.release(), {}, 0),
+        (Outcome.retry(60), {}, 50),
+        (Outcome.retry(60), {"late_delay": 20.0}, 50),
+        (Outcome.unhandled(), {}, 900),
+        (Outcome.unhandled(), {"late_delay": 60.0}, 50),
+        (Outcome.unhandled(), {"may_be_sent": True}, 240),
+        (Outcome.unhandled(), {"late_delay": 60.0, "may_be_sent": True}, 50),
+        (Outcome.retry(5), {}, 0),
+        (Outcome.retry(43_199), {}, 43_189),
+        (Outcome.retry(43_200), {}, 43_189),
+    ],
+    ids=repr,
+)
+def test_for_how_long_a_message_waits_in_its_queue(outcome: Outcome, more: Any, seconds: int) -> None:  # SPEC C6, C8
+    decision = Decision(delivery_in(), outcome, NOW)
+    plan = SettlementPlan(decision, decision, (IN_PLACE,), **more)
+    planner = Planner(RetryPolicy(3, Exponential(10)), FailureSteps([]))
+    assert planner.seconds_in_place(plan, None, NOW + 10) == seconds
+    assert planner.seconds_in_place(plan, FACTS, NOW + 10) == seconds
+    assert [seconds_until(NOW + wait, NOW) for wait in (-1, 0, 0.0005, 0.002, 1.0005, 1.002)] == [0, 0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(1_010, 500), (130, 60), (20, 60), (20_000, 900)])
+def test_a_message_that_would_expire_comes_back_halfway(left: float, seconds: int) -> None:  # SPEC C10
+    decision = Decision(delivery_in(left=left), Outcome.unhandled(), NOW)
+    plan = SettlementPlan(decision, decision, (IN_PLACE,))
+    planner = Planner(RetryPolicy(3, Exponential(10)), FailureSteps([]))
+    assert planner.seconds_in_place(plan, FACTS, NOW + 10) == seconds
+    assert planner.asked_for(decision) == 900
+
+
+@pytest.mark.parametrize(
+    ("outcome", "way", "why"),
+    [
+        (
+            Outcome.wait(60), "last_resort",
+            "sent with a delay; 60 s of it were left when the queue was about to delete or move the message, which "
+            "could not be sent again",
+        ),
+        (Outcome.defer(60), "expiring", "deferred for 60 s before it would expire, and could not be sent again"),
+        (
+            Outcome.defer(0.5), "last_resort",
+            "deferred for 1 s at the queue's last delivery (maxReceiveCount), and could not be sent again",
+        ),
+        (Outcome.unhandled(), "last_resort", None),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_why_a_message_that_has_not_failed_is_dead_lettered(outcome: Outcome, way: Any, why: str | None) -> None:
+    decision = Decision(delivery_in(), outcome, NOW)
+    assert why_it_could_not_wait(decision, Way(way)) == why
+
+
+def test_a_plan_remembers_why_its_ways_have_failed() -> None:  # SPEC C8
+    decision = Decision(delivery_in(), Outcome.unhandled(), NOW)
+    plan = SettlementPlan(decision, decision, (Way("copy_waits"), Way("last_resort"), IN_PLACE))
+    late = plan.failed("late", 5.0).failed("late", 7.0)
+    assert (late.not_sent, late.late_delay, late.is_stuck, late.ways) == (("late",), 7.0, True, (IN_PLACE,))
+    refused = plan.failed("refused").failed("late", 7.0)
+    assert (refused.not_sent, refused.late_delay) == (("refused", "late"), None)
+    assert not plan.failed("refused").is_stuck
+    assert (plan.is_done, plan.may_be_sent, plan.is_refused, plan.sends_copy) == (False, False, True, False)
+    assert plan.changed(needs=SLOW).sends_copy

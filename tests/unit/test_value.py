@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tarry import DeadLetter, Exponential, Fixed, LogOptions, Outcome, RetryInPlace, RetryPolicy
-from tarry.support.values import Value
+from tarry.support.values import QueueArn, Value, named_queue, queue_arn
+from tests.wire import arn
 
 
 class Point(Value):
@@ -71,3 +72,43 @@ PUBLIC = [
 def test_a_value_can_be_copied(value: Value) -> None:
     assert copy.copy(value) == value
     assert copy.deepcopy(value) == value
+
+
+# the ARNs of queues
+
+
+@pytest.mark.parametrize(
+    ("text", "account", "name"),
+    [
+        (arn("orders"), "123456789012", "orders"),
+        ("arn:aws-cn:sqs:cn-north-1:1:a.fifo", "1", "a.fifo"),
+        ("arn:aws:sns:us-east-1:123456789012:orders", "", ""),
+        ("arn:aws:sqs:us-east-1:123456789012", "", ""),
+        ("arn:aws:sqs:us-east-1:123456789012:orders:more", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_arn_of_a_queue_has_its_account_and_name(text: str, account: str, name: str) -> None:
+    queue = queue_arn(text)
+    assert (queue.account, queue.name, queue.is_fifo, str(queue)) == (account, name, name.endswith(".fifo"), text)
+    assert (queue, hash(queue)) == (QueueArn(text), hash(QueueArn(text)))
+    assert queue_arn(7) == queue_arn(None) == QueueArn("")
+
+
+@pytest.mark.parametrize(
+    ("name", "of_a_queue", "of_none"),
+    [
+        (arn("dlq"), arn("dlq"), arn("dlq")),
+        ("dlq", arn("dlq"), ""),
+        (
+            "https://sqs.us-east-1.amazonaws.com/999/dlq",
+            arn("dlq").replace("123456789012", "999"),
+            "arn:aws:sqs::999:dlq",
+        ),
+        ("http://localhost:4566/999/dlq/", arn("dlq").replace("123456789012", "999"), "arn:aws:sqs::999:dlq"),
+        ("http://localhost/dlq", arn("dlq"), ""),
+    ],
+)
+def test_a_queue_is_named_by_arn_url_or_name(name: str, of_a_queue: str, of_none: str) -> None:
+    assert str(named_queue(name, QueueArn(arn("orders")))) == of_a_queue
+    assert str(named_queue(name, QueueArn(""))) == of_none

@@ -251,7 +251,7 @@ def is_refused_for_good(error: Exception) -> bool:
         return False
     response = getattr(error, "response", None)
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
-    return isinstance(error, Refused) or (isinstance(status, int) and 400 <= status < 500)
+    return isinstance(error, Refused) or (isinstance(status, int) and status >= 400)  # 500 and above may be applied
 
 
 def is_throttle(code: str) -> bool:
@@ -291,7 +291,7 @@ def is_worth_splitting(error: Exception) -> bool:
     if is_throttle(code) or is_no_queue(code) or is_denied(code):
         return False
     of_whole_request = ("Denied", "OverLimit", "Token", "Signature")
-    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in of_whole_request)
+    return status >= 400 and status not in (401, 403) and not any(part in code for part in of_whole_request)
 
 
 MAYBE_SENT = "SQS may have the message all the same: sent again to a standard queue, it may arrive twice"
