@@ -150,6 +150,8 @@ def test_a_message_that_cannot_be_deleted_is_left_to_lambda_and_not_reported_as_
 
 
 def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # SPEC A2, G3
+    waits: list[object] = []
+
     class ThreadsThatDoNotStart:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
@@ -157,10 +159,15 @@ def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # S
         def start(self, _: Any) -> Any:
             raise RuntimeError("can't start new thread")
 
+        def event(self) -> Any:
+            event = real.event()
+            event.wait = waits.append
+            return event
+
     with orders() as wire:
         real, current().threads = current().threads, ThreadsThatDoNotStart()
         assert settle(eager(), batch_of(30), wire)[0] == []
-    assert wire.requests == []
+    assert (wire.requests, waits) == ([], [])
 
 
 @pytest.mark.parametrize("ack", ["Eager", "", None, True, 1])

@@ -705,16 +705,30 @@ class HangingThreads:
         self.waits.append(timeout)
 
 
-@pytest.mark.parametrize(("is_loaded", "seconds"), [(True, 3), (False, 10)])
+@pytest.mark.parametrize(
+    ("is_loaded", "seconds", "what"), [(True, 3, "SQS did not answer"), (False, 10, "boto3 was not loaded")]
+)
 def test_in_a_new_process_requests_have_time_to_load_boto3(
-    is_loaded: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+    is_loaded: bool, seconds: float, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPEC G4, G6. After a crash the process is new, and a tenth of the time left may be too little for isolation."""
     monkeypatch.setattr(World, "is_loaded", is_loaded)
     threads: Any = HangingThreads()
     invocation = Invocation(World(TestClock(), threads=threads), Context(30), lambda _: None, consumer(print).log)
-    Requests(invocation).all([lambda: None], share=0.1)
-    assert threads.waits == [pytest.approx(seconds, abs=0.3)]
+    requests = Requests(invocation)
+    [result] = requests.all([lambda: None], share=0.1)
+    assert (type(result), str(result)) == (NoAnswer, f"{what} in the time that was left")
+    requests.all([lambda: None])
+    assert threads.waits == [pytest.approx(seconds, abs=0.3), pytest.approx(29.7, abs=0.3)]
+
+
+def test_without_a_deadline_one_request_needs_no_thread_and_two_are_made_at_once() -> None:  # SPEC G6
+    threads: Any = HangingThreads()
+    invocation = Invocation(World(TestClock(), threads=threads), None, lambda _: None, consumer(print).log)
+    assert Requests(invocation).all([lambda: 1]) == [1]
+    assert threads.waits == []
+    assert [type(result) for result in Requests(invocation).all([lambda: 1, lambda: 2])] == [NoAnswer, NoAnswer]
+    assert len(threads.waits) == 2
 
 
 def test_no_request_is_begun_whose_answer_could_not_be_awaited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -568,6 +568,22 @@ def test_a_copy_keeps_the_senders_context_and_gets_one_if_it_has_none(step: Any,
         assert json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"])["id"]
 
 
+@pytest.mark.parametrize(("code", "status"), [(None, StatusCode.UNSET), ("AccessDenied", StatusCode.ERROR)])
+def test_the_span_of_a_dead_letter_that_is_refused_has_the_error(
+    code: str | None, status: StatusCode, spans: InMemorySpanExporter
+) -> None:
+    @consumer(on_failure=[DeadLetter()])
+    def handler(message: Message) -> None:
+        raise ValueError
+
+    with orders() as sqs:
+        if code:
+            sqs.fails["SendMessageBatch"] = client_error(code)
+        handler(event(record()), Context())
+    [span] = named(spans, "send dead")
+    assert (span.status.status_code, "error.type" in (span.attributes or {})) == (status, code is not None)
+
+
 # tracing that fails
 
 

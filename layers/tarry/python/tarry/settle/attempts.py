@@ -317,7 +317,7 @@ def trace_of(plan: SettlementPlan, planner: Planner, lookups: Lookups, now: floa
 def start_of(delivery: Delivery, crash: Failure | None, options: DeadLetter, log: Log) -> AttemptChange:
     """Return the change for a message that is about to run; ``crash``: the failure of its last run, if that crashed."""
     now = delivery.invocation.now()
-    back_at = delivery.visible_at or now + max(0, delivery.invocation.time_left())
+    back_at = delivery.visible_at or now + delivery.invocation.time_left()
     fields: dict[str, Any] = {"state": str(State.IN_FLIGHT), "next_try": round(back_at, 3)}
     if crash is not None:
         record = _redacted(trace_record(crash, crash.failed_at, delay=0), delivery, options, log)

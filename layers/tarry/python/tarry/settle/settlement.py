@@ -284,10 +284,10 @@ class Settlement:
         self._unsettled += messages
 
     def _affordable(self) -> int:
-        """Return the number of messages that there is time to decide on and settle."""
+        """Return the number of messages that there is time to decide on and settle, 0 or less if there is none."""
         invocation = self._invocation
         left = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
-        return SLICE if left == math.inf else int(left / (self._cost + self.decision_seconds)) if left > 0 else 0
+        return SLICE if left == math.inf else int(left / (self._cost + self.decision_seconds))
 
     def _in_slices(self, deliveries: Sequence[Delivery], carry_out: Callable[[Sequence[Delivery]], None]) -> None:
         start = 0

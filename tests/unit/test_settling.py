@@ -1,0 +1,179 @@
+"""Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tarry import AttemptChange, Exponential, Outcome, RetryPolicy, consumer
+from tarry.decide.decision import Decision
+from tarry.decide.steps import FailureSteps
+from tarry.message.delivery import Delivery, QueueFacts
+from tarry.message.invocation import Invocation
+from tarry.message.message import Message, delivery_of
+from tarry.record.attribute import Envelope
+from tarry.settle.attempts import Tracking
+from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
+from tarry.settle.extending import Keepalive
+from tarry.settle.requests import extension, prolongation, spread
+from tarry.settle.settlement import Settlement
+from tarry.support.values import QueueArn, queue_arn
+from tarry.world import World
+from tests.records import RECEIVED_AT, Context, record
+from tests.wire import Queue, TestClock, Wire, arn
+
+NOW = RECEIVED_AT
+
+
+def invocation_in(world: World, remaining: float = 30) -> Invocation:
+    return Invocation(world, Context(remaining), lambda _: None, consumer(print).log)
+
+
+def delivery_of_age(seconds: float = 0, remaining: float = 30, **fields: Any) -> Delivery:
+    """Return the delivery of a message that was received ``seconds`` before its invocation, which begins at `NOW`."""
+    invocation = invocation_in(World(TestClock(NOW)), remaining)
+    return delivery_of(Message(record(received_at=NOW - seconds, **fields), "m1", invocation))
+
+
+class UnusedThreads:
+    """Threads that are counted, and never begin."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    def start_unless(self, *_: Any) -> Any:
+        self.started += 1
+
+    def event(self) -> Any:
+        return SimpleNamespace(set=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("queue", "delay", "threads"),
+    [
+        ("orders", 29, 1), ("orders", 30, 0), ("orders", 400, 0), ("orders.fifo", 29, 0), ("short", 400, 1),
+        ("as long", 400, 0),
+    ],
+)  # fmt: skip
+def test_a_delay_or_lease_that_may_end_before_the_invocation_is_settled_early_except_on_fifo(
+    queue: str, delay: int, threads: int
+) -> None:  # SPEC C11, E6
+    timeouts = {"orders": 180, "orders.fifo": 180, "short": 29, "as long": 30}
+    with Wire(queues={name: Queue(visibility_timeout=seconds) for name, seconds in timeouts.items()}) as wire:
+        invocation = invocation_in(wire.world)
+        settlement = Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)  # type: ignore[arg-type]
+        settlement.lookups.source(QueueArn(arn(queue)))
+        unused: Any = UnusedThreads()
+        wire.world.threads = unused
+        delivery = invocation.delivery("m1", record(queue=queue))
+        settlement.add(Decision(delivery, Outcome.retry(delay), invocation.now()), early=True)
+    assert unused.started == threads
+
+
+def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_progress() -> None:  # SPEC I4
+    with Wire(queues={"orders": Queue()}) as wire:
+        invocation, waits = invocation_in(wire.world), list[float]()
+        settlement = Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)  # type: ignore[arg-type]
+        idle: Any = SimpleNamespace(wait=waits.append)
+        invocation.keepalive_idle = idle
+        open_, settled = (invocation.delivery(each, record(message_id=each)) for each in ("m1", "m2"))
+        settled.is_settled = True
+        settlement.executor.give_up([open_, settled])
+    assert waits == [2.0]
+    assert (open_.is_given_up, settled.is_given_up) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "origin", "text"),
+    [
+        ("orders", None, "its dead-letter queue orders is the queue it is in: name another one"),
+        ("old", "old", "its dead-letter queue old is the queue it was dead-lettered from before: name another one"),
+    ],
+)
+def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str, origin: Any, text: str) -> None:
+    delivery = delivery_of_age()
+    if origin:
+        delivery.envelope = Envelope({"id": "m1", "origin": arn(origin), "failure": {}}, NOW)
+    with pytest.raises(NoDeadLetterQueue) as caught:
+        dead_letter_queue(delivery, None, QueueFacts(dead_letter=queue_arn(arn(dead_letter))))
+    assert str(caught.value) == text
+    assert dead_letter_queue(delivery, "other", QueueFacts()) == QueueArn(arn("other"))
+
+
+# leases
+
+
+@pytest.mark.parametrize(
+    ("age", "seconds", "end", "asked"),
+    [
+        (0, 60, 10, 60),
+        (0, 60, 90.5, 91),
+        (0, 0.2, 0, 1),
+        (0, 10, None, 30),
+        (0, 50, None, 50),
+        (43_190, 60, 10, 9),
+        (43_199, 60, 1, 0),
+    ],
+)
+def test_a_lease_is_extended_from_now_and_never_shortened(
+    age: float, seconds: float, end: float | None, asked: int
+) -> None:  # SPEC I4, I6
+    delivery = delivery_of_age(age)
+    assert prolongation(delivery, seconds, None if end is None else NOW + end).seconds == asked
+    assert extension(delivery, seconds).seconds == min(asked, -int(-seconds // 1))
+
+
+def test_keepalive_asks_for_no_extension_that_sqs_would_not_grant() -> None:  # SPEC I4, C6
+    for age, asked in ((43_198, 1), (43_199, None)):
+        delivery = delivery_of_age(age)
+        keepalive = Keepalive(20, {}, delivery.invocation, consumer(print).log)
+        change = keepalive._extension(delivery)
+        assert (change and change.seconds) == asked
+
+
+@pytest.mark.parametrize(
+    ("units", "seconds"),
+    [([1], [60]), ([1, 1, 1], [60, 90, 120]), ([2, 1], [60, 60, 90]), ([1] * 31, [60 + 30 * n for n in range(31)])],
+)
+def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list[int], seconds: list[int]) -> None:
+    """SPEC G4."""
+    delivery = delivery_of_age()
+    assert [change.seconds for change in spread([[delivery] * size for size in units], 60)] == seconds
+    last = spread([[delivery]] * 61, 60)[-1]
+    assert last.seconds == 60 + 900
+
+
+# the attempt store
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_of_crash", "kind"),
+    [
+        (Outcome.retry(60), False, "run"),
+        (Outcome.unhandled(), False, "run"),
+        (Outcome.retry(60), True, "seen"),
+        (Outcome.defer(60), False, "seen"),
+        (Outcome.wait(60), False, "seen"),
+        (Outcome.release(), False, "seen"),
+        (None, False, None),
+    ],
+    ids=repr,
+)
+def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
+    outcome: Outcome | None, is_of_crash: bool, kind: str | None
+) -> None:
+    written: list[AttemptChange] = []
+
+    class Store:
+        def read(self, ids: Sequence[str]) -> Any:
+            raise NotImplementedError
+
+        def write(self, changes: Sequence[AttemptChange]) -> None:
+            written.extend(changes)
+
+    invocation = invocation_in(World())
+    delivery = invocation.delivery("m1", record())
+    delivery.outcome, delivery.is_of_crash = outcome, is_of_crash
+    Tracking(Store(), invocation, consumer(print).log).finish({"m1"})
+    assert [change.kind for change in written] == ([] if kind is None else [kind])
