@@ -13,7 +13,7 @@ from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
-from tarry.settle.attempts import Tracking
+from tarry.settle.attempts import Tracking, change_of
 from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
 from tarry.settle.requests import extension, prolongation, spread
@@ -147,6 +147,17 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 # the attempt store
 
 
+class Store:
+    def __init__(self) -> None:
+        self.written: list[AttemptChange] = []
+
+    def read(self, ids: Sequence[str]) -> Any:
+        raise NotImplementedError
+
+    def write(self, changes: Sequence[AttemptChange]) -> None:
+        self.written.extend(changes)
+
+
 @pytest.mark.parametrize(
     ("outcome", "is_of_crash", "kind"),
     [
@@ -163,17 +174,17 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
     outcome: Outcome | None, is_of_crash: bool, kind: str | None
 ) -> None:
-    written: list[AttemptChange] = []
-
-    class Store:
-        def read(self, ids: Sequence[str]) -> Any:
-            raise NotImplementedError
-
-        def write(self, changes: Sequence[AttemptChange]) -> None:
-            written.extend(changes)
-
-    invocation = invocation_in(World())
+    store, invocation = Store(), invocation_in(World())
     delivery = invocation.delivery("m1", record())
     delivery.outcome, delivery.is_of_crash = outcome, is_of_crash
-    Tracking(Store(), invocation, consumer(print).log).finish({"m1"})
-    assert [change.kind for change in written] == ([] if kind is None else [kind])
+    Tracking(store, invocation, consumer(print).log).finish({"m1"})
+    assert [change.kind for change in store.written] == ([] if kind is None else [kind])
+
+
+@pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
+def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_asked: bool) -> None:  # SPEC O3
+    store, invocation = Store(), invocation_in(World(TestClock(NOW)))
+    tracking = Tracking(store, invocation, consumer(print).log)
+    tracking._waited = waited
+    tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)})
+    assert (len(store.written), invocation.attempt_store_fails) == (is_asked, not is_asked)
