@@ -182,7 +182,7 @@ def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
-def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_asked: bool) -> None:  # SPEC O3
+def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_asked: bool) -> None:  # SPEC O4
     store, invocation = Store(), invocation_in(World(TestClock(NOW)))
     tracking = Tracking(store, invocation, consumer(print).log)
     tracking._waited = waited
