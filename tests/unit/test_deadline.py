@@ -101,3 +101,43 @@ def test_messages_are_released_for_a_third_of_the_time_left() -> None:  # SPEC I
     """The rest is for settling: a batch may have 10,000 messages to release."""
     assert deadline().release_until(1_027) == 1_028
     assert deadline().release_until(1_029.7) == pytest.approx(1_029.8)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "now", "hook_share", "allowed"),
+    [
+        (30, 0, 1, 28.5),  # less half a second for the response, and the margin
+        (30, 0, 1 / 2, 14.25),
+        (6, 0, 1, 4.7),  # the response has a twentieth of a short invocation
+        (30, 29, 1, 0.025),  # a late hook: a tenth of the time left beside a quarter of the margin
+        (30, 29.5, 1, -0.025),
+    ],
+)
+def test_a_hook_has_the_time_that_neither_the_response_nor_settling_needs(
+    seconds: float, now: float, hook_share: float, allowed: float
+) -> None:  # SPEC I2
+    some_seconds = deadline(seconds)
+    some_seconds.hook_share = hook_share
+    assert some_seconds.hook_seconds(1_000 + now) == pytest.approx(allowed)
+
+
+def test_what_is_kept_for_failed_messages_and_claims_is_kept_from_hooks_and_handlers() -> None:  # SPEC I2, K4
+    thirty_seconds = deadline(timeout=25)
+    thirty_seconds.owed, thirty_seconds.ending, thirty_seconds.most_ending = 2, 3, 5
+    assert thirty_seconds.hook_seconds(1_000) == pytest.approx(23.5)
+    assert not thirty_seconds.may_start(1_000)  # 31 s would be needed
+    assert thirty_seconds.interrupt_at == 1_026
+    assert thirty_seconds.last_moment == 1_026.5
+    assert [thirty_seconds.due(1_000), thirty_seconds.due(1_002)] == [1_025, 1_026]
+    assert thirty_seconds.first_due(1_000) == 1_021  # `ending` may still grow by `most_ending`
+    thirty_seconds.settled()
+    assert thirty_seconds.may_start(1_005)
+    assert not thirty_seconds.may_start(1_005.1)
+
+
+@pytest.mark.parametrize(("timeout", "is_timeout"), [(10, True), (29, True), (29.1, False), (None, False)])
+def test_the_error_of_a_handler_names_the_limit_that_it_exceeded(timeout: float | None, is_timeout: bool) -> None:
+    """SPEC I3."""
+    text = str(deadline(timeout=timeout).timed_out(1_000, 1_029.25))
+    assert ("longer than its timeout" in text) is is_timeout
+    assert ("still running after 29.2 s, 0.8 s before the function's own timeout" in text) is not is_timeout

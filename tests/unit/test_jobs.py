@@ -1,0 +1,141 @@
+"""Concurrent runs of a handler: when each must end, is stopped and is abandoned, on a clock that only waits advance."""
+
+import asyncio
+import math
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tarry.run.deadline import Deadline
+from tarry.run.jobs import GIVE_UP_SHARE, Job, JobExecutor, Jobs
+from tarry.testing import message
+from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted
+
+BEGAN = 1_000.0
+
+
+class Executor(JobExecutor):
+    """Runs nothing: a job ends when the test says so, and ignores every stop."""
+
+    abandoned = 0
+
+    def __init__(self) -> None:
+        self.now = BEGAN
+        self.ends: list[tuple[float, Job]] = []
+        self.stops: list[float] = []
+        self.abandoned_at: dict[Job, float] = {}
+        self.blocking: Job | bool = False
+
+    def start(self, job: Job) -> bool:
+        return False
+
+    async def ended(self, seconds: float) -> list[Job]:
+        self.now = min([self.now + seconds, *(at for at, _ in self.ends)])
+        ended = [job for at, job in self.ends if at <= self.now]
+        self.ends = [each for each in self.ends if each[1] not in ended]
+        return ended
+
+    def stop(self, job: Job) -> None:
+        self.stops.append(self.now)
+
+    def abandon(self, job: Job) -> None:
+        job.is_abandoned = True
+        self.abandoned_at[job] = self.now
+
+    def wake(self) -> None: ...
+
+    def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
+        return self.blocking
+
+
+class Invocation:
+    """The jobs of an invocation of 30 seconds, of which the last one is kept for settling."""
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self.executor = Executor()
+        self.deadline = Deadline(BEGAN + 30, 30, timeout=timeout)
+        self.jobs = Jobs(self.executor, self.deadline, lambda: self.executor.now)
+
+    def start(self, **fields: Any) -> Job:
+        job = Job(lambda _: None, message())
+        vars(job).update(fields)
+        self.jobs.start(job)
+        return job
+
+    def ended(self) -> list[Job]:
+        return asyncio.run(self.jobs.ended())
+
+
+@pytest.mark.parametrize(("timeout", "due"), [(None, 29), (10, 10), (60, 29)])
+def test_a_job_is_stopped_when_its_time_is_up_and_again_until_it_is_abandoned(
+    timeout: float | None, due: float
+) -> None:  # SPEC I3
+    invocation = Invocation(timeout)
+    job = invocation.start()
+    assert invocation.ended() == [job]
+    assert isinstance(job.error, TimeoutError)
+    stops = invocation.executor.stops
+    assert stops[:2] == pytest.approx([BEGAN + due, BEGAN + due + INTERRUPT_AGAIN_SECONDS])
+    assert invocation.executor.abandoned_at == {job: pytest.approx(BEGAN + 29.5, abs=0.01)}
+    assert invocation.jobs.abandoned == [job]
+    assert not len(invocation.jobs)
+
+
+def test_when_the_batch_ends_all_jobs_fail_and_have_only_a_short_time_left() -> None:  # SPEC A5, I3
+    invocation, error = Invocation(), SystemExit()
+    jobs = [invocation.start(), invocation.start()]
+    invocation.jobs.end_all(error, 2)
+    assert sorted(invocation.ended(), key=jobs.index) == jobs
+    assert [job.error for job in jobs] == [error, error]
+    assert invocation.executor.abandoned_at == dict.fromkeys(jobs, pytest.approx(BEGAN + 2, abs=0.01))
+
+
+def test_a_job_that_ends_after_it_was_stopped_is_not_abandoned_and_its_time_counts() -> None:  # SPEC I2, I3
+    invocation = Invocation(timeout=10)
+    job = invocation.start()
+    invocation.executor.ends = [(BEGAN + 10.05, job)]
+    assert invocation.ended() == [job]
+    assert invocation.executor.stops == [BEGAN + 10]
+    assert not invocation.executor.abandoned_at
+    assert not invocation.deadline.may_start(BEGAN + 18.98, waiting=1)  # 11.02 s: the margin, the timeout, and the run
+
+
+def test_a_claim_that_is_under_way_when_time_is_up_may_end_until_the_last_moment() -> None:  # SPEC K4
+    invocation = Invocation()
+    invocation.start(is_claiming=True)
+    invocation.ended()
+    assert invocation.executor.stops[0] == BEGAN + 29.5
+
+
+def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_catches_the_interruption() -> None:
+    """SPEC I3. It is interrupted a moment after it could have been stopped."""
+    invocation = Invocation(timeout=10)
+    job, executor = invocation.start(), invocation.executor
+    executor.blocking = job
+    assert invocation.jobs.fire(None) == pytest.approx(10 + INTERRUPT_AGAIN_SECONDS)
+    executor.now = BEGAN + 10 + INTERRUPT_AGAIN_SECONDS
+    assert isinstance(invocation.jobs.fire(None), Interrupted)
+    assert isinstance(job.error, TimeoutError)
+    assert "its timeout of 10 s" in str(job.error)
+
+
+def test_without_jobs_a_wait_for_requests_ends_when_messages_must_and_then_shortly_before_the_response() -> None:
+    """SPEC I2."""
+    invocation = Invocation()
+    invocation.ended()
+    assert invocation.executor.now == BEGAN + 29
+    assert not invocation.jobs.is_over
+    invocation.ended()
+    assert invocation.executor.now == BEGAN + 30 - GIVE_UP_SHARE
+    assert invocation.jobs.is_over
+
+
+def test_without_a_deadline_a_job_is_never_due() -> None:  # SPEC I3
+    executor = Executor()
+    jobs = Jobs(executor, Deadline(math.inf, math.inf), lambda: executor.now)
+    job = Job(lambda _: None, message())
+    jobs.start(job)
+    executor.ends = [(BEGAN + 1e6, job)]
+    assert asyncio.run(jobs.ended()) == [job]
+    assert (executor.now, executor.stops) == (BEGAN + 1e6, [])
