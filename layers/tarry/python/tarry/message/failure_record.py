@@ -211,7 +211,7 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
 def _without_excess(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
     """Return the record with an error's message that alone exceeds the room cut: each next step writes it as JSON."""
     failure = record.get("failure")
-    if not isinstance(failure, dict) or room_bytes <= 0:
+    if not isinstance(failure, dict):
         return record
     message = failure.get("message")
     if not isinstance(message, str) or len(message) * MAX_CHARACTER_BYTES <= room_bytes:

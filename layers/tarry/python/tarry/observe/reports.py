@@ -112,7 +112,8 @@ class Observer:
 
         if (refusal := metrics.refusal_of(namespace)) is not None:
             text = f"No metrics are written: {metrics.NAMESPACE} is {namespace!r:.300}, but {refusal}."
-            return self._log.once(self._invocation.world, "metrics_off", text)
+            self._log.once(self._invocation.world, "metrics_off", text)
+            return
         try:
             for queue, values in self._values().items():
                 metrics.write(namespace, consumer, queue, values, self._invocation.now())
@@ -125,7 +126,6 @@ class Observer:
         except BaseException as error:  # noqa: BLE001 a closed output; metrics never fail a message
             text = f"No metrics were written: Powertools raised {name_of(type(error))}."
             self._log.once(self._invocation.world, "metrics_off", text)
-        return None
 
     def _values(self) -> dict[str, Any]:
         """Return the values of the metrics by queue."""

@@ -156,7 +156,7 @@ def deletes_on_fifo(done: int, left: int, receive_count: int) -> tuple[int, int]
     # each time until it reaches maxReceiveCount. So they are deleted in between, with as many requests as isolating the
     # messages would take, and at other points at each delivery.
     requests = _tens(done + left) + _tens(left) - _tens(done)
-    every = min(MAX_ENTRIES, math.ceil(left / requests))
+    every = math.ceil(left / requests)
     return 1 + receive_count % every, every
 
 
@@ -215,6 +215,6 @@ def _crashed(delivery: Delivery) -> tuple[int, ...]:
 def _left_no_trace(delivery: Delivery) -> bool:
     """Return whether it is not known how the message's last delivery ended."""
     stored, last = delivery.stored, delivery.receive_count - 1
-    if stored is None or last < 1 or not delivery.source.is_fifo:
+    if stored is None or not delivery.source.is_fifo:
         return False
     return last not in stored.get("deliveries", ()) or last in stored["crashed"]

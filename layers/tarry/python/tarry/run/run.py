@@ -310,7 +310,7 @@ class NotStarted:
             comes_first = self.isolation.has_whole_batch
         if fetching and comes_first:  # what takes too long is fetched while messages run
             for ended in fetching:
-                ended.wait(max(0.0, until - run.monotonic()))
+                ended.wait(until - run.monotonic())
             # The client is made by now, so less time must be kept for settling.
             run.deadline.keep(reserve(run.invocation.world))
 

@@ -159,9 +159,8 @@ class TaskExecutor(JobExecutor):
                 self._awake = self._loop.create_future()
                 self._wake_in(seconds)
                 await self._awake
-        except asyncio.CancelledError:  # a handler may cancel all tasks of the loop
-            if self._coordinator is not None:
-                self._coordinator.uncancel()
+        except asyncio.CancelledError:
+            pass  # a handler may cancel all tasks of the loop
 
     def _wake_in(self, seconds: float) -> None:
         """Wake after at most ``seconds``; a timer that is already set is kept, since most waits end earlier."""
