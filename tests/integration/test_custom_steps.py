@@ -2,6 +2,7 @@
 
 import logging
 import math
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -482,3 +483,14 @@ def test_an_outcome_with_a_reason_or_a_queue_that_is_not_a_text_counts_as_a_step
     dead, _ = run_in_sandbox(lambda failure, next_step: make(), "orders", sandbox, 2)
     assert [each.failure.reason for each in dead] == ["exhausted"]
     assert "of an outcome is a text or None, got a value of type" in field(lines(caplog, "step_failed")[0], "error")
+
+
+def test_a_failure_step_may_use_the_traceback_of_the_error() -> None:  # SPEC E3
+    seen: list[str] = []
+
+    def show(failure: Failure, next_step: Next) -> Outcome:
+        seen.append("".join(traceback.format_exception(failure.error)))
+        return next_step(failure)
+
+    settle(consumer(on_failure=[show, RetryInPlace(), DeadLetter()])(fails), batch_of(3))
+    assert ["in fails" in text for text in seen] == [True, True, True]

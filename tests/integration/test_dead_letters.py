@@ -278,6 +278,9 @@ def test_a_failure_record_without_a_traceback_and_a_context_has_its_fingerprint(
     failure = wire.envelopes()[0]["failure"]
     assert {"traceback", "function", "request_id"}.isdisjoint(failure)
     assert failure["fingerprint"]
+    with wire:
+        assert failed(consumer_of()(event(record()), None)) == []
+    assert "in decline" in wire.envelopes()[1]["failure"]["traceback"]
 
 
 def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter_has_the_total() -> None:  # SPEC F2, K3

@@ -81,6 +81,7 @@ def test_messages_that_there_is_no_time_to_release_are_only_reported(caplog: pyt
     assert ran == ["m0"]
     assert reported == [f"m{number}" for number in range(1, 100)]
     assert 0 < len(wire.visibilities()) <= 20  # measuring a request reads the clock too
+    assert "99 of 100 messages were not started" in field(lines(caplog, "out_of_time")[0], "text")
     assert "79 messages were not settled" in field(lines(caplog, "out_of_time")[1], "text")
 
 

@@ -469,3 +469,18 @@ def test_on_fifo_a_message_about_to_expire_comes_back_before_that_if_its_dead_le
     assert (reported, targets(wire)) == (["m1"], ["orders-dlq.fifo"])
     assert wire.visibilities() == {"handle-m1": HOUR / 2}
     assert lines(caplog, "unhandled")
+
+
+def test_a_message_that_is_not_due_and_cannot_wait_is_dead_lettered_with_the_time_that_was_left() -> None:
+    """SPEC C8, C10."""
+    last = event(record("{}", "last", receives=15, attributes=carrying(due=RECEIVED_AT + 600)))
+    wire = orders(elapsed=59.5)
+    wire.fails["SendMessageBatch"] = denies("orders")
+    assert settle(consumer(fails), last, wire)[0] == []
+    assert wire.envelopes()[-1]["failure"]["message"].startswith("sent with a delay; 541 s of it were left when")
+
+
+def test_on_fifo_a_delay_that_ends_in_time_is_kept_whatever_the_policys_longest_is() -> None:  # SPEC C10
+    handler = consumer(lambda message: message.retry(60), backoff=Fixed(4 * HOUR))
+    reported, wire = settle(handler, aged(4 * DAY - 3 * HOUR, "orders.fifo"))
+    assert (reported, wire.visibilities(), targets(wire)) == (["m1"], {"handle-m1": 60}, [])

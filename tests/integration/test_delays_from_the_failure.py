@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.records import Context, batch_of
+from tests.wire import Queue, Wire
 
 LONG = 200
 """The seconds that the second message of the batch takes."""
@@ -166,3 +168,37 @@ def test_a_message_whose_lease_ends_before_the_batch_is_settled_before_the_lease
     sandbox.faults.add("held", seconds=20)
     sandbox.run(for_=65)
     assert [dead_letter.body for dead_letter in sandbox.messages("dead")] == ["first"]
+
+
+def test_a_local_retry_without_time_left_goes_to_the_next_failure_step(sandbox: Sandbox) -> None:  # SPEC I5
+    """The other message of the batch uses up the time that was left when the step was asked."""
+
+    @consumer(on_failure=[LocalRetry(2, delay=5), DeadLetter()])
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(25)
+        else:
+            raise LookupError("no customer 7")
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=30)
+    for body in ("first", "long"):
+        sandbox.send("orders", body)
+    sandbox.run(for_=60)
+    [dead_letter] = sandbox.messages("dead")
+    assert dead_letter.failure is not None
+    assert dead_letter.failure.type == "LookupError"
+
+
+def test_a_retry_until_a_moment_waits_until_it_however_late_that_is_requested() -> None:  # SPEC C11, B6
+    """A whole number of seconds from the verdict on would be up to a second too long."""
+    with Wire(queues={"orders": Queue(dead_letter="dead")}) as wire:
+
+        def handle(message: Message) -> None:
+            if message.delivery_id == "m0":
+                message.retry(datetime.fromtimestamp(wire.clock.time() + 300.4, UTC))
+            else:
+                wire.clock.sleep(10.5)
+
+        consumer(handle)(batch_of(2), Context())
+    assert wire.visibilities() == {"handle-m0": 290}

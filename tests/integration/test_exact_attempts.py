@@ -518,8 +518,11 @@ def test_without_a_store_a_dead_letter_says_that_its_attempts_may_be_too_many_un
 
 @pytest.mark.parametrize("store", ["attempts", 5, MemoryAttempts, object()])
 def test_a_store_without_the_two_methods_is_refused(store: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r'attempts takes a store, such as DynamoDBAttempts\("table"\), got'):
+    with pytest.raises(
+        ConfigurationError, match=r'attempts takes a store, such as DynamoDBAttempts\("table"\), got'
+    ) as error:
         consumer(attempts=store)
+    assert ("; max_attempts limits the number of attempts" in str(error.value)) is isinstance(store, int)
 
 
 @pytest.mark.parametrize("table_name", ["", None, 5])

@@ -605,3 +605,33 @@ def test_the_record_of_an_abandoned_task_stays_too(make: Any) -> None:
         orders(event(record({}, "hangs")), Context(0.75))
     over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"
+
+
+@pytest.mark.parametrize("config", [{}, {"expires_after_seconds": 1}])
+def test_a_record_in_progress_outlives_its_invocation_and_the_time_of_the_layer(
+    config: dict[str, Any], records: Table, wire: Wire
+) -> None:  # SPEC K4
+    """It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
+    layer, found = records.layer(**config), list[DataRecord]()
+    orders = consumer(idempotency=layer, name="orders")(lambda message: found.append(layer._get_record("orders#m1")))
+    assert failed(orders(event(record({}, "m1")), Context(30))) == []
+    [one] = found
+    now = wire.clock.time()
+    assert one.in_progress_expiry_timestamp == (now + 30) * 1000
+    longest = 30 if config else 14 * DAY
+    assert one.expiry_timestamp is not None
+    assert now + longest <= one.expiry_timestamp < now + longest + 65_536
+
+
+def test_only_the_record_of_a_delivery_itself_is_removed_or_shortened() -> None:  # SPEC K4
+    layer = Memory()
+    records, own, other = Records(layer), ("key", 5_000, 70), ("key", 6_000, 70)
+    assert records.begin(*own) is None
+    assert not records.remove(*other)
+    records.shorten(*other, 1_000)
+    assert layer.items["key"].in_progress_expiry_timestamp == 5_000
+    records.shorten(*own, 1_000)
+    assert layer.items["key"].in_progress_expiry_timestamp == 1_000
+    assert records.remove("key", 1_000, 70)
+    assert not layer.items
+    assert not records.remove(*own)

@@ -1,5 +1,7 @@
 """No state leaks from one invocation to the next, whether a handler, a validator, or a hook sets it."""
 
+import gc
+import weakref
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,10 +15,13 @@ from tarry import (
     Fixed,
     LocalRetry,
     Message,
+    Outcome,
+    Retry,
     RetryInPlace,
     batch_consumer,
     consumer,
 )
+from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.settled import orders
 from tests.wire import Queue, TestClock, Wire
@@ -166,3 +171,50 @@ def test_such_a_message_is_unhandled_without_another_step_and_dead_lettered_at_i
         last = consumer(on_failure=[LOCALLY, RetryInPlace(), DeadLetter()], isolate=False)(exits)
         assert failed(last(batch_of(2, receives=15), Context())) == []
     assert sorted(dead_letter["MessageBody"] for dead_letter in wire.sent_entries()) == ["0", "1"]
+
+
+def test_an_error_that_leads_to_a_retry_keeps_no_object_of_the_handler_alive() -> None:  # SPEC I2
+    """The handler's frame and its error refer to each other, so only the garbage collector would free them."""
+    made: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    def handle(message: Message) -> None:
+        alive.append(any(reference() is not None for reference in made))
+        order = {1, 2}
+        made.append(weakref.ref(order))
+        try:
+            raise ValueError("no")
+        except ValueError as error:
+            kept = Retry(60)
+            raise kept from error
+
+    gc.disable()
+    try:
+        with orders() as wire:
+            consumer(handle)(batch_of(3), Context())
+    finally:
+        gc.enable()
+    assert alive == [False] * 3
+    assert set(wire.visibilities().values()) == {60}
+
+
+def test_a_verdict_that_a_hook_gives_on_another_message_of_an_ended_batch_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC B4, H2
+    batches: list[Batch[Any]] = []
+
+    def reject_all(failure: Failure, next_step: Any) -> Outcome:
+        for message in batches[0]:
+            message.reject("late")
+        return Outcome.retry(60)
+
+    @batch_consumer(on_failure=[reject_all, DeadLetter()])
+    def handler(batch: Batch) -> None:
+        batches.append(batch)
+        raise ValueError("no")
+
+    with caplog.at_level("DEBUG", "tarry"), orders() as wire:
+        assert failed(handler(batch_of(2), Context())) == ["m0", "m1"]
+    assert not wire.sent_entries()
+    texts = [field(line, "text") for line in lines(caplog, "ignored")]
+    assert texts == ["Reject is ignored: its handler had ended"] * 4

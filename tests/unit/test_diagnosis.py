@@ -175,6 +175,7 @@ def test_a_very_long_chain_is_diagnosed() -> None:  # SPEC A2
         newer.__cause__ = error
         error = newer
     assert diagnose(error).type == "ValueError"
+    assert diagnose(error).traceback.count("ValueError") == 50
 
 
 def test_a_groups_traceback_shows_where_its_leaves_were_raised() -> None:  # SPEC F2

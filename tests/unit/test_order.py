@@ -1,6 +1,7 @@
 """The order in which a batch runs: redelivered messages come last."""
 
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.message.invocation import Records
-from tarry.run.order import fresh_first
+from tarry.run.order import Isolation, deletes_on_fifo, fresh_first
 from tests.records import record
 
 counts = st.one_of(st.just(1), st.integers(1, 4))
@@ -101,3 +102,34 @@ def test_a_message_without_attributes_is_fresh(attributes: Any) -> None:  # SPEC
     assert order_of(records) == (["m1"], ["m0"])
     del records["m1"]["attributes"]
     assert order_of(records) == (["m1"], ["m0"])
+
+
+@pytest.mark.parametrize(
+    ("receives", "order"), [([3, 2], ["m1", "m0"]), ([2], ["m0"]), ([4, 1, 3, 2], ["m3", "m2", "m0"])]
+)
+def test_fewer_deliveries_come_first(receives: list[int], order: list[str]) -> None:  # SPEC G4
+    assert order_of(records_of(receives))[1] == order
+
+
+def test_a_message_gives_way_to_those_with_more_deliveries_that_have_not_started() -> None:  # SPEC I2, G4
+    records = records_of([2, 3, 5, 5])
+    invocation = SimpleNamespace(attempt_store=None, deadline=1_000)
+    run: Any = SimpleNamespace(is_fifo=False, invocation=invocation, records=records)
+    isolation = Isolation([[item] for item in records.items()], run)
+    assert [isolation.waiting_behind(message_id) for message_id in (*records, "fresh")] == [3, 2, 0, 0, 4]
+    isolation.remove("m2")
+    assert [isolation.waiting_behind(message_id) for message_id in ("m0", "m1", "m3", "fresh")] == [2, 1, 0, 3]
+    assert ("m2" in isolation, "m3" in isolation) == (False, True)
+    assert isolation.has_whole_batch
+
+
+@pytest.mark.parametrize(
+    ("done", "left", "every"),
+    [(0, 1, 1), (0, 2, 1), (0, 4, 2), (6, 6, 3), (8, 10, 5), (1, 9, 9), (1, 19, 7), (90, 100, 5)],
+)
+def test_on_fifo_deletes_are_as_many_requests_as_isolating_takes_and_begin_later_at_each_delivery(
+    done: int, left: int, every: int
+) -> None:  # SPEC G4
+    found = [deletes_on_fifo(done, left, receive_count) for receive_count in range(2, 2 + every)]
+    assert {interval for _, interval in found} == {every}
+    assert sorted(first for first, _ in found) == list(range(1, every + 1))

@@ -1,11 +1,14 @@
 """The world: the clock, random source and client factory of a consumer."""
 
+import runpy
 import threading
 from random import Random
 from typing import Any
 
-from tarry import Message, consumer
-from tarry.world import WallClock, World, use
+import pytest
+
+from tarry import Message, consumer, world
+from tarry.world import WHOLE_CORE, WallClock, World, use
 from tests.records import Context, batch_of
 
 
@@ -59,3 +62,23 @@ def test_a_world_may_run_another_consumer_instead_of_the_one_that_was_called() -
     with use(World(watch=watch)):
         assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
     assert (called_consumers, ran) == ([handler], ["watched", "watched"])
+
+
+@pytest.mark.parametrize(
+    ("variables", "share"),
+    [
+        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "1769"}, 1),
+        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "3008"}, 1),
+        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128"}, 128 / 1_769),
+        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", WHOLE_CORE: "1"}, 1),
+        ({}, 512 / 1_769),
+    ],
+)
+def test_a_function_has_a_whole_core_with_1769_mb_and_less_of_one_with_less(
+    variables: dict[str, str], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I2
+    for name in ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", WHOLE_CORE):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert runpy.run_path(world.__file__)["CORE_SHARE"] == share
