@@ -709,3 +709,21 @@ def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadl
     events = [event.what for event in sandbox.run().events]
     assert events.count("handler_called") == events.count("handler_returned")
     assert len(sandbox.messages("dead.fifo")) == 1
+
+
+def test_on_fifo_a_group_waits_while_the_queue_of_its_failed_message_is_looked_up(sandbox: Sandbox) -> None:
+    ran: list[str] = []  # SPEC H1, G6
+
+    @consumer(concurrency=2, backoff=Fixed(5))
+    async def handler(message: Message) -> None:
+        ran.append(message.body)
+        if len(ran) == 1:
+            raise ValueError("no")
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
+    sandbox.connect(handler, "orders.fifo", timeout=30)
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=1)
+    for body in ("a", "b"):
+        sandbox.send("orders.fifo", body, group_id="a")
+    sandbox.run()
+    assert ran == ["a", "a", "b"]

@@ -253,3 +253,38 @@ def test_in_a_batch_handler_a_group_stops_at_a_message_that_could_not_be_dead_le
     wire = ledger(fails={"SendMessageBatch": client_error("AccessDenied", status=403)})
     run = BatchHandlerRun(lambda by_id, _: by_id["a1"].reject(), wire)
     assert (run.reported, run.visibilities) == (["a1", "a2", "a3"], {"a1": 900, "a2": 0, "a3": 0})
+
+
+def test_a_batch_error_on_fifo_acknowledges_the_messages_before_and_releases_those_after() -> None:  # SPEC B5, H1
+    def handle(_: dict[str, Message], messages: Batch) -> None:
+        raise BatchError(message=messages[2])
+
+    run = BatchHandlerRun(handle, ledger())
+    assert run.reported == ["a2", "b2", "a3"]
+    assert run.visibilities == {"a2": WAIT, "b2": 0, "a3": 0}
+
+
+def test_behind_an_exhausted_message_the_next_one_of_its_group_fails_at_its_first_attempt() -> None:  # SPEC C2, H1
+    the_event = event(entry("a1", "a", receives=5), entry("a2", "a", receives=5))
+
+    def handler(messages: Batch) -> None:
+        raise ValueError
+
+    with ledger() as wire:
+        assert failed(batch_consumer(backoff=Fixed(WAIT))(handler)(the_event, Context())) == ["a2"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["a1"]
+    assert wire.visibilities()["handle-a2"] == WAIT
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_message_of_a_batch_is_acknowledged_behind_one_whose_dead_letter_could_not_be_sent(is_async: bool) -> None:
+    def handle(batch: Batch) -> None:  # SPEC H1, F4
+        batch[0].reject()
+
+    async def handle_async(batch: Batch) -> None:
+        handle(batch)
+
+    with ledger() as wire:
+        wire.fails["SendMessageBatch"] = client_error("AccessDenied")
+        handler = batch_consumer(handle_async if is_async else handle)
+        assert failed(handler(event(entry("a1", "a"), entry("a2", "a")), Context())) == ["a1", "a2"]
