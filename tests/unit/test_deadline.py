@@ -141,3 +141,28 @@ def test_the_error_of_a_handler_names_the_limit_that_it_exceeded(timeout: float 
     text = str(deadline(timeout=timeout).timed_out(1_000, 1_029.25))
     assert ("longer than its timeout" in text) is is_timeout
     assert ("still running after 29.2 s, 0.8 s before the function's own timeout" in text) is not is_timeout
+
+
+@pytest.mark.parametrize(("timeout", "is_cut"), [(None, False), (29, False), (29.5, True), (31, True)])
+def test_a_timeout_is_cut_if_it_exceeds_the_time_for_messages(timeout: float | None, is_cut: bool) -> None:  # SPEC I3
+    assert deadline(timeout=timeout).is_timeout_cut is is_cut
+
+
+@pytest.mark.parametrize(("seconds", "wanted", "after"), [(30, 1, 0.5), (30, 3, 0.5), (1.5, 1, 0.25)])
+def test_claims_and_stopped_runs_end_within_half_a_second_or_half_the_margin(
+    seconds: float, wanted: float, after: float
+) -> None:  # SPEC I3, K4
+    some_seconds = deadline(seconds, wanted=wanted)
+    assert some_seconds.last_moment - some_seconds.interrupt_at == pytest.approx(after)
+
+
+def test_the_clock_is_read_between_messages_once_in_a_millisecond_unless_there_is_no_limit() -> None:  # SPEC I2
+    thirty_seconds = deadline()
+    assert [thirty_seconds.check_at, Deadline(math.inf, math.inf, timeout=5).check_at] == [-math.inf, -math.inf]
+    thirty_seconds.check(1_000)
+    assert thirty_seconds.check_at == 1_000.001
+    thirty_seconds.resume(1_005)
+    assert thirty_seconds.check_at == 1_005.001
+    thirty_seconds.check(1_007)
+    assert thirty_seconds.may_start(1_027)  # 3 s are left: 2, as the message took since then, and the margin
+    assert not thirty_seconds.may_start(1_027.1)

@@ -1,4 +1,4 @@
-"""Which handlers need no closer check: functions of one argument, which importing a consumer must not slow down."""
+"""Plain handlers: functions of one argument, which need no closer check when the consumer is made."""
 
 from collections.abc import Callable, Iterator
 from functools import partial, wraps

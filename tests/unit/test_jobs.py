@@ -26,11 +26,15 @@ class Executor(JobExecutor):
         self.stops: list[float] = []
         self.abandoned_at: dict[Job, float] = {}
         self.blocking: Job | bool = False
+        self.waits: list[float] = []
+        self.takes: float | None = None  # the seconds after which a job ends while it starts
 
     def start(self, job: Job) -> bool:
-        return False
+        self.now += self.takes or 0
+        return self.takes is not None
 
     async def ended(self, seconds: float) -> list[Job]:
+        self.waits.append(seconds)
         self.now = min([self.now + seconds, *(at for at, _ in self.ends)])
         ended = [job for at, job in self.ends if at <= self.now]
         self.ends = [each for each in self.ends if each[1] not in ended]
@@ -60,7 +64,7 @@ class Invocation:
     def start(self, **fields: Any) -> Job:
         job = Job(lambda _: None, message())
         vars(job).update(fields)
-        self.jobs.start(job)
+        assert self.jobs.start(job) is (self.executor.takes is not None)
         return job
 
     def ended(self) -> list[Job]:
@@ -139,3 +143,52 @@ def test_without_a_deadline_a_job_is_never_due() -> None:  # SPEC I3
     executor.ends = [(BEGAN + 1e6, job)]
     assert asyncio.run(jobs.ended()) == [job]
     assert (executor.now, executor.stops) == (BEGAN + 1e6, [])
+
+
+def test_the_time_of_a_job_begins_after_its_delay() -> None:  # SPEC I3, I5
+    invocation = Invocation(timeout=10)
+    invocation.start(delay=5)
+    invocation.ended()
+    assert invocation.executor.stops[0] == BEGAN + 15
+
+
+def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_from_running() -> None:  # SPEC I3, K4
+    invocation = Invocation()
+    invocation.start()
+    invocation.deadline.ending = 4
+    invocation.ended()
+    assert invocation.executor.stops[0] == BEGAN + 25
+    delayed = Invocation(timeout=10)
+    delayed.executor.shares_thread = True
+    delayed.start()
+    delayed.deadline.in_hooks = 3
+    delayed.ended()
+    assert delayed.executor.stops[0] == BEGAN + 13
+
+
+def test_jobs_that_end_as_they_start_leave_a_turn_to_other_tasks_once_in_a_millisecond() -> None:  # SPEC I1, I2
+    invocation = Invocation()
+    jobs, executor = invocation.jobs, invocation.executor
+    executor.takes = 0.0006
+    pauses = []
+    for _ in range(4):
+        invocation.start()
+        pauses.append(jobs.needs_pause)
+        if jobs.needs_pause:
+            assert invocation.ended() == []
+    assert pauses == [False, True, False, True]
+    assert executor.waits == [0, 0]
+    executor.takes = 5
+    invocation.start()
+    assert not invocation.deadline.may_start(BEGAN + 24.1)  # the longest took 5 s
+
+
+def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> None:  # SPEC I3
+    invocation = Invocation()
+    invocation.executor.abandoned = 2
+    assert not invocation.jobs.abandon_all()
+    job = invocation.start()
+    assert (len(invocation.jobs), invocation.jobs.taken) == (1, 3)
+    assert invocation.jobs.abandon_all()
+    assert invocation.executor.abandoned_at == {job: BEGAN}
+    assert len(invocation.jobs) == 0
