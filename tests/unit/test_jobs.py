@@ -192,3 +192,40 @@ def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> No
     assert invocation.jobs.abandon_all()
     assert invocation.executor.abandoned_at == {job: BEGAN}
     assert len(invocation.jobs) == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "blocks", "answer"),
+    [(0, True, 29), (28.97, True, 0.05), (29, False, 0.05), (29, True, "stop"), (29.5, True, "stop")],
+)
+def test_a_task_that_a_handler_has_left_behind_is_interrupted_when_messages_must_end(
+    after: float, blocks: bool, answer: object
+) -> None:  # SPEC I3
+    invocation = Invocation()
+    invocation.executor.now, invocation.executor.blocking = BEGAN + after, blocks
+    found = invocation.jobs.fire(None)
+    assert ("stop" if isinstance(found, Interrupted) else pytest.approx(found)) == answer
+
+
+def test_a_job_within_its_time_and_a_step_between_jobs_are_not_interrupted() -> None:  # SPEC I3
+    invocation = Invocation(timeout=10)
+    executor, fire = invocation.executor, invocation.jobs.fire
+    first = invocation.start()
+    executor.now += 5
+    second = invocation.start()
+    executor.now += 5 + INTERRUPT_AGAIN_SECONDS
+    assert fire(None) == 0.05
+    executor.blocking = second
+    assert fire(None) == pytest.approx(5 - INTERRUPT_AGAIN_SECONDS)
+    executor.blocking = True
+    assert isinstance(fire(None), Interrupted)
+    assert [first.error, second.error] == [None, None]
+
+
+def test_the_time_of_a_handler_begins_after_the_claim_of_its_message() -> None:  # SPEC K4
+    invocation = Invocation(timeout=10)
+    job = invocation.start(is_claiming=True)
+    invocation.executor.now += 4
+    invocation.jobs.on_claim(job, False)
+    invocation.ended()
+    assert invocation.executor.stops[0] == BEGAN + 14
