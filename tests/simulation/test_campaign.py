@@ -1,4 +1,4 @@
-"""Hundreds of seeds: handlers, SQS, Lambda and the network fail in every way."""
+"""A hundred seeds: handlers, SQS, Lambda and the network fail in every way."""
 
 import math
 import os
@@ -25,7 +25,7 @@ from tests.simulation.campaign import campaign, judge_quietly
 from tests.simulation.mixes import MIXES
 from tests.simulation.rules import answers_come_in_time
 
-SEEDS = [*range(250), 287, 316]
+SEEDS = [*range(100), 287, 316]
 """The last two meet rare situations: a lost lease, and a visibility change that comes too late. `make simulate` runs
 thousands of seeds."""
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_a_seed_that_breaks_a_rule_is_shrunk(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_seed_has_the_same_history_in_every_process() -> None:
     """The hash seed, and so the order of sets, and the seeds run before make no difference."""
-    seeds = [2, 17, 521, 904]
+    seeds = [2, 17]
     with _digests(seeds, hash_seed="1") as first, _digests(seeds[::-1], hash_seed="2") as second:
         histories = sorted(first.communicate()[0].splitlines())
         assert len(histories) == len(seeds)

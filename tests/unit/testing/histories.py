@@ -1,0 +1,83 @@
+"""Histories of the sandbox for the tests of its checkers, and changes of them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tarry import Consumer
+from tarry.testing import Sandbox
+from tarry.tools.simulator.history import HistoryEvent
+from tarry.tools.testing.checkers import check
+from tarry.tools.testing.recorded_history import RecordedHistory
+
+Change = Callable[[HistoryEvent], HistoryEvent | None]
+
+
+def work(
+    sandbox: Sandbox,
+    handler: Consumer[Any],
+    *bodies: str,
+    queue: str = "work",
+    connect: dict[str, Any] | None = None,
+    dead_letters: dict[str, Any] | None = None,
+    send: dict[str, Any] | None = None,
+    **attributes: Any,
+) -> None:
+    """Make a queue with a dead-letter queue, connect the handler, and send the bodies; on FIFO in one group."""
+    is_fifo = queue.endswith(".fifo")
+    dlq = "dead-letters.fifo" if is_fifo else "dead-letters"
+    sandbox.queue(dlq, **{"retention": 14 * 86_400, **(dead_letters or {})})
+    sandbox.queue(queue, dead_letter=dlq, **attributes)
+    sandbox.connect(handler, queue, **(connect or {}))
+    for body in bodies:
+        sandbox.send(queue, body, group_id="g" if is_fifo else None, **(send or {}))
+
+
+def rules(sandbox: Sandbox, **run: Any) -> set[str]:
+    """Run the sandbox; return the rules that were broken."""
+    return {violation.rule for violation in sandbox.run(check=False, **run).violations}
+
+
+def events_of(sandbox: Sandbox, *given: Any, **settings: Any) -> list[HistoryEvent]:
+    """Return the history of `work`."""
+    work(sandbox, *given, **settings)
+    return list(sandbox.run(check=False).events)
+
+
+def broken(events: Iterable[HistoryEvent], what: str = "", change: Change = lambda event: event) -> set[str]:
+    """Return the rules that a history breaks once each of its events of this name is changed (None: left out)."""
+    kept = [new for event in events if (new := change(event) if event.what == what else event) is not None]
+    return {violation.rule for violation in check(RecordedHistory(kept, settled=True))}
+
+
+def leave_out(event: HistoryEvent) -> None:
+    """Leave the event out."""
+
+
+def having(**fields: Any) -> Change:
+    """Change fields of an event; a function gets the event."""
+
+    def change(event: HistoryEvent) -> HistoryEvent:
+        new = {name: value(event) if callable(value) else value for name, value in fields.items()}
+        return replace(event, fields={**event.fields, **new})
+
+    return change
+
+
+def only(first: HistoryEvent, change: Change) -> Change:
+    """Change one event of its name."""
+    return lambda event: change(event) if event is first else event
+
+
+def with_terms(**terms: Any) -> Change:
+    """Change the terms of the messages of a run that starts."""
+
+    def changed(event: HistoryEvent) -> dict[str, Any]:
+        messages = event.fields["messages"].items()
+        return {each: message._replace(terms=message.terms._replace(**terms)) for each, message in messages}
+
+    return having(messages=changed)
+
+
+def first(events: Iterable[HistoryEvent], what: str) -> HistoryEvent:
+    return next(event for event in events if event.what == what)
