@@ -162,45 +162,25 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
     )
 
 
-def test_the_built_function_handles_its_sample_event(start: Start, aws: str, orders: Table) -> None:
-    with start(
-        "OrdersFunction",
-        AWS_ENDPOINT_URL=aws,
-        ORDERS_TABLE="orders",
-        IDEMPOTENCY_TABLE="idempotency",
-        ATTEMPTS_TABLE="attempts",
-    ) as api:
-        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
-
-    rows = orders.scan()["Items"]
-    assert {row["order_id"]: row["version"] for row in rows} == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
-
-
 def test_a_built_function_reports_failed_messages_and_handles_the_next_batch(
     start: Start, aws: str, orders: Table
 ) -> None:
     event = sample("orders")
-    with start(
-        "OrdersFunction",
-        AWS_ENDPOINT_URL=aws,
-        ORDERS_TABLE="orders",
-        IDEMPOTENCY_TABLE="idempotency",
-        ATTEMPTS_TABLE="attempts",
-    ) as api:
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, **ORDERS) as api:
+        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
+        written = {row["order_id"]: row["version"] for row in orders.scan()["Items"]}
+        assert written == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
         first = api.invoke(event)
-        second = api.invoke(sample("all-well"))
+        with pytest.raises(FunctionError, match="InvalidEvent"):
+            api.invoke(sample("not-sqs"))
+        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
 
     order_of = {record["messageId"]: json.loads(record["body"]) for record in event["Records"]}
     failed = [order_of[failure["itemIdentifier"]] for failure in first["batchItemFailures"]]
     # The queues do not exist, so messages that would be dead-lettered are reported as failed.
     assert [(order["order"], order["version"]) for order in failed] == [
-        ("o-1003", 4),
-        ("o-1003", 3),
-        ("o-1003", 2),
-        ("o-1004", 1),
-        ("o-1005", 2),
-    ]
-    assert second == {"batchItemFailures": []}
+        ("o-1003", 4), ("o-1003", 3), ("o-1003", 2), ("o-1004", 1), ("o-1005", 2),
+    ]  # fmt: skip
 
 
 def test_a_built_batch_function_writes_one_object_and_reports_the_other_messages(
@@ -220,35 +200,12 @@ def test_a_built_batch_function_writes_one_object_and_reports_the_other_messages
 
 
 def test_a_function_without_a_model_does_not_need_powertools(start: Start, aws: str) -> None:
-    with start(
-        "LedgerFunction",
-        AWS_ENDPOINT_URL=aws,
-        ACCOUNTS_TABLE="accounts",
-        ENTRIES_TABLE="entries",
-        ATTEMPTS_TABLE="attempts",
-    ) as api:
+    with start("LedgerFunction", AWS_ENDPOINT_URL=aws, **LEDGER) as api:
         assert api.invoke({"Records": []}) == {"batchItemFailures": []}
 
 
-def test_an_event_that_is_not_from_sqs_is_a_function_error(start: Start, aws: str) -> None:
-    with (
-        start(
-            "OrdersFunction",
-            AWS_ENDPOINT_URL=aws,
-            ORDERS_TABLE="orders",
-            IDEMPOTENCY_TABLE="idempotency",
-            ATTEMPTS_TABLE="attempts",
-        ) as api,
-        pytest.raises(FunctionError, match="InvalidEvent"),
-    ):
-        api.invoke(sample("not-sqs"))
-
-
 def test_a_function_that_cannot_be_loaded_is_a_function_error(start: Start) -> None:
-    with (
-        start("OrdersFunction") as api,
-        pytest.raises(FunctionError, match="ORDERS_TABLE"),
-    ):
+    with start("OrdersFunction") as api, pytest.raises(FunctionError, match="ORDERS_TABLE"):
         api.invoke(sample("all-well"))
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from tarry.tools.scaffold.files import names_of, project_files, this_python, write_project
 from tests.acceptance.runtime import link_packages
-from tests.command import TARRY
 from tests.deploy.environment import interpreter
 from tests.network import free_port
 
@@ -46,19 +45,14 @@ def run(folder: Path, *command: str | Path, **variables: str) -> str:
     return result.stdout
 
 
-def test_its_tests_pass_and_its_code_is_formatted(project: Path) -> None:
+def test_its_tests_pass_its_code_is_formatted_and_make_run_processes_its_event(project: Path) -> None:
+    """What the event shows is on the page of the first steps, where it runs."""
     assert " passed in " in run(project, sys.executable, "-m", "pytest", "-q")
     run(project, SCRIPTS / "ruff", "check", "--quiet")
     run(project, SCRIPTS / "ruff", "format", "--quiet", "--check")
-
-
-def test_its_event_has_messages_that_succeed_are_retried_and_fail(project: Path) -> None:
-    # The options are those of `make run`.
     command = run(project, "make", "--dry-run", "--old-file=.venv/.ready", "run").split("tarry ")[-1].split()
-    shown = run(project, *TARRY, *command)
-    assert "WAITING_RETRY" in shown
-    assert "fatal: CardDeclined: order o-3: the card was declined" in shown
-    assert "undecodable" in shown
+    assert command == ["local", "--event", "events/my-queue.json", "--skip-time"]
+    assert (project / command[2]).exists()
 
 
 def test_its_template_passes_sam_validate_and_sam_build(project: Path) -> None:
@@ -82,7 +76,8 @@ def test_its_rehearsal_deploys_the_stack_without_aws_and_shows_a_dead_letter(pro
     ministack.write_text(f'#!/bin/sh\nexec "{interpreter()}" -c "{main}"\n')
     ministack.chmod(0o755)
     options = ["--old-file=.venv/.ready", "--old-file=.venv/ministack/.ready"]
-    variables = {"GATEWAY_PORT": str(free_port()), "SAM_CLI_POLL_DELAY": "1", "COLUMNS": "150", "TMPDIR": str(tmp_path)}
+    variables = {"GATEWAY_PORT": str(free_port()), "SAM_CLI_POLL_DELAY": "0.2", "COLUMNS": "150"}
+    variables["TMPDIR"] = str(tmp_path)
     shown = run(project, "make", *options, "rehearse", **variables)
     assert "Successfully created/updated stack - rehearsal" in shown
     assert "fatal: app.CardDeclined: order o-6: the card was declined" in shown.rpartition("\n$ ")[2]

@@ -1,4 +1,4 @@
-"""A hundred seeds: handlers, SQS, Lambda and the network fail in every way."""
+"""Seeds: handlers, SQS, Lambda and the network fail in every way."""
 
 import math
 import os
@@ -19,13 +19,14 @@ from tarry.testing import Sandbox
 from tarry.tools.testing import shrinking
 from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.processes import started
+from tests.sandboxes import work
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.campaign import campaign, judge_quietly
 from tests.simulation.mixes import MIXES
 from tests.simulation.rules import answers_come_in_time
 
-SEEDS = [*range(100), 287, 316]
+SEEDS = [*range(80), 287, 316]
 """The last two meet rare situations: a lost lease, and a visibility change that comes too late. `make simulate` runs
 thousands of seeds."""
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def test_no_seed_breaks_a_rule_and_every_situation_occurs() -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_seed_of_a_mix_breaks_a_rule(mix: str) -> None:
-    bad = [result.text for result in map(partial(judge_quietly, mixes=[mix]), range(6)) if result.text]
+    bad = [result.text for result in map(partial(judge_quietly, mixes=[mix]), range(3)) if result.text]
     assert not bad, "\n".join(bad)
 
 
@@ -52,9 +53,7 @@ def test_a_consumer_that_lambda_ends_at_its_deadline_is_reported(sandbox: Sandbo
     @consumer
     def handler(message: Message) -> None: ...
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders", timeout=3)
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", timeout=3)
     if fault is not None:
         sandbox.faults.add(fault, seconds=1)
     events = list(sandbox.run(check=False).events)

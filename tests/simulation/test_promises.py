@@ -23,6 +23,7 @@ from tarry import (
 from tarry.record.attribute import FailureRecord
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.sandboxes import work
 
 HOUR = 3_600
 CHANGE_VISIBILITY, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
@@ -80,12 +81,9 @@ def test_a_message_that_fails_at_its_last_delivery_is_dead_lettered_with_its_rec
     def handler(message: Message) -> None:
         raise ValueError("the handler's own error")
 
-    end = ".fifo" if queue.endswith(".fifo") else ""
-    sandbox.queue(queue, dead_letter=f"orders-dlq{end}", max_receive_count=3)
-    sandbox.connect(handler, queue, batch_size=1)
-    sandbox.send(queue, "1", group_id="a" if end else None)
+    work(sandbox, handler, "1", queue=queue, max_receive_count=3, batch_size=1)
     sandbox.run()
-    failure = failure_of_the_dead_letter(sandbox, f"orders-dlq{end}")
+    failure = failure_of_the_dead_letter(sandbox, queue.replace("orders", "orders-dlq"))
     assert (failure.type.rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
 
 
@@ -95,13 +93,10 @@ def test_a_message_that_is_deferred_at_its_last_delivery_is_dead_lettered(sandbo
     def handler(message: Message) -> None:
         message.defer(60)
 
-    end = ".fifo" if queue.endswith(".fifo") else ""
-    sandbox.queue(queue, dead_letter=f"orders-dlq{end}", max_receive_count=3)
-    sandbox.connect(handler, queue, batch_size=1)
-    sandbox.faults.add("denied", operation=SEND, queue=queue, times=None, maybe=bool(end))
-    sandbox.send(queue, "1", group_id="a" if end else None)
+    work(sandbox, handler, "1", queue=queue, max_receive_count=3, batch_size=1)
+    sandbox.faults.add("denied", operation=SEND, queue=queue, times=None, maybe=queue.endswith(".fifo"))
     sandbox.run()
-    assert failure_of_the_dead_letter(sandbox, f"orders-dlq{end}").reason == "expiring"
+    assert failure_of_the_dead_letter(sandbox, queue.replace("orders", "orders-dlq")).reason == "expiring"
 
 
 def test_a_parked_message_whose_visibility_cannot_be_changed_is_copied_and_runs_when_due(
@@ -113,8 +108,7 @@ def test_a_parked_message_whose_visibility_cannot_be_changed_is_copied_and_runs_
     def handler(message: Message) -> None:
         ran_at.append(sandbox.elapsed)
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler)
     sandbox.faults.add("denied", operation=CHANGE_VISIBILITY, times=None)
     Queue("orders").send("1", delay=2 * HOUR)
     sandbox.run()
@@ -145,8 +139,7 @@ def test_a_long_deferral_whose_visibility_cannot_be_changed_makes_no_hot_loop(sa
         if len(runs) == 1:
             message.defer(12 * HOUR)
 
-    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler, visibility_timeout=60)
     sandbox.faults.add("denied", operation=CHANGE_VISIBILITY, times=None)
     sandbox.send("orders", "1")
     report = sandbox.run()
@@ -175,10 +168,8 @@ def run_among_slow_messages(
         else:
             sandbox.sleep(seconds / 4)
 
-    sandbox.queue(queue, dead_letter=f"dlq{'.fifo' if queue.endswith('.fifo') else ''}", visibility_timeout=1_800)
-    sandbox.connect(handler, queue, timeout=300)
-    for group, body in zip("abcde", ["first", "2", "3", "4", "5"], strict=True):
-        sandbox.send(queue, body, group_id=group if queue.endswith(".fifo") else None)
+    bodies = ("first", "2", "3", "4", "5")
+    work(sandbox, handler, *bodies, queue=queue, groups="abcde", visibility_timeout=1_800, timeout=300)
     sandbox.run()
     return ran_at
 
@@ -231,10 +222,7 @@ def test_a_delay_counts_from_the_verdict_in_a_batch_handler(sandbox: Sandbox) ->
             else:
                 sandbox.sleep(20)
 
-    sandbox.queue("orders", visibility_timeout=600)
-    sandbox.connect(handler, "orders", timeout=300)
-    for body in ("first", "2", "3", "4"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "first", "2", "3", "4", dead_letter=None, visibility_timeout=600, timeout=300)
     sandbox.run()
     assert 100 <= ran_at[1] - ran_at[0] < 103
 
@@ -259,9 +247,7 @@ def deliver_after_55_of_60_seconds(sandbox: Sandbox, queue: str, handle: Callabl
         sandbox.sleep(10)
         handle(message, run)
 
-    sandbox.queue(queue, dead_letter=f"dlq{'.fifo' if queue.endswith('.fifo') else ''}", visibility_timeout=60)
-    sandbox.connect(handler, queue)
-    sandbox.send(queue, "1", group_id="a" if queue.endswith(".fifo") else None)
+    work(sandbox, handler, "1", queue=queue, visibility_timeout=60)
     sandbox.faults.add("held", seconds=55)
     sandbox.run()
     return ran_at
@@ -286,7 +272,7 @@ def test_an_invocation_whose_lease_has_ended_sends_no_dead_letter(
     sandbox: Sandbox, handle: Callable[[Message, int], None], dead_letters: int
 ) -> None:
     assert len(deliver_after_55_of_60_seconds(sandbox, "orders", handle)) == 2
-    assert len(sandbox.messages("dlq")) == dead_letters
+    assert len(sandbox.messages("orders-dlq")) == dead_letters
 
 
 def test_an_invocation_whose_lease_has_ended_does_not_release_a_message_that_another_one_runs(
@@ -301,12 +287,10 @@ def test_a_lease_that_keepalive_has_extended_is_not_lost(sandbox: Sandbox) -> No
         sandbox.sleep(10)
         message.reject("not wanted")
 
-    sandbox.queue("orders", dead_letter="dlq", visibility_timeout=60)
-    sandbox.connect(handler, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, handler, "1", visibility_timeout=60)
     sandbox.faults.add("held", seconds=55)
     assert sum(step.state == "IN_FLIGHT" for step in sandbox.run().story(order)) == 1
-    assert len(sandbox.messages("dlq")) == 1
+    assert len(sandbox.messages("orders-dlq")) == 1
 
 
 # A verdict after the end of its handler is ignored
@@ -330,9 +314,7 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_that_failed(sandb
             current().threads.start(acks_after_the_failure)
             raise ValueError("it has failed")
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "fails")
+    work(sandbox, handler, "fails")
     sandbox.send("orders", "slow")
     sandbox.run()
     assert runs.count("fails") == 2
@@ -354,8 +336,7 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter
         current().threads.start(acks_after_the_failure)
         message.reject("it is not wanted")
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler)
     sandbox.faults.add("denied", operation=SEND)
     order = sandbox.send("orders", "rejected")
     sandbox.send("orders", "slow")
@@ -379,9 +360,7 @@ def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandb
             current().threads.start(acks_after_the_failure)
             raise ValueError("all have failed")
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1")
     sandbox.send("orders", "2")
     sandbox.run()
     assert sorted(runs) == ["1", "1", "2", "2"]
@@ -407,8 +386,7 @@ def test_on_fifo_a_slow_request_does_not_make_the_handler_of_another_group_time_
             await current().clock.asleep(0.1)
         took.append(sandbox.elapsed - began)
 
-    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo")
-    sandbox.connect(handler, "orders.fifo", timeout=30)
+    work(sandbox, handler, queue="orders.fifo", timeout=30)
     for group in ("a", "b", "a"):
         sandbox.send("orders.fifo", "1", group_id=group)
     sandbox.faults.add("late", operation=operation, seconds=3)
@@ -436,9 +414,6 @@ def test_the_local_variables_of_failed_handlers_are_freed(sandbox: Sandbox, conc
         most = max(most, len(alive))
         raise ValueError(message.body)
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders", batch_size=200, window=5)
-    for number in range(200):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(200)), batch_size=200, window=5)
     sandbox.run(for_=60)
     assert most <= 30

@@ -23,8 +23,10 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.sandboxes import work
 from tests.simulation.campaign import judge_quietly
 
+LONG: dict[str, Any] = {"visibility_timeout": 1_800, "timeout": 300, "window": 1}
 CHANGE_VISIBILITY, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 
 
@@ -48,10 +50,7 @@ def test_a_copy_whose_early_send_is_in_progress_is_not_sent_twice(sandbox: Sandb
         elif message.attempt == 1:
             raise ValueError
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300)
-    for body in ("first", "long"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "first", "long", visibility_timeout=1_800, timeout=300)
     sandbox.faults.add("late", operation=SEND, seconds=4)
     sandbox.run()
     assert len(requests(sandbox, SEND)) == 1
@@ -72,11 +71,7 @@ def test_keepalive_does_not_extend_messages_settled_while_the_batch_runs(
         else:
             redelivered_at.append(sandbox.elapsed)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
-    for index in range(100):
-        sandbox.send("orders", str(index))
-    sandbox.send("orders", "long")
+    work(sandbox, handler, *map(str, range(100)), "long", batch_size=200, **LONG)
     sandbox.run()
     assert max(redelivered_at) < delay + 10
     assert not [record for record in caplog.records if record.__dict__.get("event") == "lease_lost"]
@@ -93,10 +88,7 @@ def test_messages_that_are_not_settled_in_time_are_counted_once(
         for message in batch:
             message.reject("no")
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=30, batch_size=count, window=1)
-    for index in range(count):
-        sandbox.send("orders", str(index))
+    work(sandbox, handler, *map(str, range(count)), visibility_timeout=1_800, timeout=30, batch_size=count, window=1)
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=0.25, times=2)
     sandbox.faults.add("late", operation=SEND, seconds=1, times=None)
     sandbox.run(for_=60)
@@ -121,9 +113,7 @@ def test_a_timeout_while_tarry_settles_a_verdict_leaves_nothing_unsettled(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3, C11
     """The handler is interrupted after tarry has settled its verdict, not meanwhile."""
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(retries_all_just_before_its_timeout(sandbox), "orders", timeout=300)
-    sandbox.send("orders", "{}")
+    work(sandbox, retries_all_just_before_its_timeout(sandbox), "{}", visibility_timeout=1_800, timeout=300)
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
     [waits] = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
@@ -134,10 +124,8 @@ def test_a_timeout_while_tarry_settles_a_verdict_leaves_nothing_unsettled(
 def test_a_timeout_while_tarry_settles_a_slice_leaves_nothing_unsettled(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3, C11
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(retries_all_just_before_its_timeout(sandbox), "orders", timeout=300, batch_size=200, window=1)
-    for index in range(101):
-        sandbox.send("orders", str(index))
+    handler = retries_all_just_before_its_timeout(sandbox)
+    work(sandbox, handler, *map(str, range(101)), batch_size=200, **LONG)
     sandbox.faults.add("late", operation=CHANGE_VISIBILITY, seconds=3, times=10)
     sandbox.run()
     waits = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
@@ -187,10 +175,7 @@ def test_a_batch_handler_keeps_only_the_frames_of_its_last_failure(verdict: str,
                 VERDICTS[verdict](message, error)
                 tracebacks.append("".join(traceback.format_exception(error)))
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=60, window=1)
-    for index in range(60):
-        sandbox.send("orders", str(index))
+    work(sandbox, handler, *map(str, range(60)), batch_size=60, **LONG)
     sandbox.run(for_=30)
     assert len(tracebacks) == 60
     assert all("in fails" in each for each in tracebacks)
@@ -212,11 +197,7 @@ def test_a_failure_is_settled_as_soon_as_a_slow_look_up_has_ended(sandbox: Sandb
         else:
             redelivered_at.append(sandbox.elapsed)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=20, window=1)
-    sandbox.send("orders", "first")
-    for _ in range(19):
-        sandbox.send("orders", "good")
+    work(sandbox, handler, "first", *["good"] * 19, batch_size=20, **LONG)
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
     assert redelivered_at[0] - failed_at[0] == pytest.approx(10, abs=3)
@@ -234,10 +215,7 @@ def test_a_failure_is_settled_while_another_message_waits_for_its_local_retry(sa
         elif bodies.count(message.body) < 3:
             raise ValueError
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=2, window=1)
-    for body in ("bad", "long"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "bad", "long", batch_size=2, **LONG)
     sandbox.run()
     _, second, third = (at for body, at in runs if body == "bad")
     assert third - second == pytest.approx(5, abs=2)
@@ -261,10 +239,8 @@ def test_extend_skips_messages_that_were_dead_lettered_before_the_batch_ran(
         if len(runs) == 1:
             batch[1].retry(0)
 
-    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=600)
-    sandbox.connect(handler, "orders.fifo", timeout=300, batch_size=10)
-    for body in ('{"number": 1}', "no order", '{"number": 3}', '{"number": 4}'):
-        sandbox.send("orders.fifo", body, group_id="a")
+    bodies = ('{"number": 1}', "no order", '{"number": 3}', '{"number": 4}')
+    work(sandbox, handler, *bodies, queue="orders.fifo", visibility_timeout=600, timeout=300)
     sandbox.run()
     assert runs == [['{"number": 1}', '{"number": 3}', '{"number": 4}'], ['{"number": 3}', '{"number": 4}']]
     assert sandbox.elapsed < 60
@@ -281,13 +257,10 @@ def test_a_slow_look_up_of_the_dead_letter_queue_delays_no_async_handler(sandbox
             raise ValueError
         await current().clock.asleep(1)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, window=1)
-    for body in ("bad", "good"):
-        sandbox.send("orders", body)
-    sandbox.faults.add("late", operation="GetQueueAttributes", queue="dead", seconds=4)
+    work(sandbox, handler, "bad", "good", **LONG)
+    sandbox.faults.add("late", operation="GetQueueAttributes", queue="orders-dlq", seconds=4)
     sandbox.run()
-    assert [message.body for message in sandbox.messages("dead")] == ["bad"]
+    assert [message.body for message in sandbox.messages("orders-dlq")] == ["bad"]
 
 
 def test_an_async_batch_handler_waits_for_the_slice_in_progress(sandbox: Sandbox) -> None:  # SPEC A6, E6
@@ -301,13 +274,10 @@ def test_an_async_batch_handler_waits_for_the_slice_in_progress(sandbox: Sandbox
             message.fail(ValueError("no"))
         await current().clock.asleep(0.5)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
-    for index in range(105):
-        sandbox.send("orders", str(index))
+    work(sandbox, handler, *map(str, range(105)), batch_size=200, **LONG)
     sandbox.faults.add("late", operation=SEND, seconds=3, times=10)
     sandbox.run()
-    assert len(sandbox.messages("dead")) == 105
+    assert len(sandbox.messages("orders-dlq")) == 105
 
 
 def test_the_delay_of_an_abandoned_handler_counts_from_its_timeout() -> None:  # SPEC C11
@@ -336,9 +306,7 @@ def test_a_step_that_raises_on_an_expiring_fifo_message_is_overruled_at_once(san
         message.retry(3_600)
 
     sandbox.queue("dlq.fifo")
-    sandbox.queue("orders.fifo", dead_letter="dlq.fifo", max_receive_count=9, retention=3_600)
-    sandbox.connect(handler, "orders.fifo")
-    sandbox.send("orders.fifo", "1", group_id="a")
+    work(sandbox, handler, "1", queue="orders.fifo", max_receive_count=9, retention=3_600)
     sandbox.run()
-    [dead_letter] = sandbox.messages("dlq.fifo")
+    [dead_letter] = sandbox.messages("orders-dlq.fifo")
     assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("expiring", 1)

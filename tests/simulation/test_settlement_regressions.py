@@ -21,6 +21,7 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.sandboxes import work
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
@@ -38,10 +39,9 @@ def test_a_local_retry_after_a_slow_step_leaves_time_to_settle(queue: str, sandb
         if message.body == "bad":
             raise ValueError
 
-    sandbox.queue(queue, dead_letter="dead.fifo" if queue.endswith(".fifo") else "dead", visibility_timeout=120)
-    sandbox.connect(handler, queue, timeout=20, batch_size=10, window=0 if queue.endswith(".fifo") else 1)
-    for body in ("good", "bad"):
-        sandbox.send(queue, body, group_id=body if queue.endswith(".fifo") else None)
+    window = 0 if queue.endswith(".fifo") else 1
+    mapping: dict[str, Any] = {"timeout": 20, "batch_size": 10, "window": window}
+    work(sandbox, handler, "good", "bad", queue=queue, groups="ab", visibility_timeout=120, **mapping)
     sandbox.run()
     assert runs.count("good") == 1
 
@@ -59,10 +59,7 @@ def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
         if message.attempt == 1:
             message.retry(43_200)  # longer than the visibility timeout can still be: a copy waits instead
 
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders")
-    for number in range(3):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(3)))
     sandbox.run()
     assert len(seen) == len(set(seen)) == 3
 
@@ -78,9 +75,7 @@ def test_a_step_that_makes_a_new_failure_loses_no_log_line_of_the_steps_after_it
         if message.attempt == 1:
             raise ValueError
 
-    sandbox.queue("orders.fifo", dead_letter="dead.fifo")
-    sandbox.connect(handler, "orders.fifo")
-    sandbox.send("orders.fifo", "1", group_id="a")
+    work(sandbox, handler, "1", queue="orders.fifo")
     sandbox.run()
     assert [line for line in caplog.records if line.__dict__.get("event") == "step_passed_on"]
 
@@ -102,14 +97,11 @@ def test_the_hooks_of_an_async_consumer_run_on_its_event_loop(sandbox: Sandbox) 
             raise ValueError
         await current().clock.asleep(20)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
-    sandbox.connect(handler, "orders", timeout=60, batch_size=10, window=1)
-    for body in ("bad", "bad", "good"):
-        sandbox.send("orders", body)
-    sandbox.faults.add("late", operation="GetQueueAttributes", queue="dead", seconds=3)
+    work(sandbox, handler, "bad", "bad", "good", visibility_timeout=180, timeout=60, batch_size=10, window=1)
+    sandbox.faults.add("late", operation="GetQueueAttributes", queue="orders-dlq", seconds=3)
     sandbox.run()
     assert (loops, len(threads)) == ([True, True], 1)
-    assert len(sandbox.messages("dead")) == 2
+    assert len(sandbox.messages("orders-dlq")) == 2
 
 
 def test_a_verdict_with_an_error_is_recorded_as_a_failure(sandbox: Sandbox) -> None:
@@ -117,9 +109,7 @@ def test_a_verdict_with_an_error_is_recorded_as_a_failure(sandbox: Sandbox) -> N
     def handler(batch: Batch) -> None:
         batch[0].fail(ValueError("no"))
 
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1")
     sandbox.run()
     assert [event.fields["verdict"] for event in sandbox.history.events if event.what == "verdict"] == ["fail"]
 
@@ -136,11 +126,8 @@ def test_a_short_delay_is_set_while_another_message_waits_for_its_local_retry(sa
             raise ValueError
         message.retry(3)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
-    sandbox.connect(handler, "orders", timeout=30, batch_size=2, window=1)
     began = sandbox.now
-    for body in ("local", "short"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "local", "short", visibility_timeout=180, timeout=30, batch_size=2, window=1)
     sandbox.run()
     assert [body for body, _ in ran] == ["local", "short", "short", "local"]
     assert ran[2][1] < 10
@@ -159,10 +146,7 @@ def test_a_message_whose_handler_ended_while_a_hook_ran_has_not_failed(sandbox: 
             raise ValueError
         current().clock.sleep(1)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=60)
-    sandbox.connect(handler, "orders", timeout=9, batch_size=4, window=1)
-    for body in ("bad", "bad", "bad", "good"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "bad", "bad", "bad", "good", visibility_timeout=60, timeout=9, batch_size=4, window=1)
     sandbox.run()
     runs = [event for event in sandbox.history.events if event.what == "run_started"]
     assert len(runs) == 3 + 3 + 1
@@ -183,10 +167,7 @@ def test_a_short_delay_is_set_while_the_hook_of_another_message_runs(sandbox: Sa
         if message.attempt == 1:
             message.retry(2)
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
-    sandbox.connect(handler, "orders", timeout=30, batch_size=2, window=1)
-    for body in ("short", "bad"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "short", "bad", visibility_timeout=180, timeout=30, batch_size=2, window=1)
     sandbox.run()
     short = [at for body, at in ran if body == "short"]
     assert short[1] - short[0] < 5
@@ -199,12 +180,9 @@ def test_a_message_is_done_as_soon_as_its_copy_is_confirmed(sandbox: Sandbox) ->
     async def handler(message: Message) -> None:
         raise ValueError
 
-    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=30)
-    sandbox.connect(handler, "orders.fifo", timeout=3, batch_size=2)
     sandbox.faults.add("late", operation="DeleteMessageBatch", seconds=4, times=None)
-    for body in ("1", "2"):
-        sandbox.send("orders.fifo", body, group_id=body)
+    work(sandbox, handler, "1", "2", queue="orders.fifo", groups="12", visibility_timeout=30, timeout=3, batch_size=2)
     sandbox.run()
     answers = [event.fields["failed"] for event in sandbox.history.events if event.what == "answered"]
     assert answers[0] == []
-    assert len(sandbox.messages("dead.fifo")) == 2
+    assert len(sandbox.messages("orders-dlq.fifo")) == 2

@@ -453,5 +453,4 @@ def test_the_plugin_is_loaded_once_if_it_is_installed_and_named_on_the_command_l
     (metadata / "entry_points.txt").write_text(f"[pytest11]\n{PLUGIN} = {PLUGIN}\n")
     pytester.makepyfile("def test_it(sandbox): ...")
     monkeypatch.setenv("PYTHONPATH", str(metadata.parent), prepend=os.pathsep)
-    for arguments in ([], ["-p", PLUGIN]):
-        pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", PLUGIN).assert_outcomes(passed=1)

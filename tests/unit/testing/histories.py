@@ -4,33 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from tarry import Consumer
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers import check
 from tarry.tools.testing.recorded_history import RecordedHistory
+from tests.sandboxes import work
 
 Change = Callable[[HistoryEvent], HistoryEvent | None]
-
-
-def work(
-    sandbox: Sandbox,
-    handler: Consumer[Any],
-    *bodies: str,
-    queue: str = "work",
-    connect: dict[str, Any] | None = None,
-    dead_letters: dict[str, Any] | None = None,
-    send: dict[str, Any] | None = None,
-    **attributes: Any,
-) -> None:
-    """Make a queue with a dead-letter queue, connect the handler, and send the bodies; on FIFO in one group."""
-    is_fifo = queue.endswith(".fifo")
-    dlq = "dead-letters.fifo" if is_fifo else "dead-letters"
-    sandbox.queue(dlq, **{"retention": 14 * 86_400, **(dead_letters or {})})
-    sandbox.queue(queue, dead_letter=dlq, **attributes)
-    sandbox.connect(handler, queue, **(connect or {}))
-    for body in bodies:
-        sandbox.send(queue, body, group_id="g" if is_fifo else None, **(send or {}))
 
 
 def rules(sandbox: Sandbox, **run: Any) -> set[str]:
@@ -39,7 +19,7 @@ def rules(sandbox: Sandbox, **run: Any) -> set[str]:
 
 
 def events_of(sandbox: Sandbox, *given: Any, **settings: Any) -> list[HistoryEvent]:
-    """Return the history of `work`."""
+    """Return the history of `work` with these arguments."""
     work(sandbox, *given, **settings)
     return list(sandbox.run(check=False).events)
 

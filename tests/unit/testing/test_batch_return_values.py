@@ -6,6 +6,7 @@ import pytest
 
 from tarry import Batch, Retry, batch_consumer
 from tarry.testing import Sandbox
+from tests.sandboxes import work
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,6 @@ def test_a_return_value_gives_a_verdict_on_each_message(sandbox: Sandbox, answer
     def handler(batch: Batch) -> Any:
         return answer([message.delivery_id for message in batch])
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    for number in range(2):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(2)))
     run = sandbox.run(check=False).history.runs[0]
     assert [run.verdict(each) for each in run.messages] == verdicts

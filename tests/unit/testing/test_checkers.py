@@ -43,9 +43,10 @@ from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
-from tests.unit.testing.histories import broken, events_of, first, having, leave_out, rules, work
+from tests.sandboxes import work
+from tests.unit.testing.histories import broken, events_of, first, having, leave_out, rules
 
-FIFO = "work.fifo"
+FIFO = "orders.fifo"
 LOST, TRUE, DELAYS, BUDGET = "no message is lost", "the log is true", "delays are kept", "requests keep their budget"
 EXPIRES, DUPLICATES, WHY = "no message expires waiting", "duplicates have a cause", "dead letters say why"
 RELEASED, COUNTED = "released messages are visible", "attempts are counted"
@@ -253,9 +254,9 @@ BROKEN: dict[str, tuple[str, Any, Consumer[Any], str, dict[str, Any]]] = {
         )
     },
     "an answer is out of order": (
-        ANSWERS, failures(lambda failed: failed[::-1]), KEPT, "ab", {"connect": {"batch_size": 2}, "for_": 30}),
+        ANSWERS, failures(lambda failed: failed[::-1]), KEPT, "ab", {"batch_size": 2, "for_": 30}),
     "an answer has duplicates": (
-        ANSWERS, failures(lambda failed: failed * 2), KEPT, "ab", {"connect": {"batch_size": 2}, "for_": 30}),
+        ANSWERS, failures(lambda failed: failed * 2), KEPT, "ab", {"batch_size": 2, "for_": 30}),
     "a consumer raises": (ANSWERS, answering(fall_over), succeeds, "a", {"for_": 30}),
 }  # fmt: skip
 """The rules, what is broken, the handler, its messages, and the settings of `work` and of the run."""
@@ -291,7 +292,7 @@ def test_a_copy_without_a_part_of_its_original_is_reported(
     monkeypatch.setattr(sending, "doubt", NOTHING)
     work(sandbox, rejects)
     sandbox.client().send_message(
-        QueueUrl=sandbox.sqs.url("work"),
+        QueueUrl=sandbox.sqs.url("orders"),
         MessageBody="a",
         MessageAttributes={"kind": {"DataType": "String", "StringValue": "order"}},
         MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-2-3"}},
@@ -332,11 +333,11 @@ def test_a_dead_letter_without_the_attempts_before_its_redrives_is_reported(
     work(sandbox, fails(on_failure=[SendAgain("again", times=2), DeadLetter()]), "a")
     for total in (3, 6, 9):
         found = rules(sandbox)
-        failure = sandbox.messages("dead-letters")[0].failure
+        failure = sandbox.messages("orders-dlq")[0].failure
         assert failure is not None
         assert failure.attempts == (3 if forgets else total)
         assert found == ({WHY} if forgets and total > 3 else set())
-        sandbox.redrive("dead-letters", to="work")
+        sandbox.redrive("orders-dlq", to="orders")
 
 
 @pytest.mark.parametrize("operation", ["get_queue_attributes", "change_message_visibility_batch"])
@@ -347,7 +348,7 @@ def test_unneeded_requests_for_a_clean_batch_are_reported(
 
     def asks_first(self: Invocation, *given: Any, **more: Any) -> None:
         init(self, *given, **more)
-        parameters: dict[str, Any] = {"QueueUrl": sandbox.sqs.url("work")}
+        parameters: dict[str, Any] = {"QueueUrl": sandbox.sqs.url("orders")}
         if operation == "change_message_visibility_batch":
             parameters["Entries"] = [{"Id": "0", "ReceiptHandle": "none", "VisibilityTimeout": 5}]
         getattr(sandbox.client(), operation)(**parameters)
@@ -376,7 +377,7 @@ def test_a_message_that_is_not_deleted_or_received_again_is_reported(sandbox: Sa
 
 
 def test_a_run_outside_the_batch_of_its_invocation_is_reported(sandbox: Sandbox) -> None:
-    events = events_of(sandbox, succeeds, "a", "b", connect={"batch_size": 1})
+    events = events_of(sandbox, succeeds, "a", "b", batch_size=1)
     assert "copies match their originals" in broken(events, "invoked", having(delivery_ids=[]))
 
 
@@ -421,7 +422,7 @@ def test_a_batch_error_on_fifo_breaks_no_rule(sandbox: Sandbox) -> None:
     assert rules(sandbox) == set()
 
 
-@pytest.mark.parametrize("queue", ["work", FIFO])
+@pytest.mark.parametrize("queue", ["orders", FIFO])
 def test_an_abandoned_handler_breaks_no_rule(sandbox: Sandbox, queue: str) -> None:
     """On FIFO its process exits, after dead-lettering the message at its last attempt (SPEC I3)."""
 
@@ -438,7 +439,7 @@ def test_a_copy_that_sqs_moves_and_redrives_keeps_its_attempts(sandbox: Sandbox)
     handler = fails(on_failure=[SendAgain("again", times=2, delay=3_000)])
     work(sandbox, handler, "a", max_receive_count=1)
     sandbox.run(check=False)
-    sandbox.redrive("dead-letters", to="work")
+    sandbox.redrive("orders-dlq", to="orders")
     assert COUNTED not in rules(sandbox)
 
 
@@ -488,7 +489,7 @@ def test_a_rejected_message_whose_step_asks_for_a_wait_beyond_the_retention_brea
     handler = rejects.replace(on_failure=[lambda failure, next_step: Outcome.retry(40_000), DeadLetter()])
     work(sandbox, handler, "a", queue=FIFO, retention=3_600)
     assert rules(sandbox) == set()
-    failure = sandbox.messages("dead-letters.fifo")[0].failure
+    failure = sandbox.messages("orders-dlq.fifo")[0].failure
     assert failure is not None
     assert failure.reason == "expiring"
 
@@ -501,7 +502,7 @@ def test_a_last_attempt_that_there_was_no_time_to_settle_breaks_no_rule(sandbox:
         await asyncio.sleep(60)
 
     sandbox.faults.add("hang", operation="SendMessageBatch", seconds=6)
-    events = events_of(sandbox, handler, "a", queue=FIFO, visibility_timeout=40, connect={"timeout": 30})
+    events = events_of(sandbox, handler, "a", queue=FIFO, visibility_timeout=40, timeout=30)
 
     def not_logged(event: HistoryEvent) -> HistoryEvent | None:
         return None if event.fields["event"] == "out_of_time" else event

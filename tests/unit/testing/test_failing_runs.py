@@ -8,6 +8,7 @@ import pytest
 import tarry.tools.testing.sandbox
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
 from tarry.testing import Sandbox
+from tests.sandboxes import work
 
 
 @consumer(max_attempts=2, backoff=Fixed(10))
@@ -16,9 +17,7 @@ def fails(message: Message) -> None:
 
 
 def orders(sandbox: Sandbox, dead_letter: str | None = "orders-dlq") -> None:
-    sandbox.queue("orders", dead_letter=dead_letter)
-    sandbox.connect(fails, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, fails, "1", dead_letter=dead_letter)
 
 
 def test_a_fault_that_never_strikes_fails_the_run(sandbox: Sandbox) -> None:
@@ -92,17 +91,13 @@ def test_a_handler_killed_by_closing_the_sandbox_logs_nothing(caplog: pytest.Log
         sandbox.sleep(20)
 
     with caplog.at_level(logging.DEBUG, "tarry"), Sandbox() as sandbox:
-        sandbox.queue("orders")
-        sandbox.connect(handler, "orders")
-        sandbox.send("orders", "1")
+        work(sandbox, handler, "1", dead_letter=None)
         sandbox.advance(5)
     assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
 
 
 def test_a_failed_message_that_lambda_deletes_is_lost(sandbox: Sandbox) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(fails, "orders", reports_failures=False)
-    sandbox.send("orders", "1")
+    work(sandbox, fails, "1", reports_failures=False)
     sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
     with pytest.raises(AssertionError, match=r"no message is lost: .*ReportBatchItemFailures"):
         sandbox.run()
@@ -116,10 +111,7 @@ def test_an_eagerly_acknowledged_message_is_not_lost_in_a_crash(sandbox: Sandbox
             message.ack()
             sandbox.sleep(5)
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    for number in range(3):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(3)))
     sandbox.faults.add("crash", seconds=8)
     sandbox.run()
     deleted = [event.at for event in sandbox.report().events if event.what == "deleted"]
@@ -130,9 +122,7 @@ def test_failures_that_a_mapping_ignores_are_warned_about_once_and_shown(sandbox
     def reports_all(event: Any, context: Any) -> Any:
         return {"batchItemFailures": [{"itemIdentifier": each["messageId"]} for each in event["Records"]]}
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(reports_all, "orders", reports_failures=False, batch_size=1)
-    sandbox.send("orders", "1")
+    work(sandbox, reports_all, "1", reports_failures=False, batch_size=1)
     sandbox.send("orders", "2")
     with pytest.warns(
         UserWarning, match="returned batchItemFailures with 1 message of orders, but the mapping lacks"
@@ -143,7 +133,6 @@ def test_failures_that_a_mapping_ignores_are_warned_about_once_and_shown(sandbox
 
 
 def test_filters_that_aws_may_treat_differently_are_warned_about(sandbox: Sandbox) -> None:
-    sandbox.queue("orders")
-    sandbox.connect(fails, "orders", filters=[{"body": {"ip": [{"cidr": "10.0.0.0/8"}]}}])
+    work(sandbox, fails, dead_letter=None, filters=[{"body": {"ip": [{"cidr": "10.0.0.0/8"}]}}])
     with pytest.warns(UserWarning, match="the mapping of orders: its filters use cidr, which Lambda does not list"):
         sandbox.run()

@@ -4,6 +4,7 @@ import pytest
 
 from tarry import Fixed, Message, consumer
 from tarry.testing import Sandbox
+from tests.sandboxes import work
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,7 @@ def test_a_fault_that_is_added_twice_strikes_twice(sandbox: Sandbox) -> None:
     def handler(message: Message) -> None:
         message.reject("no")
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler)
     for _ in range(2):
         sandbox.faults.add("denied", operation="SendMessageBatch")
     sandbox.send("orders", "1")
@@ -42,8 +42,7 @@ def test_a_crash_after_the_end_of_an_invocation_strikes_the_next_one_that_lasts_
         if message.body == "slow":
             sandbox.sleep(1)
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler)
     sandbox.faults.add("crash", seconds=0.05)
     sandbox.send("orders", "fast")
     with pytest.raises(AssertionError, match=r"the fault 'crash' never struck: .* seconds="):

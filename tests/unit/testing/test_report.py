@@ -10,6 +10,7 @@ from tarry.failed.text import clock, duration
 from tarry.testing import Sandbox, Transition
 from tarry.tools.testing.checkers import Violation
 from tarry.tools.testing.report import RuleBroken
+from tests.sandboxes import work
 
 
 class Declined(Exception): ...
@@ -20,8 +21,7 @@ def path(steps: list[Transition]) -> list[str]:
 
 
 def one_consumer(sandbox: Sandbox, handler: Any, **queue: Any) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq", **queue)
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler, **queue)
 
 
 def test_a_message_without_a_consumer_is_ready(sandbox: Sandbox) -> None:
@@ -39,8 +39,7 @@ def test_a_copy_continues_the_timeline_of_its_message(sandbox: Sandbox) -> None:
             raise Declined("no")
 
     one_consumer(sandbox, handler)
-    sandbox.queue("slow-orders")
-    sandbox.connect(handler, "slow-orders")
+    work(sandbox, handler, queue="slow-orders", dead_letter=None)
     order = sandbox.send("orders", "1")
 
     report = sandbox.run()
@@ -75,8 +74,7 @@ def test_discarded_and_filtered_messages_are_discarded(sandbox: Sandbox) -> None
     def handler(message: Message) -> None:
         message.discard("too old")
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders", filters=[{"body": {"kind": ["order"]}}])
+    work(sandbox, handler, dead_letter=None, filters=[{"body": {"kind": ["order"]}}])
     order, other = sandbox.send("orders", {"kind": "order"}), sandbox.send("orders", {"kind": "test"})
     report = sandbox.run()
     assert [step.why for step in report.story(order) if step.state == "DISCARDED"] == ["too old"]
@@ -273,8 +271,7 @@ def test_each_broken_rule_is_shown_by_its_shortest_history(sandbox: Sandbox) -> 
         response = handler(event, context)
         return {"batchItemFailures": []} if is_lost else response
 
-    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=40)
-    sandbox.connect(loses_an_attempt, "orders", batch_size=1)
+    work(sandbox, loses_an_attempt, max_receive_count=40, batch_size=1)
     _, shortest, _ = [sandbox.send("orders", body) for body in ("14", "11", "12")]
     with pytest.raises(RuleBroken) as raised:
         sandbox.run()

@@ -15,6 +15,7 @@ from tarry.testing import Realism, Sandbox
 from tarry.tools.simulator.actors import SimulationError
 from tarry.tools.simulator.simulation import RealSleep
 from tarry.world import Interrupted, current
+from tests.sandboxes import work
 
 HOUR = 3600
 
@@ -59,9 +60,7 @@ def test_a_message_that_succeeds_at_its_second_attempt_is_committed(sandbox: San
             failed.append(message.id)
             raise GatewayDown
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    order = sandbox.send("orders", {"id": 1})
+    [order] = work(sandbox, handler, {"id": 1}, dead_letter=None)
 
     report = sandbox.run()
 
@@ -80,10 +79,7 @@ def test_ten_messages_with_hours_of_backoff_take_less_than_fifty_milliseconds() 
     def play(number: int) -> float:
         began = time.thread_time()
         with Sandbox(seed=number) as sandbox:
-            sandbox.queue("orders", dead_letter="orders-dlq")
-            sandbox.connect(handler, "orders")
-            for number in range(10):
-                sandbox.send("orders", str(number))
+            work(sandbox, handler, *map(str, range(10)))
             sandbox.run()
             assert sandbox.elapsed > 6 * HOUR
             assert len(sandbox.messages("orders-dlq")) == 5
@@ -111,9 +107,7 @@ def test_async_handlers_and_batch_handlers_wait_in_virtual_time(sandbox: Sandbox
     async def handler(batch: Batch) -> None:
         await asyncio.sleep(20)
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
 
     assert sandbox.run().count("COMMITTED") == 1
     assert 20 < sandbox.elapsed < 21
@@ -125,9 +119,7 @@ def test_a_handler_sleeps_in_virtual_time(sandbox: Sandbox) -> None:
         sandbox.sleep(5)
         current().clock.sleep(5)
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
 
     sandbox.run()
     assert 10 < sandbox.elapsed < 11
@@ -140,9 +132,7 @@ def test_a_function_that_outlives_its_timeout_is_killed(sandbox: Sandbox) -> Non
             with suppress(Interrupted):
                 sandbox.sleep(HOUR)
 
-    sandbox.queue("orders", visibility_timeout=60)
-    sandbox.connect(handler, "orders", timeout=30)
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, handler, "1", dead_letter=None, visibility_timeout=60, timeout=30)
 
     report = sandbox.run()
     assert [(step.state, step.why) for step in report.story(order)][2] == (
@@ -178,9 +168,7 @@ def test_a_redrive_moves_dead_letters_to_their_source_queue(sandbox: Sandbox) ->
         if gateway:
             raise GatewayDown
 
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, handler, "1")
     assert sandbox.run().state(order) == "DEAD_LETTERED"
 
     gateway.clear()
@@ -218,9 +206,7 @@ def test_a_consumer_below_a_decorator_or_in_a_lambda_handler_is_observed(sandbox
         return succeeds(event, context)
 
     for name, handler in {"orders": decorated, "invoices": lambda_handler}.items():
-        sandbox.queue(name)
-        sandbox.connect(handler, name)
-        sandbox.send(name, "1")
+        work(sandbox, handler, "1", queue=name, dead_letter=None)
 
     report = sandbox.run()
     assert report.count("COMMITTED") == 2
@@ -229,9 +215,7 @@ def test_a_consumer_below_a_decorator_or_in_a_lambda_handler_is_observed(sandbox
 
 def test_a_handler_of_two_queues_is_one_function(sandbox: Sandbox) -> None:
     for name in ("orders", "invoices"):
-        sandbox.queue(name)
-        sandbox.connect(succeeds, name)
-        sandbox.send(name, "1")
+        work(sandbox, succeeds, "1", queue=name, dead_letter=None)
 
     invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
     assert {fields["function"] for fields in invoked} == {"succeeds"}
@@ -248,9 +232,7 @@ def test_two_handlers_with_the_same_name_are_two_functions(sandbox: Sandbox) -> 
         @consumer
         def handler(message: Message) -> None: ...
 
-        sandbox.queue(name)
-        sandbox.connect(handler, name)
-        sandbox.send(name, "1")
+        work(sandbox, handler, "1", queue=name, dead_letter=None)
 
     invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
     assert [fields["function"] for fields in invoked] == ["handler", "handler-2"]
@@ -287,9 +269,7 @@ def test_requests_of_the_handler_itself_do_not_count_towards_the_budget(sandbox:
 
     sandbox.queue("shipments")
     for queue, function in (("orders", handler), ("returns", plain)):
-        sandbox.queue(queue)
-        sandbox.connect(function, queue)
-        sandbox.send(queue, {"id": 1})
+        work(sandbox, function, {"id": 1}, queue=queue, dead_letter=None)
 
     assert sandbox.run().violations == []
     assert len(sandbox.messages("shipments")) == 4
@@ -306,9 +286,7 @@ def test_a_queue_in_a_test_sends_to_the_sandbox(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("level", [logging.CRITICAL, logging.NOTSET])
 def test_a_disabled_log_changes_no_timeline(sandbox: Sandbox, level: int) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(fails, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, fails, "1")
     logging.disable(level)
     try:
         assert sandbox.run().state(order) == "DEAD_LETTERED"
@@ -335,8 +313,7 @@ def test_an_async_test_runs_a_sandbox(sandbox: Sandbox) -> None:
         await asyncio.sleep(20)
 
     async def test() -> None:
-        sandbox.queue("orders")
-        sandbox.connect(handler, "orders")
+        work(sandbox, handler, dead_letter=None)
         sandbox.sleep(60)
         sandbox.send("orders", "1")
         assert sandbox.run().count("COMMITTED") == 1
@@ -352,9 +329,7 @@ def test_a_decorated_function_of_event_and_context_is_a_handler(sandbox: Sandbox
     def handler(event: Any, context: Any) -> Any:
         return consumer(function)(event, context)
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, handler, "1", dead_letter=None)
     assert sandbox.run().state(order) == "COMMITTED"
 
 
@@ -362,9 +337,7 @@ def test_a_decorated_function_of_event_and_context_is_a_handler(sandbox: Sandbox
 
 
 def test_advance_runs_for_exactly_the_given_time(sandbox: Sandbox) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(fails, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, fails, "1")
     began = sandbox.now
 
     assert sandbox.advance(599).count("WAITING_RETRY") == 1
@@ -376,9 +349,7 @@ def test_advance_runs_for_exactly_the_given_time(sandbox: Sandbox) -> None:
 
 
 def test_a_run_ends_as_soon_as_its_condition_holds(sandbox: Sandbox) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(fails, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, fails, "1")
 
     sandbox.run(until=lambda: sandbox.elapsed > 500)
     assert 600 < sandbox.elapsed < 601
@@ -388,9 +359,7 @@ def test_a_run_ends_as_soon_as_its_condition_holds(sandbox: Sandbox) -> None:
 
 
 def test_a_sleep_in_a_test_advances_the_sandbox(sandbox: Sandbox) -> None:
-    sandbox.queue("orders")
-    sandbox.connect(succeeds, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, succeeds, "1", dead_letter=None)
     sandbox.sleep(10)
     assert sandbox.elapsed == 10
     assert sandbox.report().state(order) == "COMMITTED"
@@ -412,9 +381,7 @@ def test_without_a_history_a_sandbox_runs_but_neither_checks_nor_reports(sandbox
 
 
 def test_a_report_does_not_change_with_later_events(sandbox: Sandbox) -> None:
-    sandbox.queue("orders")
-    sandbox.connect(succeeds, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, succeeds, "1", dead_letter=None)
     before = sandbox.report()
     sandbox.run()
     assert before.state(order) == "READY"
@@ -428,9 +395,7 @@ def test_a_real_sleep_ends_the_run_with_an_error_that_names_it(sandbox: Sandbox)
     def handler(message: Message) -> None:
         time.sleep(30)
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
     with pytest.raises(RealSleep, match=r"test_sandbox\.py:\d+ in handler\(\) calls time\.sleep\(30\)"):
         sandbox.run()
 
@@ -441,9 +406,7 @@ def test_a_patched_sleep_takes_virtual_time(sandbox: Sandbox, monkeypatch: pytes
         time.sleep(20)
 
     monkeypatch.setattr(time, "sleep", sandbox.sleep)
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    order = sandbox.send("orders", "1")
+    [order] = work(sandbox, handler, "1", dead_letter=None)
     assert sandbox.run().state(order) == "COMMITTED"
     assert 20 < sandbox.elapsed < 21
 
@@ -459,9 +422,7 @@ def test_a_handler_that_runs_the_sandbox_ends_the_run(sandbox: Sandbox, call: An
         except Exception:  # noqa: BLE001 as handlers do
             return
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
     with pytest.raises(SimulationError, match=r"a handler calls run\(\) or advance\(\) .*: let it call sandbox\.sleep"):
         sandbox.run()
 
@@ -547,9 +508,7 @@ def test_an_endless_run_is_an_error(sandbox: Sandbox, monkeypatch: pytest.Monkey
         Queue("orders").send("again")
 
     monkeypatch.setattr("tarry.tools.testing.sandbox.MOST_EVENTS", 1000)
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
     with pytest.raises(SimulationError, match="more than 1,000 events in one run: does a function send to itself"):
         sandbox.run()
 

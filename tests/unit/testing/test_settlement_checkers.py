@@ -29,6 +29,7 @@ from tarry.settle.executor import Executor
 from tarry.settle.planner import Planner
 from tarry.testing import Realism, Sandbox
 from tarry.tools.simulator.history import HistoryEvent
+from tests.sandboxes import work
 from tests.simulation.failing_tables import FailingRecords
 from tests.unit.testing.histories import (
     broken,
@@ -39,10 +40,9 @@ from tests.unit.testing.histories import (
     only,
     rules,
     with_terms,
-    work,
 )
 
-FIFO = "work.fifo"
+FIFO = "orders.fifo"
 MOVES, DELAYS, MADE = "moves by SQS have a cause", "delays are kept", "retries asked for are made"
 BUDGET, RELEASED, LEASES = "requests keep their budget", "released messages are visible", "lost leases are left alone"
 CHANGED, STARTED = "visibility_changed", "run_started"
@@ -83,8 +83,8 @@ def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
     """The history of a failed message without its dead letter, as if SQS had moved the message instead."""
     events = events_of(sandbox, fails(max_attempts=2, backoff=Fixed(5)), "1", max_receive_count=2)
     deleted = first(events, "deleted")
-    sent = next(event for event in events if event.what == "sent" and event.fields["queue"] == "dead-letters")
-    moved = {"queue": "work", "delivery_id": deleted.fields["delivery_id"], "to": "dead-letters", "receive_count": 2}
+    sent = next(event for event in events if event.what == "sent" and event.fields["queue"] == "orders-dlq")
+    moved = {"queue": "orders", "delivery_id": deleted.fields["delivery_id"], "to": "orders-dlq", "receive_count": 2}
     events = [event for event in events if event not in (deleted, sent)]
     events.append(HistoryEvent(events[-1].at + 900, "moved", {**moved, "origin": "redrive policy"}))
     request_id = next(e for e in reversed(events) if e.what == "answered").fields["request_id"]
@@ -95,7 +95,7 @@ def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
         return [*events[:place], HistoryEvent(events[place].at, "fault", fields), *events[place:]]
 
     def on_fifo(event: HistoryEvent) -> HistoryEvent:
-        names = {"work": FIFO, "dead-letters": "dead-letters.fifo"}
+        names = {"orders": FIFO, "orders-dlq": "orders-dlq.fifo"}
         renamed = {
             name: names.get(value, value) if isinstance(value, str) else value for name, value in event.fields.items()
         }
@@ -104,18 +104,18 @@ def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
     assert MOVES in broken(events)
     assert MOVES in broken(events, STARTED, with_terms(has_own_steps=True))
     assert MOVES not in broken(events, "invoked", having(deadline=lambda event: event.at))
-    assert MOVES not in broken(with_fault("SendMessageBatch", "dead-letters"))
+    assert MOVES not in broken(with_fault("SendMessageBatch", "orders-dlq"))
     assert MOVES in broken(with_fault("SendMessageBatch", "elsewhere"))
     tested = "ChangeMessageVisibilityBatch"  # a lease, which is the end on FIFO
-    assert MOVES in broken(with_fault(tested, "work"))
-    assert MOVES not in broken(map(on_fifo, with_fault(tested, "work")))
+    assert MOVES in broken(with_fault(tested, "orders"))
+    assert MOVES not in broken(map(on_fifo, with_fault(tested, "orders")))
 
 
 def test_a_move_after_crashes_is_accepted(sandbox: Sandbox) -> None:
     sandbox.faults.add("crash", times=2)
     work(sandbox, consumer(lambda message: None), "1", max_receive_count=2)
     assert rules(sandbox) == set()
-    assert sandbox.messages("dead-letters")[0].failure is None
+    assert sandbox.messages("orders-dlq")[0].failure is None
 
 
 def test_a_retry_that_was_asked_for_and_not_made_is_reported(sandbox: Sandbox) -> None:
@@ -155,7 +155,7 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(sandbox
         message.retry(60)
 
     events = events_of(sandbox, handler, "1", max_receive_count=9)
-    assert sandbox.messages("dead-letters")[0].failure.attempts == 3
+    assert sandbox.messages("orders-dlq")[0].failure.attempts == 3
     assert MADE not in broken(events, STARTED, with_terms(limit=3))
     assert MADE in broken(events, STARTED, with_terms(limit=4))
 
@@ -168,7 +168,7 @@ def test_a_crash_may_be_dead_lettered_before_the_last_attempt_only_if_errors_are
         os._exit(1)
 
     events = events_of(sandbox, handler, "1", queue=FIFO, max_receive_count=100)
-    assert sandbox.messages("dead-letters.fifo")[0].failure.type == "tarry.ProcessCrashed"
+    assert sandbox.messages("orders-dlq.fifo")[0].failure.type == "tarry.ProcessCrashed"
     assert "dead letters say why" not in broken(events, STARTED, with_terms(retries_errors=False))
     assert "dead letters say why" in broken(events, STARTED, with_terms(retries_errors=True))
 
@@ -255,7 +255,7 @@ def test_a_deferral_that_cannot_be_sent_keeps_its_delay(
 ) -> None:  # SPEC C8, J5
     """It is at its last delivery, and does not fit its dead-letter queue."""
     handler = consumer(lambda message: message.defer(asked))
-    small = {"dead_letters": {"maximum_message_size": 1_024}, "max_receive_count": 1}
+    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "max_receive_count": 1}
     work(sandbox, handler, "x" * 2_000, queue=FIFO, **small)
     assert rules(sandbox) == set()
     monkeypatch.setattr(Planner, "seconds_in_place", lambda *_: waited)
@@ -306,7 +306,7 @@ def with_batching_window(sandbox: Sandbox, handler: Consumer[Any], *bodies: str)
 
     Lambda keeps them invisible for longer, which the consumer does not know.
     """
-    return events_of(sandbox, handler, *bodies, visibility_timeout=30, connect={"timeout": 30, "window": 20})
+    return events_of(sandbox, handler, *bodies, visibility_timeout=30, timeout=30, window=20)
 
 
 def test_a_failure_need_not_be_settled_once_its_own_hook_has_taken_the_time_of_its_lease(
@@ -319,7 +319,7 @@ def test_a_failure_need_not_be_settled_once_its_own_hook_has_taken_the_time_of_i
 
     handler = fails(max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(enrich=enrich)])
     events = with_batching_window(sandbox, handler, "1")
-    assert sum(event.what == "received" for event in events if event.fields.get("queue") == "work") == 2
+    assert sum(event.what == "received" for event in events if event.fields.get("queue") == "orders") == 2
     assert broken(events) == set()
 
 
@@ -352,7 +352,7 @@ def test_releases_for_which_no_time_is_left_are_accepted_without_a_line_of_their
             raise SystemExit
 
     monkeypatch.setattr(Verdicts, "release", lambda self, message: None)
-    events = events_of(sandbox, handler, "0", "1", visibility_timeout=30, connect={"window": 1})
+    events = events_of(sandbox, handler, "0", "1", visibility_timeout=30, window=1)
     place = events.index(answered := first(events, "answered"))
     fields = {"event": "out_of_time", "request_id": answered.fields["request_id"]}
     counted = [*events[:place], HistoryEvent(answered.at, "problem", fields), *events[place:]]
@@ -387,9 +387,9 @@ def test_a_run_that_ends_after_its_message_was_decided_was_abandoned(sandbox: Sa
         if message.receive_count == 1:
             sandbox.sleep({"long": 1.9, "hangs": 6, "longer": 1.9}[message.body])
 
-    connect = {"timeout": 30, "batch_size": 10, "window": 1}
+    mapping: dict[str, Any] = {"timeout": 30, "batch_size": 10, "window": 1}
     bodies = ("hangs", "long", "longer", "long", "longer")
-    work(sandbox, handler, *bodies, visibility_timeout=180, connect=connect)
+    work(sandbox, handler, *bodies, visibility_timeout=180, **mapping)
     report = sandbox.run(check=False)
     [run] = [run for run in report.history.runs if run.was_abandoned]
     assert run.ended is not None
@@ -408,8 +408,8 @@ def test_a_test_of_a_lease_before_a_dead_letter_that_is_too_large_is_not_one_req
             sandbox.sleep(10)
             raise ValueError("no")
 
-    sandbox.faults.add("denied", operation="GetQueueAttributes", queue="dead-letters.fifo", times=1)
-    small = {"dead_letters": {"maximum_message_size": 1_024}, "connect": {"timeout": 18}, "visibility_timeout": 18}
+    sandbox.faults.add("denied", operation="GetQueueAttributes", queue="orders-dlq.fifo", times=1)
+    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "timeout": 18, "visibility_timeout": 18}
     events = events_of(sandbox, handler, "x" * 2_000, "next", queue=FIFO, max_receive_count=9, **small)
     assert any("shorter than" in str(event.fields.get("text")) for event in events if event.what == "refused")
     assert BUDGET not in broken(events, "fault", leave_out)
@@ -423,7 +423,11 @@ def test_a_step_decides_how_long_a_retry_that_would_expire_waits(sandbox: Sandbo
         if delay := {1: 42_000, 2: 40_500, 3: 600}.get(message.receive_count):
             message.retry(delay)
 
-    small = {"dead_letters": {"maximum_message_size": 1_024}, "max_receive_count": 9, "retention": 86_400}
+    small: dict[str, Any] = {
+        "dead_letters": {"maximum_message_size": 1_024},
+        "max_receive_count": 9,
+        "retention": 86_400,
+    }
     events = events_of(sandbox, handler, "x" * 2_000, queue=FIFO, **small)
     waits = [event.fields["seconds"] for event in events if event.what == CHANGED]
     assert any(1_900 < seconds < 2_000 for seconds in waits)
@@ -476,7 +480,7 @@ def test_messages_that_sqs_delivers_twice_run_twice_and_break_no_rule(seed: int)
         report = sandbox.run()
         assert report.count("COMMITTED") == 20
         assert len(runs) > 20
-        assert sandbox.messages("work") == []
+        assert sandbox.messages("orders") == []
 
 
 def test_a_dead_lettered_message_that_reappears_breaks_no_rule() -> None:
@@ -532,10 +536,10 @@ def test_the_log_decides_which_of_two_messages_with_equal_bodies_was_dead_letter
         if message.id != seen[0]:
             raise Reject("never")
 
-    small = {"dead_letters": {"maximum_message_size": 1_024}, "connect": {"batch_size": 2, "window": 1}}
+    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "batch_size": 2, "window": 1}
     work(sandbox, handler, "x" * 1_000, "x" * 1_000, **small)
     sandbox.run()
-    assert len(sandbox.messages("dead-letters")) == 1
+    assert len(sandbox.messages("orders-dlq")) == 1
 
 
 def test_a_message_without_time_for_its_local_retry_may_be_late(sandbox: Sandbox) -> None:
@@ -547,8 +551,8 @@ def test_a_message_without_time_for_its_local_retry_may_be_late(sandbox: Sandbox
         if message.attempt == 1:
             raise ValueError("no")
 
-    connect = {"batch_size": 2, "window": 1, "timeout": 15}
-    work(sandbox, handler, "first", "second", visibility_timeout=90, connect=connect)
+    mapping: dict[str, Any] = {"batch_size": 2, "window": 1, "timeout": 15}
+    work(sandbox, handler, "first", "second", visibility_timeout=90, **mapping)
     sandbox.run()
     assert sorted(runs) == ["first"] * 4 + ["second"] * 2
 
@@ -562,7 +566,7 @@ def test_messages_that_ack_all_deleted_before_a_crash_are_not_lost(count: int, s
         batch.ack_all()
         sandbox.sleep(5)
 
-    work(sandbox, handler, *map(str, range(count)), connect={"batch_size": count, "window": 1})
+    work(sandbox, handler, *map(str, range(count)), batch_size=count, window=1)
     sandbox.faults.add("crash_after", operation="DeleteMessageBatch")
     sandbox.run()
     assert sandbox.history.events

@@ -3,6 +3,7 @@
 from tarry import Message, consumer
 from tarry.testing import Sandbox
 from tarry.world import World, current
+from tests.sandboxes import work
 
 
 def test_a_held_batch_is_invoked_late(sandbox: Sandbox) -> None:
@@ -12,9 +13,7 @@ def test_a_held_batch_is_invoked_late(sandbox: Sandbox) -> None:
     def handler(message: Message) -> None:
         began.append(sandbox.elapsed)
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, handler, "1", dead_letter=None)
     sandbox.faults.add("held", seconds=20)
     sandbox.run()
     assert 20 < began[0] < 21
@@ -29,8 +28,7 @@ def test_on_a_slow_cpu_each_reading_of_the_clock_takes_time(sandbox: Sandbox) ->
         before = clock.time()
         took.append(clock.monotonic() - (before - sandbox._began))
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler, dead_letter=None)
     sandbox.faults.add("slow_cpu", seconds=0.25)
     for number in range(2):
         sandbox.send("orders", str(number))
@@ -50,8 +48,7 @@ def test_what_an_invocation_makes_once_takes_no_time_on_a_slow_cpu(sandbox: Sand
     def handler(message: Message) -> None:
         took.append(current().keep(make))
 
-    sandbox.queue("orders")
-    sandbox.connect(handler, "orders")
+    work(sandbox, handler, dead_letter=None)
     sandbox.faults.add("slow_cpu", seconds=0.25)
     sandbox.send("orders", "1")
     sandbox.run()
