@@ -12,8 +12,8 @@ import pytest
 from tests.acceptance.redelivery import Redelivery
 from tests.acceptance.runtime import ROOT, Start, running
 
-RECEIVES = 4
-A_FEW = 3
+RECEIVES = 6
+A_FEW = 4
 
 APP = """
 import contextlib, ctypes, os, resource, signal, time
