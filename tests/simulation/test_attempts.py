@@ -185,12 +185,11 @@ class Ledger:
         settings = {"max_attempts": 40, "backoff": Fixed(30), "attempts": MemoryAttempts(), **settings}
         handler = consumer(**settings)(handle_async if is_async else handle)
         with Sandbox() as sandbox:
-            dead_letters, queue = "ledger-dlq.fifo", "ledger.fifo"
-            work(sandbox, handler, queue=queue, dead_letter=dead_letters, max_receive_count=max_receive_count, **TEN)
-            for index, body in enumerate(bodies):
-                sandbox.send(queue, body, group_id=str(index % groups))
+            by_body = "".join(str(index % groups) for index in range(len(bodies)))
+            settings = {"max_receive_count": max_receive_count, **TEN}
+            work(sandbox, handler, *bodies, queue="ledger.fifo", groups=by_body, **settings)
             sandbox.run()
-            self.dead = [(each.body, each.failure) for each in sandbox.messages(dead_letters)]
+            self.dead = [(each.body, each.failure) for each in sandbox.messages("ledger-dlq.fifo")]
             self.seconds = sandbox.elapsed
 
 
