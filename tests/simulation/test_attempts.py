@@ -321,14 +321,14 @@ def test_a_message_that_is_not_claimed_in_time_is_not_taken_for_one_that_crashed
         table.seconds = 1.2 if message.body == "crashes once" else 0
         return 3.5 if message.body == "crashes once" else 0
 
-    def work(message: Message) -> None:
+    def handle_sync(message: Message) -> None:
         sandbox.sleep(handle(message))
 
-    async def work_async(message: Message) -> None:
+    async def handle_async(message: Message) -> None:
         await current().clock.asleep(handle(message))
 
     settings: dict[str, Any] = {"max_attempts": 1, "concurrency": concurrency, "attempts": store}
-    handler = consumer(**settings, idempotency=table)(work_async if is_async else work)
+    handler = consumer(**settings, idempotency=table)(handle_async if is_async else handle_sync)
     work(sandbox, handler, "crashes once", "waits", queue="orders.fifo", max_receive_count=50, **TEN)
     report = sandbox.run()
     assert not sandbox.messages("orders-dlq.fifo")

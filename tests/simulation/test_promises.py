@@ -84,7 +84,7 @@ def test_a_message_that_fails_at_its_last_delivery_is_dead_lettered_with_its_rec
     work(sandbox, handler, "1", queue=queue, max_receive_count=3, batch_size=1)
     sandbox.run()
     failure = failure_of_the_dead_letter(sandbox, queue.replace("orders", "orders-dlq"))
-    assert (failure.type.rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
+    assert (str(failure.type).rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])

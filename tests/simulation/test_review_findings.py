@@ -309,4 +309,5 @@ def test_a_step_that_raises_on_an_expiring_fifo_message_is_overruled_at_once(san
     work(sandbox, handler, "1", queue="orders.fifo", max_receive_count=9, retention=3_600)
     sandbox.run()
     [dead_letter] = sandbox.messages("orders-dlq.fifo")
+    assert dead_letter.failure is not None
     assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("expiring", 1)

@@ -34,7 +34,7 @@ def leave_out(event: HistoryEvent) -> None:
     """Leave the event out."""
 
 
-def having(**fields: Any) -> Change:
+def having(**fields: Any) -> Callable[[HistoryEvent], HistoryEvent]:
     """Change fields of an event; a function gets the event."""
 
     def change(event: HistoryEvent) -> HistoryEvent:
@@ -44,12 +44,12 @@ def having(**fields: Any) -> Change:
     return change
 
 
-def only(first: HistoryEvent, change: Change) -> Change:
+def only(first: HistoryEvent, change: Callable[[HistoryEvent], HistoryEvent]) -> Callable[[HistoryEvent], HistoryEvent]:
     """Change one event of its name."""
     return lambda event: change(event) if event is first else event
 
 
-def with_terms(**terms: Any) -> Change:
+def with_terms(**terms: Any) -> Callable[[HistoryEvent], HistoryEvent]:
     """Change the terms of the messages of a run that starts."""
 
     def changed(event: HistoryEvent) -> dict[str, Any]:

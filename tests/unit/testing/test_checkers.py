@@ -58,7 +58,8 @@ def fails(**settings: Any) -> Consumer[Any]:
     def handler(message: Message) -> None:
         raise ValueError("as always")
 
-    return handler
+    made: Consumer[Any] = handler
+    return made
 
 
 @consumer
@@ -107,7 +108,7 @@ CALL, ENTRY, SEND, WAIT, EACH = (
     Executor.wait_in_place,
     Sequential._each,
 )
-RECORD, COPY_RECORD = copies.dead_letter_record, copies.copy_record
+RECORD, COPY_RECORD = records.dead_letter_record, records.copy_record
 
 
 def delete_then_send(chunk: Any, lookups: Any) -> Any:
@@ -450,7 +451,7 @@ class Stubborn:
     outcome: Outcome
 
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-        is_over = failure.tries > 2 or failure.message.receive_count + failure.note("hops") > 2
+        is_over = failure.tries > 2 or failure.message.receive_count + int(failure.note("hops")) > 2
         return next_step(failure) if is_over else self.outcome
 
 

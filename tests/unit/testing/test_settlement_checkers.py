@@ -46,7 +46,7 @@ FIFO = "orders.fifo"
 MOVES, DELAYS, MADE = "moves by SQS have a cause", "delays are kept", "retries asked for are made"
 BUDGET, RELEASED, LEASES = "requests keep their budget", "released messages are visible", "lost leases are left alone"
 CHANGED, STARTED = "visibility_changed", "run_started"
-TEN = {"attributes": {f"own-{number}": "x" for number in range(10)}}
+TEN: dict[str, Any] = {"attributes": {f"own-{number}": "x" for number in range(10)}}
 """So many attributes that a copy has no room for a record."""
 
 
@@ -56,7 +56,8 @@ def fails_once(**settings: Any) -> Consumer[Any]:
         if message.attempt == 1:
             raise ValueError("no")
 
-    return handler
+    made: Consumer[Any] = handler
+    return made
 
 
 def fails(**settings: Any) -> Consumer[Any]:
@@ -64,7 +65,8 @@ def fails(**settings: Any) -> Consumer[Any]:
     def handler(message: Message) -> None:
         raise ValueError("no")
 
-    return handler
+    made: Consumer[Any] = handler
+    return made
 
 
 def later(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
@@ -155,7 +157,9 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(sandbox
         message.retry(60)
 
     events = events_of(sandbox, handler, "1", max_receive_count=9)
-    assert sandbox.messages("orders-dlq")[0].failure.attempts == 3
+    failure = sandbox.messages("orders-dlq")[0].failure
+    assert failure is not None
+    assert failure.attempts == 3
     assert MADE not in broken(events, STARTED, with_terms(limit=3))
     assert MADE in broken(events, STARTED, with_terms(limit=4))
 
@@ -168,7 +172,9 @@ def test_a_crash_may_be_dead_lettered_before_the_last_attempt_only_if_errors_are
         os._exit(1)
 
     events = events_of(sandbox, handler, "1", queue=FIFO, max_receive_count=100)
-    assert sandbox.messages("orders-dlq.fifo")[0].failure.type == "tarry.ProcessCrashed"
+    failure = sandbox.messages("orders-dlq.fifo")[0].failure
+    assert failure is not None
+    assert failure.type == "tarry.ProcessCrashed"
     assert "dead letters say why" not in broken(events, STARTED, with_terms(retries_errors=False))
     assert "dead letters say why" in broken(events, STARTED, with_terms(retries_errors=True))
 
@@ -393,7 +399,9 @@ def test_a_run_that_ends_after_its_message_was_decided_was_abandoned(sandbox: Sa
     report = sandbox.run(check=False)
     [run] = [run for run in report.history.runs if run.was_abandoned]
     assert run.ended is not None
-    assert run.ended.at < report.history.invocations[run.request_id].answered.at
+    answered = report.history.invocations[run.request_id].answered
+    assert answered is not None
+    assert run.ended.at < answered.at
     assert report.violations == []
 
 
