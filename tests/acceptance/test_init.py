@@ -51,7 +51,7 @@ def test_its_tests_pass_its_code_is_formatted_and_make_run_processes_its_event(p
     run(project, SCRIPTS / "ruff", "check", "--quiet")
     run(project, SCRIPTS / "ruff", "format", "--quiet", "--check")
     command = run(project, "make", "--dry-run", "--old-file=.venv/.ready", "run").split("tarry ")[-1].split()
-    assert command == ["local", "--event", "events/my-queue.json", "--skip-time"]
+    assert command == ["local", "--event", "events/my-shop.json", "--skip-time"]
     assert (project / command[2]).exists()
 
 
