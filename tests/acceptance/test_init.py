@@ -46,7 +46,7 @@ def run(folder: Path, *command: str | Path, **variables: str) -> str:
 
 
 def test_its_tests_pass_its_code_is_formatted_and_make_run_processes_its_event(project: Path) -> None:
-    """What the event shows is on the page of the first steps, where it runs."""
+    """The page of the first steps has the output of such an event, and runs it."""
     assert " passed in " in run(project, sys.executable, "-m", "pytest", "-q")
     run(project, SCRIPTS / "ruff", "check", "--quiet")
     run(project, SCRIPTS / "ruff", "format", "--quiet", "--check")
