@@ -29,9 +29,8 @@ CONSUMER = """
 def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
     def run(test: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(test_orders=CONSUMER + test)
-        return pytester.runpytest_inprocess(
-            "-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:randomly", "--strict-markers", *arguments
-        )
+        plugins = ("-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:randomly")  # the output has the order of the file
+        return pytester.runpytest_inprocess(*plugins, "--strict-markers", *arguments)
 
     return run
 
