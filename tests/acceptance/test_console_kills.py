@@ -23,7 +23,7 @@ PAGE = "/dead-letters/orders-dlq"
 
 @contextmanager
 def console(shop: ServedShop) -> Iterator[Command]:
-    options = ["--no-open", "--write", "--keepalive", "3", "--audit", str(shop.folder / "audit.jsonl")]
+    options = ["--no-open", "--write", "--keepalive", "1", "--audit", str(shop.folder / "audit.jsonl")]
     with shop.running("console", *options) as process:
         yield process
 
@@ -79,7 +79,7 @@ def test_a_console_that_is_killed_in_the_middle_of_a_retry_loses_no_message(shop
 
 
 def test_a_console_that_is_ended_by_a_signal_releases_the_messages_of_its_scan(shop: ServedShop) -> None:
-    shop.put(2_000)
+    shop.put(1_000)
 
     async def scans(process: Command) -> None:
         async with opened(process) as visitor:
@@ -90,4 +90,4 @@ def test_a_console_that_is_ended_by_a_signal_releases_the_messages_of_its_scan(s
 
     with console(shop) as process:
         asyncio.run(scans(process))
-    assert (shop.in_flight(), len(shop.bodies("orders-dlq"))) == (0, 2_000)
+    assert (shop.in_flight(), len(shop.bodies("orders-dlq"))) == (0, 1_000)

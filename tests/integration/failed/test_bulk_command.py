@@ -1,12 +1,8 @@
 """`tarry failed` on many dead letters on moto: the summary, groups, selections, previews and wrong usage."""
 
-import json
-from typing import Any
-
 import pytest
 
 from tests.integration.failed.test_command import MotoShop, objects, put_in_worse, shop
-from tests.unit.failed.dead_letters import envelope_of
 
 __all__ = ["shop"]
 
@@ -137,70 +133,3 @@ def test_a_dry_run_prints_what_would_be_done_to_each_and_changes_nothing(shop: M
     # A retry then does exactly that.
     done = objects(shop.run("retry", "--all", "--json"))
     assert sum(each["outcome"] == "retried" for each in done) == 10
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (
-            ("retry", "--all", "--rate", "0"),
-            "--rate must be a number of messages above 0, such as 20/s, 100/m or 500/h",
-        ),
-        (("retry", "--all", "--max-return", "5"), "--max-return must be a percentage from 0% to 100%, such as 5%: '5'"),
-        (("retry", "--all", "--canary", "0"), "--canary must be a number, 1 or more"),
-        (("retry", "--all", "--canary", "2", "--within", "0s"), "--within must be more than 0 s and less than 12 h"),
-        (("retry", "--all", "--within", "5m"), "--within says how long to watch canaries: give --canary N"),
-        (("retry", "id-0", "--canary", "2"), "--canary retries some of a selection first: give --group, --where or"),
-        (
-            ("retry", "--all", "--via", "local", "--rate", "2/s"),
-            "--via local runs one dead letter at a time: leave out",
-        ),
-        (
-            ("retry", "--all", "--via", "aws", "--canary", "2"),
-            "--via aws lets SQS move the messages: leave out --canary",
-        ),
-        (("retry", "--group", "x", "--via", "aws"), "--via aws moves the whole dead-letter queue: give --all, without"),
-        (
-            ("show", "--since", "yesterday"),
-            "--since must be a time such as 2026-11-21T08:00Z, or a duration such as 2h",
-        ),
-        (("show", "--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h: no time is between them"),
-        (("show", "id-0", "--group", "x"), "ids cannot be combined with --where, --group, --since, --until or --all"),
-        (("show", "--sample", "5"), "--sample needs --group-by: --max limits a list"),
-        (
-            ("show", "--group-by", "error", "--event"),
-            "--group-by counts dead letters: it cannot be combined with --event",
-        ),
-        (("show", "id-0", "--group-by", "error"), "--group-by counts dead letters: it cannot be combined with ids"),
-        (
-            ("show", "--group-by", "error", "--pytest"),
-            "--group-by counts dead letters: it cannot be combined with --py",
-        ),
-        (
-            ("show", "id-0", "--json", "--event", "--pytest"),
-            "--json and --event and --pytest cannot be combined: give one",
-        ),
-        (("--sample", "5", "show"), "options go after the command: tarry failed show [OPTIONS]"),
-    ],
-)
-def test_wrong_usage_is_one_line_with_the_remedy_and_changes_nothing(
-    shop: MotoShop, arguments: tuple[str, ...], line: str
-) -> None:  # SPEC M6
-    shop.put(1)
-    result = shop.run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"tarry: {line}")
-    assert result.stderr.count("\n") == 1
-    assert shop.depths() == (0, 1, 0)
-
-
-def test_a_dead_letter_with_control_characters_in_its_group_cannot_move_the_cursor(shop: MotoShop) -> None:  # SPEC M2
-    body = "{}"
-    hostile: dict[str, Any] = {"type": "\x1b[2Jowned", "message": "[bold]x[/]", "fingerprint": "\x1b]0;f\x07"}
-    envelope = json.dumps(envelope_of(body, "id-\x1b[31m", **hostile))
-    attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}
-    shop.sqs.send_message(QueueUrl=shop.dlq, MessageBody=body, MessageAttributes=attributes)
-    for command in ((), ("show", "--group-by", "fingerprint"), ("show", "--group-by", "error")):
-        result = shop.run(*command)
-        assert "\x1b" not in result.stdout + result.stderr
-        assert "[bold]x[/]" in result.stdout

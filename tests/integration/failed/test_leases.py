@@ -246,30 +246,6 @@ def test_a_removed_dead_letter_whose_delete_is_answered_late_can_be_restored(
     assert there(sandbox) == ids
 
 
-@pytest.mark.parametrize("fault", ["lost_answer", "denied"])
-def test_only_a_dead_letter_whose_delete_sqs_refuses_is_left_out_by_a_restore(
-    sandbox: Sandbox, fault: str, tmp_path: Path
-) -> None:
-    """Without an answer it may be deleted: it is restored if the user says so."""
-    fill(sandbox, 1)
-    archive = ArchiveFile(tmp_path / "archive.jsonl")
-    with failed.opened("orders-dlq") as inspection:
-        dead_letters = inspection.poll()
-        sandbox.faults.add(fault, operation="DeleteMessageBatch", times=None)
-        [result] = failed.remove_dead_letters(inspection, dead_letters, archive)
-        sandbox.faults.clear()
-    archive.close()
-    assert result.outcome == ("failed" if fault == "denied" else "unconfirmed")
-    if fault == "denied":
-        with pytest.raises(ConfigurationError, match="no dead letter to restore"):
-            list(restore(archive.path, failed.find("orders-dlq")))
-    else:
-        assert there(sandbox) == []
-        restored = restore(archive.path, failed.find("orders-dlq"), twice=lambda _: True)
-        assert [each.outcome for each in restored] == ["restored"]
-    assert there(sandbox) == ["id-0"]
-
-
 def test_a_retry_whose_deletes_are_answered_late_is_reported_as_done(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
