@@ -111,7 +111,7 @@ docs: $(READY)
 	@$(BIN)/python -m docs.generator
 
 console-pictures: $(READY) browser
-	@$(BIN)/python -m tests.browser.pictures
+	@$(BIN)/python -m docs.generator.pictures
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

@@ -1,4 +1,4 @@
-"""Draw the pictures of the guide of the console with Chromium: ``python -m tests.browser.pictures``.
+"""Draw the pictures of the guide of the console with Chromium: ``python -m docs.generator.pictures``.
 
 The overview has an hour of numbers; dead letters are scanned from a served SQS.
 """
