@@ -171,11 +171,18 @@ def test_dead_letters_are_scanned_grouped_filtered_tried_out_retried_and_audited
 def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_they_can_be_restored(
     shop: ServedShop,
 ) -> None:
-    shop.put(12)
+    """An empty queue says that it was scanned; the buttons for all are apart."""
 
     async def work(visitor: Visitor) -> None:
+        assert "the job goes on" not in await done(visitor, "/scan")
+        page = text_of((await visitor.get(PAGE)).text)
+        assert ("Scanned" in page, "0 dead letters" in page, "Scan again" in page) == (True, True, True)
+        shop.put(12)
         await done(visitor, "/scan")
-        chosen = delivery_ids((await visitor.get(f"{PAGE}/list")).text)[:3]
+        for path in (PAGE, f"{PAGE}/list"):
+            text = (await visitor.get(path)).text
+            assert text.index("Retry all") < text.index("</table>") < text.index("Remove all")
+        chosen = delivery_ids(text)[:3]
         preview = await visitor.post(f"{PAGE}/remove", {"id": chosen})
         assert "Remove 3 dead letters of orders-dlq that you selected" in text_of(preview.text)
         assert "3 messages of orders-dlq are written to a new archive in" in text_of(preview.text)
@@ -201,6 +208,7 @@ def test_dead_letters_that_are_selected_are_removed_into_an_archive_from_which_t
         assert "not found in orders-dlq" in gone
 
     visited(shop, work)
+    assert Path(audit_lines(shop)[0]["archive"]).stat().st_mode & 0o777 == 0o600
 
 
 @contextmanager
@@ -211,20 +219,9 @@ def visitor_world(shop: ServedShop) -> Iterator[None]:
         yield
 
 
-def test_an_empty_queue_says_that_it_was_scanned_and_a_job_that_is_done_does_not_go_on(shop: ServedShop) -> None:
-    async def work(visitor: Visitor) -> None:
-        assert "the job goes on" not in await done(visitor, "/scan")
-        page = text_of((await visitor.get(PAGE)).text)
-        assert "Scanned" in page
-        assert "0 dead letters" in page
-        assert "Scan again" in page
-
-    visited(shop, work)
-
-
 def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: ServedShop) -> None:  # SPEC M3, M6
     """The job notes how many of the scan another one has taken."""
-    shop.put(300)
+    shop.put(150)
     path = shop.folder / "archive.jsonl"
 
     def remove() -> None:
@@ -247,7 +244,7 @@ def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: Serve
     visited(shop, work)
     retried = sorted(shop.bodies("orders"))
     assert {each.outcome for each in deleted} <= {"deleted"}
-    assert sorted([*retried, *(int(each.id[3:]) for each in deleted)]) == list(range(300))
+    assert sorted([*retried, *(int(each.id[3:]) for each in deleted)]) == list(range(150))
     assert f"done {len(retried)} retried" in pages[0]
     assert not deleted or f"{len(deleted)} dead letter" in pages[0]
     assert shop.bodies("orders-dlq") == []
@@ -257,7 +254,6 @@ def test_the_console_and_a_command_on_one_queue_do_each_message_once(shop: Serve
     ("action", "syncs", "text"),
     [
         ("retry", 1, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
-        ("remove", 2, "audit.jsonl cannot be written: No space left on device; nothing was changed"),
         (
             "remove",
             6,
@@ -352,7 +348,7 @@ def test_nothing_that_the_console_does_holds_messages_longer_than_keepalive(shop
                 assert (await visitor.get(path)).status == 200
             assert "done 2 removed" in await done(visitor, "/remove/start", {"id": chosen[:2]})
             assert "done 1 retried" in await done(visitor, "/edit/start", {"id": edited, "body": '{"id": 0}'})
-            form = {"where": ["fingerprint = t0"], "canary": "1", "within": "2s"}
+            form = {"where": ["fingerprint = t0"], "canary": "1", "within": "1s"}
             assert "7 would be retried" in await done(visitor, "/retry/dry-run", form)
             assert "done 7 retried" in await done(visitor, "/retry/start", form)
         assert max(asked) == 3
@@ -414,13 +410,15 @@ def test_canaries_that_come_back_end_a_retry(shop: ServedShop) -> None:
         assert "canaries came back" in audit_lines(shop)[0]["came_back"]
         wrong = await visitor.post(f"{PAGE}/retry/start", {"all": "1", "canary": "x"})
         assert (wrong.status, 'value="x"' in wrong.text) == (400, True)
+        wrong = await visitor.post(f"{PAGE}/retry", {"all": "1", "canary": "9" * 5_000})
+        assert (wrong.status, "The number of canaries must be a whole number" in text_of(wrong.text)) == (400, True)
 
     visited(shop, work)
 
 
 def test_a_second_browser_sees_the_job_that_runs_and_a_stopped_one_releases_the_others(shop: ServedShop) -> None:
     shop.put(200)
-    enough, goes_on = threading.Event(), threading.Event()
+    enough = threading.Event()
 
     def hold(operation: str, parameters: dict[str, Any]) -> None:
         if operation == "SendMessageBatch" and len(shop.sqs.sqs.peek("orders")) >= 20:
@@ -447,7 +445,6 @@ def test_a_second_browser_sees_the_job_that_runs_and_a_stopped_one_releases_the_
         assert sorted(left + sent) == list(range(200))
         assert 0 < len(sent) < 200
         assert (audit_lines(shop)[0]["stopped"], audit_lines(shop)[0]["outcomes"]["retried"]) == (True, len(sent))
-        goes_on.set()
 
     visited(shop, work)
 
@@ -455,9 +452,8 @@ def test_a_second_browser_sees_the_job_that_runs_and_a_stopped_one_releases_the_
 def test_with_an_sqs_that_throttles_a_job_ends_and_one_that_never_answers_fails_with_what_was_done(
     shop: ServedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.failed.requests.wait", lambda _: None)
-    monkeypatch.setattr("tarry.failed.sending.wait", lambda _: None)
-    monkeypatch.setattr("tarry.failed.removing.wait", lambda _: None)
+    for module in ("requests", "sending", "removing"):
+        monkeypatch.setattr(f"tarry.failed.{module}.wait", lambda _: None)
     shop.put(60)
     counts = {"ReceiveMessage": 0, "SendMessageBatch": 0}
 
@@ -551,7 +547,9 @@ def test_one_button_scans_all_queues_with_messages(shop: ServedShop) -> None:
             assert (answer.status, answer.headers["Location"]) == (303, "/dead-letters")
             assert "3 found" in await ended(visitor, 1)
             assert "1 found" in await ended(visitor, 2)
-            text = text_of((await visitor.get("/dead-letters")).text)
+            page = (await visitor.get("/dead-letters")).text
+            assert "/dead-letters/refunds-dlq/list?where=fingerprint+%3D+of-refunds" in page
+            text = text_of(page)
             assert "4 dead letters of the 2 scanned queues, by cause" in text
             assert "4 app.CardDeclined: no 3 in orders-dlq, 1 in refunds-dlq" in text
             assert (await visitor.get("/jobs/3")).status == 404
@@ -577,15 +575,3 @@ def test_at_aws_all_of_a_queue_is_removed_only_if_its_name_is_typed(
         assert "2 removed" in await done(visitor, "/remove/start", {"all": "1", "name": "orders-dlq"})
 
     visited(shop, work, state=shop.folder)
-
-
-def test_retry_all_and_remove_all_are_apart(shop: ServedShop) -> None:
-    shop.put(2)
-
-    async def work(visitor: Visitor) -> None:
-        await done(visitor, "/scan")
-        for path in (PAGE, f"{PAGE}/list"):
-            text = (await visitor.get(path)).text
-            assert text.index("Retry all") < text.index("</table>") < text.index("Remove all")
-
-    visited(shop, work)

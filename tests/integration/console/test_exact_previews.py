@@ -5,7 +5,6 @@ import json
 import re
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,10 +120,14 @@ def test_dead_letters_with_the_same_id_are_retried_one_after_the_other_as_the_pr
 LINES = "2 errors\n  amount: too low\r\n  name: \ud83d is half an emoji"
 
 
-def test_a_group_whose_error_has_lines_and_lone_surrogates_is_shown_and_retried(shop: ServedShop) -> None:
+def test_texts_and_ids_with_lines_and_lone_surrogates_are_shown_and_retried(shop: ServedShop) -> None:
     """A form changes line ends to CR LF, and an address has no lone surrogates."""
     shop.put(2, message=LINES, type="E", reason="\udfff", fingerprint="[" * 5_000)
     shop.put(1, first=2, message="plain")
+    surrogate = json.dumps(envelope_of("{}", "\ud800"))  # which no address can have
+    attributes = {"Tarry": {"DataType": "String", "StringValue": surrogate}}
+    message = {"QueueUrl": shop.sqs.sqs.url("orders-dlq"), "MessageBody": '{"id": 3}', "MessageAttributes": attributes}
+    shop.sqs.on_the_loop(lambda: shop.sqs.sqs.call("SendMessage", message))
 
     async def work(visitor: Visitor) -> None:
         await done(visitor, "/scan")
@@ -138,29 +141,14 @@ def test_a_group_whose_error_has_lines_and_lone_surrogates_is_shown_and_retried(
         page = await visitor.get(address[1].replace("&amp;", "&"))
         assert "2 messages are sent to orders" in text_of(page.text)
         assert "done 2 retried" in await done(visitor, "/retry/start", previewed(page.text))
-        assert shop.bodies("orders-dlq") == [2]
+        assert sorted(shop.bodies("orders-dlq")) == [2, 3]
+        listed = (await visitor.get(f"{PAGE}/list")).text
+        for address in re.findall(r'href="(/message/[^"]+)"', listed):
+            assert (await visitor.get(address)).status == 200
 
     visited(shop, work)
     assert as_value(LINES) == json.dumps(LINES)
     assert as_value("é = ü") == "é = ü"
-
-
-def test_a_message_whose_id_no_address_can_have_is_shown(shop: ServedShop) -> None:
-    def put() -> None:
-        envelope = json.dumps(envelope_of("{}", "\ud800"))
-        attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}
-        url = shop.sqs.sqs.url("orders-dlq")
-        shop.sqs.sqs.call("SendMessage", {"QueueUrl": url, "MessageBody": "{}", "MessageAttributes": attributes})
-
-    shop.sqs.on_the_loop(put)
-
-    async def work(visitor: Visitor) -> None:
-        await done(visitor, "/scan")
-        address = re.search(r'href="(/message/[^"]+)"', (await visitor.get(f"{PAGE}/list")).text)
-        assert address
-        assert (await visitor.get(address[1])).status == 200
-
-    visited(shop, work)
 
 
 def test_beside_a_queue_that_may_not_be_read_the_others_are_listed(shop: ServedShop) -> None:
@@ -238,30 +226,6 @@ def test_a_double_click_or_a_reload_sends_a_message_once(shop: ServedShop) -> No
         assert sorted(shop.bodies("orders")) == [1, 2]
 
     visited(shop, work)
-
-
-def test_a_number_of_canaries_that_is_far_too_long_is_refused_in_words(shop: ServedShop) -> None:
-    async def work(visitor: Visitor) -> None:
-        await done(visitor, "/scan")
-        answer = await visitor.post(f"{PAGE}/retry", {"all": "1", "canary": "9" * 5_000})
-        assert (answer.status, "The number of canaries must be a whole number" in text_of(answer.text)) == (400, True)
-
-    visited(shop, work)
-
-
-def test_a_removal_writes_an_archive_that_only_its_user_can_read(shop: ServedShop) -> None:
-    shop.put(2)
-
-    async def work(visitor: Visitor) -> None:
-        await done(visitor, "/scan")
-        result = await done(visitor, "/remove/start", {"all": "1"})
-        found = re.search(r"tarry failed restore (\S+)", result)
-        assert found
-        archives.append(Path(found[1]))
-
-    archives: list[Path] = []
-    visited(shop, work)
-    assert archives[0].stat().st_mode & 0o777 == 0o600
 
 
 def test_settings_that_the_preview_does_not_show_yet_start_nothing(shop: ServedShop) -> None:

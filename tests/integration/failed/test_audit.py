@@ -121,12 +121,12 @@ def test_the_audit_says_which_were_selected_and_how_they_were_retried(shop: Moto
     group, times = ("--group", "9f2c61d0a4be"), ("--since", "2026-11-21T08:00Z", "--until", "2026-11-21T09:00Z")
     shop.run("retry", *group, "--dry-run", "--audit", str(shop.folder / "nowhere/audit.jsonl"))
     assert not (shop.folder / "nowhere").exists()
-    shop.run("retry", *group, *times, "--rate", "90/m", "--max-return", "5%", "--audit", str(audit))
+    shop.run("retry", *group, *times, "--rate", "5400/m", "--max-return", "5%", "--audit", str(audit))
     shop.put(1, first=9)
     shop.run("remove", "--force", *group, "--since", "2026-11-01", "--audit", str(audit))
     retried, removed = lines(audit)
     asked = {"group": "9f2c61d0a4be", "since": "2026-11-21T08:00:00.000Z", "until": "2026-11-21T09:00:00.000Z"}
-    assert {**retried, **asked, "via": "queue", "rate": 1.5, "max_return": 0.05} == retried
+    assert {**retried, **asked, "via": "queue", "rate": 90, "max_return": 0.05} == retried
     assert {"canary", "within", "all", "where", "came_back"} & set(retried) == set()
     assert (removed["group"], removed["ids"]) == ("9f2c61d0a4be", ["id-9"])
     assert removed["since"] == "2026-11-01T00:00:00.000Z"

@@ -39,33 +39,33 @@ def invisible(sandbox: Sandbox, queue: str = "orders-dlq") -> int:
     return sum(dead_letter.invisible_seconds > 0 for dead_letter in sandbox.messages(queue))
 
 
-def test_an_inspection_leaves_the_queue_unchanged(sandbox: Sandbox) -> None:  # SPEC M2
+def test_an_inspection_leaves_the_queue_unchanged(sandbox: Sandbox) -> None:  # SPEC M2, M5
+    """Also after an exception. Dead letters stay in flight until then; if it is killed, they are visible soon."""
     ids = dead_letters(sandbox, 25)
-    with failed.opened("orders-dlq") as inspection:
+    with failed.opened("orders-dlq", keepalive=5) as inspection:
         first = failed.show(inspection, failed.select())
-        assert invisible(sandbox) == 25
+        assert max(dead_letter.invisible_seconds for dead_letter in sandbox.messages("orders-dlq")) <= 15
+        for _ in range(5):
+            assert invisible(sandbox) == 25
+            sandbox.sleep(30)
     assert invisible(sandbox) == 0
-    with failed.opened("orders-dlq") as inspection:
+    with contextlib.suppress(KeyboardInterrupt), failed.opened("orders-dlq") as inspection:
         second = failed.show(inspection, failed.select())
+        raise KeyboardInterrupt
+    assert invisible(sandbox) == 0
     assert sorted(dead_letter.id for dead_letter in first.dead_letters) == sorted(ids)
-    assert [failed.as_json(dead_letter) for dead_letter in first.dead_letters] == [
-        failed.as_json(dead_letter) for dead_letter in second.dead_letters
-    ]
-
-
-def test_it_reports_how_many_it_scanned(sandbox: Sandbox) -> None:  # SPEC M2, PLATFORM 22
-    dead_letters(sandbox, 30)
-    with failed.opened("orders-dlq") as inspection:
-        assert len(failed.show(inspection, failed.select(), most=20).dead_letters) == 20
-        assert failed.scanned(inspection) == "scanned 20 of about 30"
+    assert [*map(failed.as_json, first.dead_letters)] == [*map(failed.as_json, second.dead_letters)]
 
 
 @pytest.mark.parametrize("most", [1, 7, 15, 29])
-def test_without_conditions_no_more_are_received_than_are_shown(sandbox: Sandbox, most: int) -> None:  # SPEC M2
+def test_without_conditions_no_more_are_received_than_are_shown(
+    sandbox: Sandbox, most: int
+) -> None:  # SPEC M2, PLATFORM 22
     dead_letters(sandbox, 30)
     with failed.opened("orders-dlq") as inspection:
         assert len(failed.show(inspection, failed.select(), most).dead_letters) == most
         assert inspection.scanned == invisible(sandbox) == most
+        assert failed.scanned(inspection) == f"scanned {most} of about 30"
 
 
 def test_each_dead_letter_is_shown_once_whatever_sqs_does() -> None:  # SPEC M2
@@ -99,48 +99,23 @@ def test_empty_polls_of_all_threads_end_a_scan(sandbox: Sandbox, monkeypatch: py
     assert receives.count(0) <= 3
 
 
-def test_dead_letters_stay_in_flight_during_the_inspection(sandbox: Sandbox) -> None:  # SPEC M5
-    dead_letters(sandbox, 3)
-    with failed.opened("orders-dlq", keepalive=5) as inspection:
-        failed.show(inspection, failed.select())
-        for _ in range(20):
-            sandbox.sleep(30)
-            assert invisible(sandbox) == 3
-    assert invisible(sandbox) == 0
-
-
-def test_after_a_killed_process_dead_letters_become_visible_soon(sandbox: Sandbox) -> None:  # SPEC M5
-    dead_letters(sandbox, 3)
-    with failed.opened("orders-dlq", keepalive=5) as inspection:
-        failed.show(inspection, failed.select())
-        assert max(dead_letter.invisible_seconds for dead_letter in sandbox.messages("orders-dlq")) <= 15
-
-
-def test_an_exception_in_the_context_releases_the_dead_letters(sandbox: Sandbox) -> None:  # SPEC M5
-    dead_letters(sandbox, 12)
-    with contextlib.suppress(KeyboardInterrupt), failed.opened("orders-dlq") as inspection:
-        failed.show(inspection, failed.select())
-        raise KeyboardInterrupt
-    assert invisible(sandbox) == 0
-
-
-def test_an_inspection_that_fails_releases_what_it_received(sandbox: Sandbox) -> None:  # SPEC M5
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "denied"])
+def test_an_inspection_that_is_stopped_or_fails_releases_what_it_received(
+    sandbox: Sandbox, is_stopped: bool
+) -> None:  # SPEC M5
     dead_letters(sandbox, 30)
-    with failed.opened("orders-dlq") as inspection:
+    stops: list[bool] = []
+    with failed.opened("orders-dlq", stop=lambda: bool(stops)) as inspection:
         polls = inspection.polls()
-        assert len(next(polls)) == 10
-        sandbox.faults.add("denied", operation="ReceiveMessage", times=1)
-        with pytest.raises(ClientError):
-            next(polls)
+        assert len(next(polls)) == inspection.scanned == 10
+        if is_stopped:
+            stops.append(True)
+            assert list(polls) == []
+        else:
+            sandbox.faults.add("denied", operation="ReceiveMessage", times=1)
+            with pytest.raises(ClientError):
+                next(polls)
     assert invisible(sandbox) == 0
-
-
-def test_dead_letters_with_other_ids_are_released_at_once(sandbox: Sandbox) -> None:  # SPEC M5
-    ids = dead_letters(sandbox, 25)
-    with failed.opened("orders-dlq") as inspection:
-        shown = failed.show(inspection, failed.select([ids[13], ids[2]]))
-        assert [dead_letter.id for dead_letter in shown.dead_letters] == [ids[13], ids[2]]
-        assert invisible(sandbox) == 2
 
 
 def test_the_beginning_of_an_id_is_enough_if_it_is_unique(sandbox: Sandbox) -> None:  # SPEC M1
@@ -149,7 +124,7 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_unique(sandbox: Sandbox) -> N
         shown = failed.show(inspection, failed.select([ids[13][:12], ids[2], "unknown"]))
         assert [dead_letter.id for dead_letter in shown.dead_letters] == [ids[13], ids[2]]
         assert (shown.missing, inspection.scanned) == (("unknown",), 25)
-        assert invisible(sandbox) == 2
+        assert invisible(sandbox) == 2  # the others are released at once
     [(first, _)] = Counter(each[0] for each in ids).most_common(1)
     with failed.opened("orders-dlq") as inspection, pytest.raises(failed.AmbiguousId) as caught:
         list(failed.remove(inspection, failed.select([first])))
@@ -175,18 +150,6 @@ def test_dead_letters_that_cannot_be_released_are_counted_and_time_out(sandbox: 
         sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
     assert inspection.leases.not_released == 3
     sandbox.advance(15)
-    assert invisible(sandbox) == 0
-
-
-def test_an_inspection_ends_when_it_is_asked_to_stop(sandbox: Sandbox) -> None:  # SPEC M5
-    dead_letters(sandbox, 40)
-    stops: list[bool] = []
-    with failed.opened("orders-dlq", stop=lambda: bool(stops)) as inspection:
-        polls = inspection.polls()
-        next(polls)
-        stops.append(True)
-        assert list(polls) == []
-        assert inspection.scanned == 10
     assert invisible(sandbox) == 0
 
 
@@ -221,12 +184,6 @@ def test_one_at_a_time_no_more_are_received_than_asked_for(sandbox: Sandbox) -> 
         assert invisible(sandbox) == 2
 
 
-def test_the_error_for_an_unknown_queue_lists_existing_queues(sandbox: Sandbox) -> None:  # SPEC M1
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    with pytest.raises(failed.UnknownQueue, match="queue 'nope' does not exist; existing queues: orders-dlq, orders"):
-        failed.find("nope")
-
-
 def test_a_queue_is_found_by_name_url_and_arn(sandbox: Sandbox) -> None:  # SPEC M1
     sandbox.queue("worse")
     sandbox.queue("orders-dlq", dead_letter="worse", max_receive_count=3)
@@ -235,6 +192,10 @@ def test_a_queue_is_found_by_name_url_and_arn(sandbox: Sandbox) -> None:  # SPEC
         found = failed.find(name)
         assert (found.name, found.moves_to, found.moves_after) == ("orders-dlq", "worse", 3)
         assert [source.name for source in found.sources or ()] == ["orders"]
+    with pytest.raises(
+        failed.UnknownQueue, match="'nope' does not exist; existing queues: worse, orders-dlq, orders"
+    ):
+        failed.find("nope")
 
 
 # with many dead letters
@@ -255,50 +216,36 @@ class FullQueue:
             self.sqs.call("SendMessage", {"QueueUrl": self.url, "MessageBody": str(index)})
 
 
-def test_an_inspection_ends_at_the_in_flight_limit_of_sqs() -> None:  # SPEC M2, PLATFORM 6
-    full = FullQueue(in_flight_limit=35)
-    full.fill(50)
-    with use(full.world):
-        with failed.opened("dlq") as inspection:
-            assert len(failed.show(inspection, failed.select(), most=100).dead_letters) == 35
-            assert failed.scanned(inspection) == "scanned 35 of about 50"
-        assert full.sqs.depth("dlq").in_flight == 0
-
-
-def test_an_inspection_leaves_some_of_the_in_flight_limit_to_other_consumers(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("limit", "own", "found"), [(35, None, 35), (120, 30, 30)])
+def test_an_inspection_ends_at_the_in_flight_limit_of_sqs_or_before_it(
+    limit: int, own: int | None, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC M2, PLATFORM 6
-    monkeypatch.setattr("tarry.failed.inspection.MAX_IN_FLIGHT", 30)
-    full = FullQueue(in_flight_limit=120)
+    """It leaves some of the limit to other consumers."""
+    if own:
+        monkeypatch.setattr("tarry.failed.inspection.MAX_IN_FLIGHT", own)
+    full = FullQueue(in_flight_limit=limit)
     full.fill(50)
     with use(full.world):
         with failed.opened("dlq") as inspection:
-            assert len(failed.show(inspection, failed.select(), most=100).dead_letters) == 30
-            assert inspection.is_full
+            assert len(failed.show(inspection, failed.select(), most=100).dead_letters) == found
+            assert failed.scanned(inspection) == f"scanned {found} of about 50"
+            assert inspection.is_full == (own is not None)
         assert full.sqs.depth("dlq").in_flight == 0
 
 
-def test_ten_thousand_dead_letters_of_five_kinds_are_filtered(big: FullQueue) -> None:  # SPEC M2
-    """Some have no failure record, some are undecodable; all are visible again at the end."""
-    with use(big.world):
-        with failed.opened("dlq") as inspection:
-            selection = failed.select(where=["type = app.Kind3", "body.id >= 5000"])
-            shown = failed.show(inspection, selection, most=10_000)
-        assert failed.scanned(inspection) == "scanned 10,000 of about 10,000"
-        assert len(shown.dead_letters) == 1_000
-        assert {dead_letter.failure.type for dead_letter in shown.dead_letters if dead_letter.failure} == {"app.Kind3"}
-        assert big.sqs.depth("dlq").in_flight == 0
-
-
-@pytest.fixture
-def big() -> FullQueue:
-    """Two thousand dead letters of each kind, 0 to 4; kind 4 has no failure record."""
+def test_thousands_of_dead_letters_of_five_kinds_are_filtered() -> None:  # SPEC M2
+    """Of kind 4 none has a failure record, those of kind 2 are undecodable; all are visible again at the end."""
     full = FullQueue(in_flight_limit=120_000)
-    for index in range(10_000):
+    for index in range(2_000):
         kind, body = index % 5, json.dumps({"id": index})
         reason = "undecodable" if kind == 2 else "exhausted"
         envelope = json.dumps(envelope_of(body, f"id-{index}", type=f"app.Kind{kind}", reason=reason))
         attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}} if kind < 4 else {}
-        parameters = {"QueueUrl": full.url, "MessageBody": body, "MessageAttributes": attributes}
-        full.sqs.call("SendMessage", parameters)
-    return full
+        full.sqs.call("SendMessage", {"QueueUrl": full.url, "MessageBody": body, "MessageAttributes": attributes})
+    with use(full.world):
+        with failed.opened("dlq") as inspection:
+            selection = failed.select(where=["type = app.Kind3", "body.id >= 1000"])
+            shown = failed.show(inspection, selection, most=2_000).dead_letters
+        assert failed.scanned(inspection) == "scanned 2,000 of about 2,000"
+        assert {each.failure.type for each in shown if each.failure} == {"app.Kind3"}
+        assert (len(shown), full.sqs.depth("dlq").in_flight) == (200, 0)

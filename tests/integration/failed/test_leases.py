@@ -62,21 +62,21 @@ def test_no_request_asks_for_more_than_the_limit_however_many_dead_letters_are_h
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By default, timeouts get longer instead, and fewer requests extend them. Throttled extensions are repeated."""
-    fill(sandbox, 1_600)
+    fill(sandbox, 500)
     asked = timeouts_asked(monkeypatch)
-    with failed.opened("orders-dlq", longest=30) as inspection:
+    with failed.opened("orders-dlq", keepalive=2, longest=8) as inspection:
         [group] = failed.groups(inspection)
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=40)
-        sandbox.sleep(65)
-        assert (group.count, len(inspection.leases), held(sandbox), inspection.leases.lost) == (1_600, 1_600, 1_600, 0)
+        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=10)
+        sandbox.sleep(17)
+        assert (group.count, len(inspection.leases), held(sandbox), inspection.leases.lost) == (500, 500, 500, 0)
         assert lost_leases(inspection) == ""
     assert held(sandbox) == 0
-    assert max(asked) == 30
-    assert 1_600 * 2 <= asked[30] <= 1_600 * 8  # received, and extended after a third of each timeout
+    assert max(asked) == 8
+    assert 500 * 2 <= asked[8] <= 500 * 8  # received, and extended after a third of each timeout
     asked.clear()
-    with failed.opened("orders-dlq") as inspection:
+    with failed.opened("orders-dlq", keepalive=2) as inspection:
         failed.groups(inspection)
-    assert max(asked) == 32  # one second for each 50
+    assert max(asked) == 10  # one second for each 50
 
 
 def test_a_limit_below_three_seconds_and_parts_of_a_second_is_not_exceeded(

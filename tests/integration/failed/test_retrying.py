@@ -508,13 +508,18 @@ def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(
     assert [each.id for each in sandbox.messages("orders-dlq")] == ids
 
 
-def test_what_was_not_deleted_is_not_restored(sandbox: Sandbox, gateway: Gateway, tmp_path: Path) -> None:
-    dead_lettered(sandbox, 3)
-    archive, counts = removed(sandbox, tmp_path, "denied")
-    assert counts == {"failed": 3}
-    with pytest.raises(ConfigurationError, match="no dead letter to restore"):
-        list(failed.restore(archive, failed.find("orders-dlq")))
-    assert places(sandbox) == (0, 3)
+@pytest.mark.parametrize("fault", ["denied", "partial_failure"])
+def test_what_was_not_deleted_is_not_restored(sandbox: Sandbox, gateway: Gateway, tmp_path: Path, fault: str) -> None:
+    dead_lettered(sandbox, 10)
+    archive, counts = removed(sandbox, tmp_path, fault)
+    assert (counts["failed"] > 0, counts.get("deleted", 0)) == (True, 10 - counts["failed"])
+    sandbox.faults.clear()
+    if fault == "denied":
+        with pytest.raises(ConfigurationError, match="no dead letter to restore"):
+            list(failed.restore(archive, failed.find("orders-dlq")))
+    else:
+        assert outcomes(list(failed.restore(archive, failed.find("orders-dlq")))) == {"restored": counts["deleted"]}
+    assert sorted(json.loads(each.body)["id"] for each in sandbox.messages("orders-dlq")) == list(range(10))
 
 
 def test_a_removal_that_was_killed_before_the_delete_is_not_doubled_unasked(

@@ -226,12 +226,17 @@ def test_fix_keeps_the_ends_of_lines() -> None:
     assert (after.count(b"\r\n"), after.count(b"\n")) == (TEMPLATE.count("\n"), TEMPLATE.count("\n"))
 
 
-def test_fix_changes_json_that_is_indented_with_tabs() -> None:
+@pytest.mark.parametrize("indent", [None, "\t"])
+def test_fix_keeps_the_lines_of_json(indent: str | None) -> None:
     template = write_example("E9010", "wrong", Path("project"))
-    template.write_text(json.dumps(json.loads(template.read_text()), indent="\t"))
+    if indent:
+        template.write_text(json.dumps(json.loads(template.read_text()), indent=indent))
+    before = template.read_text().splitlines()
     assert check(str(template), "--fix", "--force").exit_code == 0
-    [added] = [each for each in template.read_text().splitlines() if "FunctionResponseTypes" in each]
-    assert added.lstrip("\t") == '"FunctionResponseTypes": ["ReportBatchItemFailures"],'
+    [added] = [each for each in template.read_text().splitlines() if each not in before]
+    assert added.strip() == '"FunctionResponseTypes": ["ReportBatchItemFailures"],'
+    assert added.startswith(indent or " ")
+    json.loads(template.read_text())
 
 
 def test_the_number_of_findings_to_fix_does_not_count_those_that_are_left_to_you() -> None:
@@ -264,16 +269,6 @@ def test_the_decorator_of_powertools_that_lists_failures_needs_partial_responses
     code = "from aws_lambda_powertools.utilities.batch import batch_processor\n@batch_processor(None, None)\n"
     write(code=f"{code}def handler(event, context): return processor.response()\n")
     assert "E9010 Lambda ignores which messages Consumer reports as failed" in check().stdout
-
-
-def test_fix_keeps_the_lines_of_json() -> None:
-    template = write_example("E9010", "wrong", Path("project"))
-    before = template.read_text().splitlines()
-    assert check(str(template), "--fix", "--force").exit_code == 0
-    after = template.read_text().splitlines()
-    added = [each.strip() for each in after if each not in before]
-    assert added == ['"FunctionResponseTypes": ["ReportBatchItemFailures"],']
-    json.loads(template.read_text())
 
 
 def test_metadata_of_the_template_or_a_resource_ignores_a_rule() -> None:

@@ -22,12 +22,25 @@ def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("library", ["typer", "rich"])
-def test_without_its_extra_the_command_names_what_to_install(library: str) -> None:
-    result = tarry_without(library, "local")
+@pytest.mark.parametrize(
+    ("library", "arguments", "needs", "extras"),
+    [
+        ("typer", "local", "the command", "cli"),
+        ("rich", "local", "the command", "cli"),
+        *((each, "local --event e.json", "tarry local", "local") for each in ("aiohttp", "samtranslator", "boto3")),
+        ("yaml", "local --event e.json", "tarry local", "local"),
+        ("boto3", "failed show --queue dlq", "this command", "aws,cli"),
+        ("jmespath", "failed show --queue dlq --where attempts=1", "this command", "cli"),
+        ("samtranslator", "failed show --template template.yaml", "this command", "local"),
+    ],
+)
+def test_without_its_libraries_a_command_names_what_to_install(
+    library: str, arguments: str, needs: str, extras: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    result = tarry_without(library, *arguments.split())
     assert (result.returncode, result.stdout) == (2, "")
-    install = install_command("cli")
-    assert result.stderr == f"tarry: the command needs {library}; install it with: {install}\n"
+    assert result.stderr == f"tarry: {needs} needs {library}; install it with: {install_command(extras)}\n"
 
 
 def test_ctrl_c_during_the_import_prints_no_traceback() -> None:
@@ -42,14 +55,6 @@ from tarry.cli import main; main()
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
-
-
-@pytest.mark.parametrize("library", ["aiohttp", "samtranslator", "yaml", "boto3"])
-def test_without_its_libraries_tarry_local_names_what_to_install(library: str) -> None:
-    result = tarry_without(library, "local", "--event", "event.json")
-    assert (result.returncode, result.stdout) == (2, "")
-    install = install_command("local")
-    assert result.stderr == f"tarry: tarry local needs {library}; install it with: {install}\n"
 
 
 @pytest.mark.parametrize("skip", [["--skip-time"], []])
@@ -116,54 +121,27 @@ def test_wrong_usage_is_one_line_that_says_what_to_do(arguments: str, line: str)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"tarry: {line}\n")
 
 
-@pytest.mark.parametrize("option", [["--skip-time"], ["--expect", "committed=1"], ["--give-up", "3"]])
-def test_options_for_an_event_need_event(option: list[str]) -> None:
-    result = CliRunner().invoke(app, ["local", *option])
-    assert result.exit_code == 2
-    assert "needs an event: add --event FILE" in result.stderr
-
-
-@pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:4566"], ["--port", "0"]])
-def test_skip_time_cannot_be_combined_with_an_address_of_sqs(option: list[str]) -> None:
-    result = CliRunner().invoke(app, ["local", "--event", "event.json", "--skip-time", *option])
-    assert result.exit_code == 2
-    assert f"{option[0]} cannot be combined with --skip-time" in result.stderr
-
-
-def test_watch_cannot_be_combined_with_event() -> None:
-    result = CliRunner().invoke(app, ["local", "--event", "event.json", "--watch"])
-    assert result.exit_code == 2
-    assert "--watch cannot be combined with --event" in result.stderr
-
-
-@pytest.mark.parametrize(("option", "value"), [("--event", "template.yaml"), ("--endpoint-url", "http://127.0.0.1:9")])
-def test_the_console_of_tarry_local_needs_its_own_sqs_that_runs_until_it_is_ended(option: str, value: str) -> None:
-    result = CliRunner().invoke(app, ["local", "--console", option, value], terminal_width=200)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"--console cannot be combined with {option}" in result.stderr
-
-
-def test_the_port_of_the_console_of_tarry_local_needs_the_console() -> None:
-    result = CliRunner().invoke(app, ["local", "--console-port", "8700"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--console-port needs --console: add it" in result.stderr
-
-
 @pytest.mark.parametrize(
-    ("library", "arguments", "extras"),
+    ("arguments", "line"),
     [
-        ("boto3", ("show", "--queue", "dlq"), "aws,cli"),
-        ("jmespath", ("show", "--queue", "dlq", "--where", "attempts = 1"), "cli"),
-        ("samtranslator", ("show", "--template", "template.yaml"), "local"),
+        *(
+            (each, "needs an event: add --event FILE")
+            for each in ("--skip-time", "--expect committed=1", "--give-up 3")
+        ),
+        *(
+            (f"--event e.json --skip-time {each}", f"{each.split()[0]} cannot be combined with --skip-time")
+            for each in ("--endpoint-url http://127.0.0.1:4566", "--port 0")
+        ),
+        ("--event e.json --watch", "--watch cannot be combined with --event"),
+        ("--console --event template.yaml", "--console cannot be combined with --event"),
+        ("--console --endpoint-url http://127.0.0.1:9", "--console cannot be combined with --endpoint-url"),
+        ("--console-port 8700", "--console-port needs --console: add it"),
     ],
 )
-def test_without_its_libraries_tarry_failed_names_what_to_install(
-    library: str, arguments: tuple[str, ...], extras: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(Path(__file__).parents[3])
-    result = tarry_without(library, "failed", *arguments)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"tarry: this command needs {library}; install it with: {install_command(extras)}\n"
+def test_options_of_tarry_local_that_do_not_fit_together_are_refused(arguments: str, line: str) -> None:
+    result = CliRunner().invoke(app, ["local", *arguments.split()])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert line in result.stderr
 
 
 def test_the_version_needs_no_library_and_is_an_option_in_the_help() -> None:

@@ -18,7 +18,6 @@ from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
 from tarry.tools.console.dead_letters.pages.listing import (
     MAX_IDS,
     Choice,
-    cause_rows,
     choice_of,
     command,
     page_of,
@@ -82,18 +81,6 @@ def test_a_snapshot_lists_groups_and_filters_what_the_scan_found_the_newest_firs
     assert whole.failure.traceback == "Traceback: secret"  # type: ignore[union-attr]
     part = found.part("delivery-2")
     assert (part.body, part.failure.traceback) == ("", None)  # type: ignore[union-attr]
-
-
-def test_causes_are_counted_over_all_scanned_queues() -> None:
-    orders = snapshot_of(
-        *(dead_letter_of(number) for number in range(3)), dead_letter_of(9, fingerprint="t0", message="late")
-    )
-    cards = snapshot_of(*(dead_letter_of(number, name="cards-dlq") for number in range(2)), name="cards-dlq")
-    first, second = cause_rows([cards, orders])
-    assert (first.count, first.title) == (5, "app.CardDeclined: no")
-    query = "where=fingerprint+%3D+9f2c61d0a4be"
-    assert first.groups == (("orders-dlq", 3, query), ("cards-dlq", 2, query))
-    assert (second.count, [name for name, _, _ in second.groups]) == (1, ["orders-dlq"])
 
 
 def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and_its_lists() -> None:
@@ -363,20 +350,6 @@ def test_a_job_that_fails_shows_the_error_and_what_it_had_done() -> None:
     assert (view.state, view.error) == ("failed", "SQS throttles")
     assert dict(view.counts) == {"failed": 205, "retried": 1}
     assert (len(view.lines), view.more_lines, view.lines[-1].id) == (MAX_PROBLEMS, 5, "id-204")
-
-
-def test_the_end_of_the_console_stops_its_jobs_and_waits_for_them() -> None:
-    jobs, released = jobs_here(), []
-
-    def work(job: QueueJob) -> None:
-        while not job.should_stop():
-            threading.Event().wait(0.001)
-        released.append(job.queue)
-
-    for name in ("a-dlq", "b-dlq"):
-        jobs.start("scan", name, "Scan", 1, work)
-    jobs.close()
-    assert sorted(released) == ["a-dlq", "b-dlq"]
 
 
 def test_the_console_remembers_the_last_jobs() -> None:
