@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Opened = Callable[..., Page]
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-MANY = int(os.environ.get("TARRY_DEAD_LETTERS", "4000"))
+MANY = int(os.environ.get("TARRY_DEAD_LETTERS", "3000"))
 """`make browser-test` has 10,000."""
 DECLINED = [index for index in range(MANY) if index % 10 in (7, 8)]
 OF_A_CUSTOMER = sum(index % 7 == 3 for index in DECLINED)
@@ -143,7 +143,7 @@ def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard
     page.locator("#filter").fill("body.customer = ")
     options.filter(has_text="body.customer = c-3").click()
     expect(page.get_by_label("Filters in force")).to_contain_text("body.customer = c-3")
-    expect(page.get_by_text(f"1 to 100 of {OF_A_CUSTOMER} dead letters")).to_be_visible()
+    expect(page.get_by_text(f"1 to {min(100, OF_A_CUSTOMER)} of {OF_A_CUSTOMER} dead letters")).to_be_visible()
 
     for key in ("j", "x", "j", "j", "x"):
         page.keyboard.press(key)

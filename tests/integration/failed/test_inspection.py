@@ -192,9 +192,7 @@ def test_a_queue_is_found_by_name_url_and_arn(sandbox: Sandbox) -> None:  # SPEC
         found = failed.find(name)
         assert (found.name, found.moves_to, found.moves_after) == ("orders-dlq", "worse", 3)
         assert [source.name for source in found.sources or ()] == ["orders"]
-    with pytest.raises(
-        failed.UnknownQueue, match="'nope' does not exist; existing queues: worse, orders-dlq, orders"
-    ):
+    with pytest.raises(failed.UnknownQueue, match="'nope' does not exist; existing queues: worse, orders-dlq, orders"):
         failed.find("nope")
 
 

@@ -57,10 +57,9 @@ from tarry.cli import main; main()
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("skip", [["--skip-time"], []])
-def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moto_is_needed_only_for_resources_that_it_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
-    result = tarry_without("moto", "local", "--event", "events/ledger.json", *skip)
+    result = tarry_without("moto", "local", "--event", "events/ledger.json")
     assert (result.returncode, result.stdout) == (2, "")
     last = result.stderr.splitlines(keepends=True)[-1]
     assert last.startswith("tarry: tarry local needs moto for OrdersTable, OrdersIdempotencyTable, ")
