@@ -1,4 +1,7 @@
-"""Bodies, attributes and sizes of messages in the SQS model, and their digests."""
+"""Bodies, attributes, sizes and digests of messages in the SQS model, and the entries of batch requests.
+
+What is refused as a whole: test_refusals.py.
+"""
 
 import hashlib
 from typing import Any
@@ -7,74 +10,24 @@ import pytest
 
 from tests.unit.simulator.account import Account, refused, text
 
-MIB = 1_048_576
-
 
 @pytest.fixture
 def account() -> Account:
     account = Account()
     account.queue("orders")
+    account.queue("small", MaximumMessageSize=1024)
     return account
 
 
-def many(count: int) -> dict[str, Any]:
-    return {f"a{number}": text("x") for number in range(count)}
-
-
-# sizes
-
-
-def test_a_message_has_at_most_one_mebibyte(account: Account) -> None:  # PLATFORM 17
-    account.send("orders", "x" * MIB)
-    with refused("InvalidParameterValue", f"Reason: Message must be shorter than {MIB} bytes."):
-        account.send("orders", "x" * (MIB + 1))
-
-
-def test_the_size_of_a_message_is_in_bytes_and_includes_its_attributes(account: Account) -> None:
+def test_the_size_of_a_message_is_in_bytes_and_includes_its_attributes_but_not_its_trace(account: Account) -> None:
     # PLATFORM 17
-    account.queue("small", MaximumMessageSize=1024)
     attributes = {"name": text("välue"), "raw": {"DataType": "Binary.x", "BinaryValue": b"123"}}
     size = 4 + 6 + 6 + 3 + 8 + 3
     body = "é" * ((1024 - size) // 2)
-    account.send("small", body, MessageAttributes=attributes)
+    trace = {"AWSTraceHeader": text("Root=1")}
+    account.send("small", body, MessageAttributes=attributes, MessageSystemAttributes=trace)
     with refused("InvalidParameterValue", "Message must be shorter than 1024 bytes."):
         account.send("small", body + "x", MessageAttributes=attributes)
-
-
-def test_the_trace_header_does_not_count_towards_the_size(account: Account) -> None:
-    account.queue("small", MaximumMessageSize=1024)
-    account.send("small", "x" * 1024, MessageSystemAttributes={"AWSTraceHeader": text("Root=1")})
-
-
-# bodies
-
-
-def test_an_empty_body_is_refused(account: Account) -> None:
-    with refused("MissingParameter", "MessageBody"):
-        account.send("orders", "")
-
-
-@pytest.mark.parametrize("character", ["\x00", "\x0b", "\ufffe", "\ud800"])
-def test_an_invalid_character_is_refused(account: Account, character: str) -> None:  # PLATFORM 19
-    with refused("InvalidMessageContents", "Invalid characters found."):
-        account.send("orders", f"a{character}b")
-    with refused("InvalidParameterValue", "Invalid characters found."):
-        account.send("orders", MessageAttributes={"a": text(f"a{character}b")})
-
-
-# attributes
-
-
-def test_a_message_has_at_most_ten_attributes(account: Account) -> None:  # PLATFORM 18
-    account.send("orders", MessageAttributes=many(10))
-    with refused("InvalidParameterValue", "Number of message attributes [11] exceeds the allowed maximum [10]."):
-        account.send("orders", MessageAttributes=many(11))
-
-
-@pytest.mark.parametrize("name", ["", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "a!", "§", "a(", "٣", "x" * 257])
-def test_an_invalid_name_is_refused(account: Account, name: str) -> None:  # PLATFORM 18
-    with refused("InvalidParameterValue", f"The message attribute name '{name}' is invalid."):
-        account.send("orders", MessageAttributes={name: text("x")})
 
 
 def test_a_name_may_have_alphabetic_characters_beyond_ascii(account: Account) -> None:  # PLATFORM 36
@@ -85,89 +38,23 @@ def test_a_name_may_have_alphabetic_characters_beyond_ascii(account: Account) ->
     assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "returned"), [("*", "ab"), (".*", "ab"), ("x.*", "ab"), ("x.a.*", "a"), ("x.a*", "")]
-)
-def test_message_attributes_are_requested_by_name_prefix_or_wildcard(
-    account: Account, asked: str, returned: str
-) -> None:
-    account.send("orders", MessageAttributes={"x.a": text("1"), "x.b": text("2")})
-    [message] = account.receive("orders", MessageAttributeNames=[asked])
-    assert list(message.get("MessageAttributes", {})) == [f"x.{name}" for name in returned]
-
-
-def test_an_empty_attribute_value_is_refused(account: Account) -> None:  # PLATFORM 18
-    with refused("InvalidParameterValue", "attribute 'a' must contain a non-empty value of type 'String'."):
-        account.send("orders", MessageAttributes={"a": text("")})
-    with refused("InvalidParameterValue", "attribute 'a' must contain a non-empty value of type 'Binary'."):
-        account.send("orders", MessageAttributes={"a": {"DataType": "Binary", "StringValue": "x"}})
-
-
-@pytest.mark.parametrize("data_type", ["", "string", "Text", "String.", "List.String"])
-def test_a_data_type_is_string_number_or_binary_with_an_optional_label(account: Account, data_type: str) -> None:
-    with refused("InvalidParameterValue", "supported type prefixes: Binary, Number, String."):
-        account.send("orders", MessageAttributes={"a": text("x", data_type)})
-    account.send("orders", MessageAttributes={"a": text("x", "String.label"), "n": text("-1.5e3", "Number.float")})
-
-
-def test_the_value_of_a_number_attribute_must_be_a_number(account: Account) -> None:
-    with refused("InvalidParameterValue", "Can't cast the value of message (user) attribute 'a' to a number."):
-        account.send("orders", MessageAttributes={"a": text("one", "Number")})
-
-
-def test_the_trace_header_is_the_only_system_attribute_that_can_be_sent(account: Account) -> None:
-    with refused("InvalidParameterValue", "SenderId"):
-        account.send("orders", MessageSystemAttributes={"SenderId": text("me")})
-
-
-# digests
-
-
-@pytest.mark.parametrize("attribute", [{"DataType": "Binary", "BinaryValue": b"x"}, text("")])
-def test_a_trace_header_without_text_is_refused(account: Account, attribute: dict[str, Any]) -> None:
-    with refused("InvalidParameterValue", "'AWSTraceHeader' must contain a non-empty value of type 'String'."):
-        account.send("orders", MessageSystemAttributes={"AWSTraceHeader": attribute})
-
-
-@pytest.mark.parametrize("lists", [{"StringListValues": ["x"]}, {"BinaryListValues": [b"x"]}])
-def test_a_list_as_the_value_of_an_attribute_is_refused(account: Account, lists: dict[str, Any]) -> None:
-    for parameter, name in [("MessageAttributes", "a"), ("MessageSystemAttributes", "AWSTraceHeader")]:
-        with refused("AWS.SimpleQueueService.UnsupportedOperation", "list values in SendMessage operation are not"):
-            account.send("orders", **{parameter: {name: {**text("x"), **lists}}})
-
-
-def test_the_answer_to_a_send_has_the_digests_of_the_message(account: Account) -> None:  # PLATFORM 21
+def test_the_answer_to_a_send_has_the_digests_of_the_message_as_aws_computes_them(account: Account) -> None:
+    # PLATFORM 21
     attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
     answer = account.call("SendMessage", "orders", MessageBody="msg", MessageAttributes=attributes)
     assert answer["MD5OfMessageBody"] == "6e2baaf3b97dbeef01c0043275f9a0e7"
-    assert answer["MD5OfMessageAttributes"] == "4c360f3fdafd970e05fae2f149d997f5"  # as AWS computed it
-
-
-def test_the_digest_of_a_binary_attribute_equals_that_of_aws(account: Account) -> None:
+    assert answer["MD5OfMessageAttributes"] == "4c360f3fdafd970e05fae2f149d997f5"
     value = b"traceparent\x1e00-774062d6c37081a5a0b9b5b88e30627c-2d2482211f6489da-01"
-    attributes = {"attr1": {"DataType": "Binary", "BinaryValue": value}}
-    answer = account.call("SendMessage", "orders", MessageBody="test", MessageAttributes=attributes)
-    assert answer["MD5OfMessageAttributes"] == "8cbe4db156db8a94db8b801b7addb984"  # as AWS computed it
-
-
-def test_the_trace_header_has_a_digest_of_its_own(account: Account) -> None:
-    system = {"AWSTraceHeader": text("Root=1")}
-    answer = account.call("SendMessage", "orders", MessageBody="test", MessageSystemAttributes=system)
+    binary = {"attr1": {"DataType": "Binary", "BinaryValue": value}}
+    answer = account.call("SendMessage", "orders", MessageBody="test", MessageAttributes=binary)
+    assert answer["MD5OfMessageAttributes"] == "8cbe4db156db8a94db8b801b7addb984"
+    trace = {"AWSTraceHeader": text("Root=1")}
+    answer = account.call("SendMessage", "orders", MessageBody="test", MessageSystemAttributes=trace)
     assert "MD5OfMessageAttributes" not in answer
     parts = [b"AWSTraceHeader", b"String", b"Root=1"]
     name, kind, value = (len(part).to_bytes(4, "big") + part for part in parts)
     digest = hashlib.md5(name + kind + b"\x01" + value, usedforsecurity=False).hexdigest()
     assert answer["MD5OfMessageSystemAttributes"] == digest
-
-
-# the attributes that a receive returns
-
-
-@pytest.fixture
-def sent(account: Account) -> Account:
-    attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
-    account.send("orders", "msg", MessageAttributes=attributes)
-    return account
 
 
 @pytest.mark.parametrize(
@@ -176,28 +63,86 @@ def sent(account: Account) -> Account:
         ([], [], None),
         (["All"], ["General", "Hello", "Help.Me"], "4c360f3fdafd970e05fae2f149d997f5"),
         ([".*"], ["General", "Hello", "Help.Me"], "4c360f3fdafd970e05fae2f149d997f5"),
+        (["*"], ["General", "Hello", "Help.Me"], "4c360f3fdafd970e05fae2f149d997f5"),
         (["Hello", "General"], ["General", "Hello"], "fca026605781cb4126a1e9044df24232"),
         (["Hello", "nothing"], ["Hello"], "a311262e065454b75da111d535b8dacd"),
         (["Hel.*"], ["Hello", "Help.Me"], "83fee93c1bcd8b9a5a923ffacdc636c7"),
         (["nothing"], [], None),
+        (["Help*"], [], None),
     ],
 )
 def test_a_receive_returns_only_the_requested_attributes_and_their_digest(
-    sent: Account, asked: list[str], returned: list[str], digest: str | None
+    account: Account, asked: list[str], returned: list[str], digest: str | None
 ) -> None:  # the digests are from AWS
-    [message] = sent.receive("orders", MessageAttributeNames=asked)
+    attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
+    account.send("orders", "msg", MessageAttributes=attributes)
+    [message] = account.receive("orders", MessageAttributeNames=asked)
     assert sorted(message.get("MessageAttributes", {})) == returned
     assert message.get("MD5OfMessageAttributes") == digest
 
 
-def test_a_receive_returns_only_the_requested_system_attributes(sent: Account) -> None:
+def test_a_prefix_ends_at_the_dot_if_it_has_one(account: Account) -> None:
+    account.send("orders", MessageAttributes={"x.a": text("1"), "x.b": text("2")})
+    for asked, returned in (("x.*", ["x.a", "x.b"]), ("x.a.*", ["x.a"]), ("x.a*", [])):
+        [message] = account.receive("orders", MessageAttributeNames=[asked], VisibilityTimeout=0)
+        assert list(message.get("MessageAttributes", {})) == returned
+
+
+def test_a_receive_returns_only_the_requested_system_attributes(account: Account) -> None:
+    account.send("orders")
     for parameter in ("AttributeNames", "MessageSystemAttributeNames"):
-        [message] = sent.receive("orders", VisibilityTimeout=0, **{"AttributeNames": [], parameter: ["SenderId"]})
+        [message] = account.receive("orders", VisibilityTimeout=0, **{"AttributeNames": [], parameter: ["SenderId"]})
         assert list(message["Attributes"]) == ["SenderId"]
-    [message] = sent.receive("orders", AttributeNames=[])
+    [message] = account.receive("orders", AttributeNames=[])
     assert "Attributes" not in message
 
 
-def test_an_unknown_system_attribute_is_refused(sent: Account) -> None:
-    with refused("InvalidAttributeName", "Unknown Attribute Foo."):
-        sent.receive("orders", AttributeNames=["Foo"])
+# batches
+
+
+def entries(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"Id": str(number), "MessageBody": f"body {number}", **more} for number in range(count)]
+
+
+def test_an_invalid_entry_fails_alone(account: Account) -> None:  # PLATFORM 16, 17, 35
+    some = entries(6)
+    some[1]["DelaySeconds"] = 901
+    some[2]["MessageBody"] = "\x00"
+    some[3]["MessageAttributes"] = {"a": {"DataType": "String"}}
+    some[4]["MessageBody"] = "x" * 1025
+    answer = account.call("SendMessageBatch", "small", Entries=some)
+    assert [each["Id"] for each in answer["Successful"]] == ["0", "5"]
+    assert account.bodies("small") == ["body 0", "body 5"]
+    assert [(each["Id"], each["Code"], each["SenderFault"]) for each in answer["Failed"]] == [
+        ("1", "InvalidParameterValue", True),
+        ("2", "InvalidMessageContents", True),
+        ("3", "InvalidParameterValue", True),
+        ("4", "InvalidParameterValue", True),
+    ]
+    text = "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
+    assert answer["Failed"][-1]["Message"] == text
+
+
+def test_deletes_and_changes_fail_entry_by_entry_and_an_empty_list_is_left_out(account: Account) -> None:
+    # PLATFORM 16, 35
+    sent = account.call("SendMessageBatch", "orders", Entries=entries(1))
+    handle = account.handle("orders")
+    some = [{"Id": "good", "ReceiptHandle": handle}, {"Id": "bad", "ReceiptHandle": "nonsense"}]
+    changes = [{**entry, "VisibilityTimeout": 60} for entry in some] + [
+        {"Id": "long", "ReceiptHandle": handle, "VisibilityTimeout": 43_201},
+        {"Id": "none", "ReceiptHandle": handle},
+    ]
+    changed = account.call("ChangeMessageVisibilityBatch", "orders", Entries=changes)
+    assert changed["Successful"] == [{"Id": "good"}]
+    assert [(entry["Id"], entry["Code"]) for entry in changed["Failed"]] == [
+        ("bad", "ReceiptHandleIsInvalid"),
+        ("long", "InvalidParameterValue"),
+        ("none", "MissingParameter"),
+    ]
+    only_good = account.call("ChangeMessageVisibilityBatch", "orders", Entries=changes[:1])
+    deleted = account.call("DeleteMessageBatch", "orders", Entries=some)
+    assert deleted["Successful"] == [{"Id": "good"}]
+    assert [entry["Code"] for entry in deleted["Failed"]] == ["ReceiptHandleIsInvalid"]
+    again = account.call("DeleteMessageBatch", "orders", Entries=some[:1])
+    assert [list(answer) for answer in (sent, only_good, again)] == [["Successful"]] * 3
+    assert list(account.call("SendMessageBatch", "orders", Entries=entries(1, DelaySeconds=901))) == ["Failed"]

@@ -1,8 +1,13 @@
-"""FIFO queues of the SQS model: order, deduplication, receipt handles."""
+"""FIFO queues of the SQS model: handles, deduplication, the order of groups, repeated receives.
+
+The order within groups: test_fifo_order.py, and the probes of fact 14.
+"""
 
 import pytest
 
 from tests.unit.simulator.account import Account, refused
+
+INVALID = "InvalidParameterValue"
 
 
 @pytest.fixture
@@ -22,110 +27,33 @@ def handles(account: Account, **parameters: int) -> dict[str, str]:
     return {message["Body"]: message["ReceiptHandle"] for message in account.receive("ledger.fifo", **parameters)}
 
 
-def test_a_group_is_delivered_in_order(account: Account) -> None:
-    send(account, *(f"a{number}" for number in range(12)))
-    got = handles(account)
-    assert list(got) == [f"a{number}" for number in range(10)]
-    for handle in got.values():
-        account.delete("ledger.fifo", handle)
-    assert list(handles(account)) == ["a10", "a11"]
-
-
-def test_one_receive_may_return_several_groups_each_in_order(account: Account) -> None:  # PLATFORM 14
-    send(account, "a1", "b1", "a2", "b2")
-    got = list(handles(account))
-    assert sorted(got) == ["a1", "a2", "b1", "b2"]
-    assert got.index("a1") < got.index("a2")
-    assert got.index("b1") < got.index("b2")
-
-
-def test_a_fifo_message_is_not_delivered_while_an_earlier_one_of_its_group_is_in_flight(account: Account) -> None:
-    # PLATFORM 14
-    send(account, "a1", "a2", "b1")
-    assert list(handles(account, most=1)) == ["a1"]
-    assert list(handles(account)) == ["b1"]
-
-
-def test_a_fifo_message_is_delivered_once_the_one_before_it_is_deleted(account: Account) -> None:
-    send(account, "a1", "a2")
-    account.delete("ledger.fifo", handles(account, most=1)["a1"])
-    assert list(handles(account)) == ["a2"]
-
-
-@pytest.mark.parametrize(("extended", "received"), [("a1", []), ("a2", ["a1"]), ("a3", ["a1", "a2"])])
-def test_an_invisible_message_blocks_itself_and_the_later_ones_of_its_group(
-    account: Account, extended: str, received: list[str]
-) -> None:  # PLATFORM 14, as measured in FACTS 1.5
-    send(account, "a1", "a2", "a3")
-    got = handles(account, VisibilityTimeout=1)
-    account.change_visibility("ledger.fifo", got[extended], 4)
-    account.wait(2.5)
-    assert list(handles(account)) == received
-
-
-def test_the_visible_head_of_a_group_is_delivered_while_its_tail_is_invisible(account: Account) -> None:
-    # FACTS 1.5
-    send(account, "a1", "a2", "b1")
-    got = handles(account, most=2)
-    account.change_visibility("ledger.fifo", got["a1"], 0)
-    assert sorted(handles(account)) == ["a1", "b1"]
-
-
-def test_an_expired_handle_of_a_fifo_queue_is_refused(account: Account) -> None:  # PLATFORM 14
-    send(account, "a1")
-    handle = handles(account)["a1"]
-    account.wait(30)
-    text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The "
-    with refused("InvalidParameterValue", text):
-        account.delete("ledger.fifo", handle)
-    with refused("InvalidParameterValue", text):
-        account.change_visibility("ledger.fifo", handle, 10)
-
-
-def test_a_handle_is_valid_until_the_extended_visibility_timeout_ends(account: Account) -> None:  # FACTS 1.5
+def test_a_handle_of_a_fifo_queue_is_refused_once_it_has_expired(account: Account) -> None:  # PLATFORM 14
     send(account, "a1")
     handle = handles(account)["a1"]
     account.change_visibility("ledger.fifo", handle, 60)
     account.wait(59)
-    account.delete("ledger.fifo", handle)
-    assert account.sqs.peek("ledger.fifo") == []
-
-
-def test_a_second_delete_succeeds(account: Account) -> None:
-    send(account, "a1")
+    account.change_visibility("ledger.fifo", handle, 30)
+    account.wait(30)
+    text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The "
+    with refused(INVALID, text):
+        account.delete("ledger.fifo", handle)
+    with refused(INVALID, text):
+        account.change_visibility("ledger.fifo", handle, 10)
     handle = handles(account)["a1"]
-    account.delete("ledger.fifo", handle)
-    account.delete("ledger.fifo", handle)
-
-
-def test_at_the_in_flight_limit_a_fifo_receive_returns_no_messages() -> None:  # PLATFORM 4
-    account = Account(in_flight_limit=1)
-    account.queue("ledger.fifo")
-    send(account, "a1", "b1")
-    assert list(handles(account)) == ["a1"]
-    assert list(handles(account)) == []
+    for _ in range(2):  # the second delete has no effect
+        account.delete("ledger.fifo", handle)
+    assert account.sqs.peek("ledger.fifo") == []
 
 
 def test_a_fifo_message_has_its_group_deduplication_id_and_sequence_number_as_attributes(account: Account) -> None:
     answer = account.call("SendMessage", "ledger.fifo", MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d")
-    [message] = account.receive("ledger.fifo")
-    attributes = message["Attributes"]
+    send(account, "b1", "a2")
+    numbers = [message.sequence_number or "" for message in account.sqs.peek("ledger.fifo")]
+    assert numbers == sorted(set(numbers))
+    attributes = account.receive("ledger.fifo")[0]["Attributes"]
     assert (attributes["MessageGroupId"], attributes["MessageDeduplicationId"]) == ("g", "d")
     assert attributes["SequenceNumber"] == answer["SequenceNumber"]
     assert len(attributes["SequenceNumber"]) == 20
-
-
-def test_sequence_numbers_increase(account: Account) -> None:
-    send(account, "a1", "b1", "a2")
-    numbers = [message.sequence_number or "" for message in account.sqs.peek("ledger.fifo")]
-    assert numbers == sorted(set(numbers))
-
-
-def test_a_fifo_queue_refuses_a_message_delay_other_than_0(account: Account) -> None:  # PLATFORM 3
-    text = "Value 2 for parameter DelaySeconds is invalid. Reason: The request include parameter that is not valid"
-    with refused("InvalidParameterValue", text):
-        account.send("ledger.fifo", group="a", DelaySeconds=2)
-    account.send("ledger.fifo", group="a", DelaySeconds=0)
 
 
 def test_the_delay_of_a_fifo_queue_delays_the_whole_group() -> None:
@@ -136,11 +64,6 @@ def test_the_delay_of_a_fifo_queue_delays_the_whole_group() -> None:
     send(account, "a2")
     account.wait(30)
     assert list(handles(account)) == ["a1"]
-
-
-def test_a_fifo_message_needs_a_group(account: Account) -> None:  # PLATFORM 20
-    with refused("MissingParameter", "The request must contain the parameter MessageGroupId."):
-        account.send("ledger.fifo")
 
 
 def test_a_group_continues_when_its_head_has_expired() -> None:  # PLATFORM 5
@@ -161,70 +84,24 @@ def test_a_message_with_the_same_deduplication_id_within_5_minutes_is_dropped(ac
     first = account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
     account.wait(299)
     assert account.send("ledger.fifo", "another", group="b", MessageDeduplicationId="d") == first
-    assert account.bodies("ledger.fifo") == ["one"]
     [(_, fields)] = account.recorded("deduplicated")
     assert (fields["delivery_id"], fields["body"]) == (first, "another")
-
-
-def test_a_deduplication_id_can_be_reused_after_5_minutes(account: Account) -> None:
-    account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
-    account.wait(300)
+    account.delete("ledger.fifo", account.handle("ledger.fifo"))
+    account.send("ledger.fifo", "another", group="b", MessageDeduplicationId="d")
+    assert account.bodies("ledger.fifo") == []
+    account.wait(1)
     account.send("ledger.fifo", "two", group="a", MessageDeduplicationId="d")
-    assert account.bodies("ledger.fifo") == ["one", "two"]
-
-
-def test_a_deduplication_id_counts_even_after_its_message_is_deleted(account: Account) -> None:
-    send(account, "a1")
-    account.delete("ledger.fifo", handles(account)["a1"])
-    send(account, "a1")
-    assert handles(account) == {}
-
-
-def test_without_content_based_deduplication_a_deduplication_id_is_required() -> None:
-    account = Account()
-    account.queue("ledger.fifo", ContentBasedDeduplication="false")
-    with refused("InvalidParameterValue", "The queue should either have ContentBasedDeduplication enabled or Message"):
-        send(account, "a1")
+    account.call("PurgeQueue", "ledger.fifo")  # forgets it: PLATFORM 36
+    account.send("ledger.fifo", "three", group="a", MessageDeduplicationId="d")
+    assert account.bodies("ledger.fifo") == ["three"]
 
 
 def test_in_high_throughput_mode_deduplication_is_per_group() -> None:
     account = Account()
     account.queue("ledger.fifo", DeduplicationScope="messageGroup", FifoThroughputLimit="perMessageGroupId")
-    account.send("ledger.fifo", "same", group="a")
-    account.send("ledger.fifo", "same", group="b")
-    account.send("ledger.fifo", "same", group="b")
+    for group in "abb":
+        account.send("ledger.fifo", "same", group=group)
     assert account.bodies("ledger.fifo") == ["same", "same"]
-
-
-def test_the_scope_of_deduplication_is_that_of_the_creation() -> None:
-    # recorded: SetQueueAttributes accepts another scope, and the queue deduplicates as before
-    account = Account()
-    high = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-    low = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
-    for created, changed, received in ((low, high, ["same"]), (high, low, ["same", "same"])):
-        name = f"{created['FifoThroughputLimit']}.fifo"
-        account.queue(name, **created)
-        account.call("SetQueueAttributes", name, Attributes=changed)
-        assert account.attributes(name)["DeduplicationScope"] == changed["DeduplicationScope"]
-        for group in "ab":
-            account.send(name, "same", group=group)
-        assert account.bodies(name) == received
-
-
-def test_a_purge_forgets_deduplication_ids(account: Account) -> None:  # PLATFORM 36
-    account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
-    account.call("PurgeQueue", "ledger.fifo")
-    account.send("ledger.fifo", "two", group="a", MessageDeduplicationId="d")
-    assert account.bodies("ledger.fifo") == ["two"]
-
-
-@pytest.mark.parametrize("by_content", ["true", "false"])
-def test_an_empty_deduplication_id_is_refused(by_content: str) -> None:
-    account = Account()
-    account.queue("ledger.fifo", ContentBasedDeduplication=by_content)
-    text = "MessageDeduplicationId can only include alphanumeric and punctuation characters. 1 to 128 in length."
-    with refused("InvalidParameterValue", text):
-        account.send("ledger.fifo", group="a", MessageDeduplicationId="")
 
 
 # the order of the groups, as recorded
@@ -239,18 +116,16 @@ def test_a_group_that_was_received_goes_behind_the_groups_that_waited(account: A
     assert account.bodies("ledger.fifo") == ["c1", "a1", "a2", "a3", "a4", "b1"]
 
 
-def test_a_group_received_without_a_visibility_timeout_goes_behind_the_groups_that_waited(account: Account) -> None:
+def test_so_does_one_that_is_received_without_a_visibility_timeout_or_released(account: Account) -> None:
     send(account, "a1", "b1", "b2", "c1", "a2")
     account.wait(1)
     assert account.bodies("ledger.fifo", most=3, VisibilityTimeout=0) == ["a1", "a2", "b1"]
-    assert account.bodies("ledger.fifo") == ["c1", "a1", "a2", "b1", "b2"]
-
-
-def test_a_released_group_goes_behind_the_groups_that_waited(account: Account) -> None:
-    send(account, "a1", "a2", "b1")
-    got = handles(account, most=2)
+    got = handles(account, VisibilityTimeout=600)
+    assert list(got) == ["c1", "a1", "a2", "b1", "b2"]
     account.wait(1)
-    account.change_visibility("ledger.fifo", got["a1"], 0)
+    for body in ("b1", "a1"):
+        account.change_visibility("ledger.fifo", got[body], 0)
+        account.wait(1)
     assert account.bodies("ledger.fifo") == ["b1", "a1"]
 
 
@@ -308,7 +183,7 @@ def test_a_receive_whose_messages_have_changed_since_cannot_be_repeated(account:
         account.wait(30)
         account.receive("ledger.fifo")
     text = "for parameter ReceiveRequestAttemptId is invalid. Reason: The receiveRequestAttemptId is not valid anymore"
-    with refused("InvalidParameterValue", text):
+    with refused(INVALID, text):
         attempt(account)
 
 
@@ -321,5 +196,5 @@ def test_an_attempt_id_is_forgotten_after_5_minutes_or_after_the_visibility_time
     assert second != first
     account.wait(300)
     assert attempt(account) == []
-    with refused("InvalidParameterValue", "for parameter ReceiveRequestAttemptId is invalid."):
+    with refused(INVALID, "for parameter ReceiveRequestAttemptId is invalid."):
         attempt(account, "a b")

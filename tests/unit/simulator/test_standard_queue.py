@@ -1,8 +1,11 @@
-"""Standard queues of the SQS model: receives, deletes, delays, retention, the in-flight limit."""
+"""Standard queues of the SQS model: receives, visibility, deletes, delays, retention, the in-flight limit."""
 
 import pytest
 
-from tests.unit.simulator.account import Account, refused
+from tests.unit.simulator.account import Account, Realism, refused
+
+BEYOND = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
+GONE = "Message does not exist or is not available for visibility timeout change."
 
 
 @pytest.fixture
@@ -12,144 +15,169 @@ def account() -> Account:
     return account
 
 
-def test_a_message_is_received_as_it_was_sent(account: Account) -> None:
-    message_id = account.send("orders", "hello")
-    [message] = account.receive("orders")
-    assert (message["MessageId"], message["Body"]) == (message_id, "hello")
-
-
-def test_a_received_message_is_invisible_for_the_visibility_timeout(account: Account) -> None:
+def test_a_received_message_is_invisible_for_the_visibility_timeout_of_the_queue_or_of_the_receive(
+    account: Account,
+) -> None:  # PLATFORM 6
     account.send("orders")
-    account.receive("orders")
+    account.wait(10)
+    received = account.receive("orders")
     account.wait(29.999)
     assert account.receive("orders") == []
     account.wait(0.001)
-    assert len(account.receive("orders")) == 1
-
-
-def test_a_receive_may_have_its_own_visibility_timeout(account: Account) -> None:
-    account.send("orders")
-    account.receive("orders", VisibilityTimeout=5)
+    received += account.receive("orders", VisibilityTimeout=5)
     account.wait(5)
-    account.receive("orders", VisibilityTimeout=0)
+    received += account.receive("orders", VisibilityTimeout=0)
+    assert len(account.receive("orders")) == 1
+    attributes = [message["Attributes"] for message in received]
+    assert [each["ApproximateReceiveCount"] for each in attributes] == ["1", "2", "3"]
+    assert {each["ApproximateFirstReceiveTimestamp"] for each in attributes} == {"1800000010000"}
+    assert {each["SentTimestamp"] for each in attributes} == {"1800000000000"}
+
+
+def test_messages_are_received_in_the_order_of_their_sends_also_those_of_a_group(account: Account) -> None:
+    # PLATFORM 14
+    for number in range(12):
+        account.send("orders", str(number), group="a")
+    assert account.bodies("orders") == [str(number) for number in range(10)]
+    rest = account.receive("orders")
+    assert [(each["Body"], each["Attributes"]["MessageGroupId"]) for each in rest] == [("10", "a"), ("11", "a")]
+
+
+# changed visibility
+
+
+def test_a_changed_visibility_counts_from_now(account: Account) -> None:
+    account.send("orders")
+    handle = account.handle("orders")
+    account.wait(20)
+    account.change_visibility("orders", handle, 60)
+    account.wait(59)
+    assert account.receive("orders") == []
+    account.wait(1)
+    account.change_visibility("orders", account.handle("orders"), 0)
     assert len(account.receive("orders")) == 1
 
 
-def test_the_receive_count_rises_with_every_receive(account: Account) -> None:  # PLATFORM 6
+def test_the_total_visibility_timeout_since_the_latest_receive_is_12_hours_at_most(account: Account) -> None:
+    # PLATFORM 1; FACTS 1.6
     account.send("orders")
-    counts = []
-    for _ in range(3):
-        [message] = account.receive("orders")
-        counts.append(message["Attributes"]["ApproximateReceiveCount"])
-        account.wait(30)
-    assert counts == ["1", "2", "3"]
-
-
-def test_the_time_of_the_first_receive_stays_the_same(account: Account) -> None:
-    account.send("orders")
+    handle = account.handle("orders")
     account.wait(10)
-    first = account.receive("orders")[0]["Attributes"]["ApproximateFirstReceiveTimestamp"]
-    account.wait(60)
-    [message] = account.receive("orders")
-    assert message["Attributes"]["ApproximateFirstReceiveTimestamp"] == first == str(1_800_000_010_000)
-    assert message["Attributes"]["SentTimestamp"] == str(1_800_000_000_000)
+    for seconds in (-1, 43_201):
+        with refused("InvalidParameterValue", f"Value {seconds} for parameter VisibilityTimeout is invalid"):
+            account.change_visibility("orders", handle, seconds)
+    with refused("InvalidParameterValue", f"Value 43191 for parameter VisibilityTimeout is invalid. Reason: {BEYOND}"):
+        account.change_visibility("orders", handle, 43_191)
+    account.wait(20)  # a refused change changes nothing
+    account.change_visibility("orders", account.handle("orders"), 43_200)
+    account.wait(43_200)
+    handle = account.handle("orders")
+    account.change_visibility("orders", handle, 40_000)
+    account.wait(39_000)
+    account.change_visibility("orders", handle, 4_200)
+    with refused("InvalidParameterValue", BEYOND):
+        account.change_visibility("orders", handle, 4_201)
+    account.wait(4_200)
+    assert len(account.receive("orders")) == 1
 
 
-def test_messages_are_received_in_the_order_of_their_sends(account: Account) -> None:
-    for number in range(12):
-        account.send("orders", str(number))
-    assert account.bodies("orders") == [str(number) for number in range(10)]
-    assert account.bodies("orders") == ["10", "11"]
-
-
-# deleting
-
-
-def test_a_deleted_message_is_not_received(account: Account) -> None:
+def test_a_change_after_the_visibility_timeout_succeeds_and_has_no_effect(account: Account) -> None:  # PLATFORM 33
     account.send("orders")
-    account.delete("orders", account.handle("orders"))
-    account.wait(60)
+    handle = account.handle("orders")
+    account.wait(30)
+    account.change_visibility("orders", handle, 60)
+    assert [name for name, _ in account.recorded()][-1] == "visibility_change_ignored"
+    assert len(account.receive("orders")) == 1
+    account.change_visibility("orders", handle, 0)  # but an older handle changes the newer delivery
+    assert len(account.receive("orders")) == 1
+
+
+def test_old_handles_and_late_changes_can_be_switched() -> None:
+    account = Account(realism=Realism(old_handles_act=False, late_changes_are_ignored=False))
+    account.queue("orders")
+    account.send("orders")
+    old = account.handle("orders")
+    account.wait(30)
+    latest = account.handle("orders")
+    account.change_visibility("orders", old, 0)
+    assert account.receive("orders") == []
+    account.wait(31)
+    account.change_visibility("orders", latest, 60)
     assert account.receive("orders") == []
 
 
-def test_a_second_delete_succeeds_and_has_no_effect(account: Account) -> None:  # PLATFORM 11
+def test_the_time_at_which_the_next_message_becomes_visible_is_known(account: Account) -> None:
+    account.send("orders")
+    assert account.sqs.next_visible_at("orders") is None
+    account.receive("orders")
+    account.send("orders", DelaySeconds=10)
+    assert account.sqs.next_visible_at("orders") == account.clock.now + 10
+    account.wait(10)
+    assert account.sqs.next_visible_at("orders") == account.clock.now + 20
+
+
+# deletes
+
+
+def test_a_second_delete_succeeds_and_the_visibility_of_a_deleted_message_cannot_be_changed(account: Account) -> None:
+    # PLATFORM 11; FACTS 1.6
     account.send("orders")
     handle = account.handle("orders")
     account.delete("orders", handle)
     account.delete("orders", handle)
     assert [name for name, _ in account.recorded()][-2:] == ["deleted", "delete_ignored"]
-
-
-def test_a_delete_after_the_visibility_timeout_works_until_the_next_receive(account: Account) -> None:  # FACTS 1.5
-    account.send("orders")
-    handle = account.handle("orders")
-    account.wait(31)
-    account.delete("orders", handle)
+    with refused("InvalidParameterValue", f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {GONE}"):
+        account.change_visibility("orders", handle, 10)
+    account.wait(60)
     assert account.receive("orders") == []
 
 
-def test_a_delete_with_an_old_handle_succeeds_and_has_no_effect(account: Account) -> None:  # PLATFORM 11
+def test_a_handle_deletes_after_the_visibility_timeout_until_the_next_receive(account: Account) -> None:
+    # PLATFORM 11; FACTS 1.5
     account.send("orders")
     old = account.handle("orders")
     account.wait(30)
-    account.receive("orders")
+    handle = account.handle("orders")
     account.delete("orders", old)
-    account.wait(30)
-    assert len(account.receive("orders")) == 1
+    account.wait(31)
+    assert len(account.sqs.peek("orders")) == 1
+    account.delete("orders", handle)
+    assert account.sqs.peek("orders") == []
 
 
-def test_an_invalid_handle_is_refused(account: Account) -> None:
-    for handle in ("nonsense", "bm9uc2Vuc2U="):
-        with refused("ReceiptHandleIsInvalid", "is not a valid receipt handle"):
-            account.delete("orders", handle)
-
-
-def test_an_empty_handle_counts_as_missing(account: Account) -> None:
-    with refused("MissingParameter", "must contain the parameter ReceiptHandle"):
-        account.delete("orders", "")
-    with refused("MissingParameter", "must contain the parameter ReceiptHandle"):
-        account.change_visibility("orders", "", 1)
-
-
-def test_a_handle_of_another_queue_is_refused(account: Account) -> None:
+def test_a_handle_of_another_queue_is_refused_even_if_that_had_the_same_name(account: Account) -> None:
     account.queue("others")
     account.send("orders")
+    handle = account.handle("orders")
     with refused("ReceiptHandleIsInvalid"):
-        account.delete("others", account.handle("orders"))
+        account.delete("others", handle)
+    account.call("DeleteQueue", "orders")
+    account.wait(60)
+    account.queue("orders")
+    account.send("orders")
+    account.receive("orders")
+    with refused("ReceiptHandleIsInvalid"):
+        account.delete("orders", handle)
 
 
 # delays
 
 
-def test_a_delayed_message_becomes_visible_when_its_delay_ends(account: Account) -> None:  # PLATFORM 3
-    account.send("orders", DelaySeconds=10)
-    account.wait(9.999)
-    assert account.receive("orders") == []
-    account.wait(0.001)
-    assert len(account.receive("orders")) == 1
-
-
-def test_the_delay_of_a_message_overrides_that_of_the_queue_even_if_it_is_0(account: Account) -> None:  # PLATFORM 3
+def test_the_delay_of_a_message_overrides_that_of_the_queue_even_if_it_is_0(account: Account) -> None:  # PLATFORM 3, 4
     account.queue("slow", DelaySeconds=60)
     account.send("slow", "later")
     account.send("slow", "now", DelaySeconds=0)
-    assert account.bodies("slow") == ["now"]
-    account.wait(60)
+    account.send("slow", "soon", DelaySeconds=10)
+    account.send("slow", "now too", DelaySeconds=0)
+    assert account.bodies("slow", most=1) == ["now"]
+    assert account.sqs.depth("slow")[:3] == (1, 1, 2)
+    assert account.bodies("slow", VisibilityTimeout=600) == ["now too"]
+    account.wait(9.999)
+    assert account.receive("slow") == []
+    account.wait(0.001)
+    assert account.bodies("slow", VisibilityTimeout=600) == ["soon"]
+    account.wait(50)
     assert "later" in account.bodies("slow")
-
-
-@pytest.mark.parametrize("seconds", [-1, 901])
-def test_a_delay_beyond_900_seconds_is_refused(account: Account, seconds: int) -> None:  # PLATFORM 3
-    with refused("InvalidParameterValue", f"Value {seconds} for parameter DelaySeconds is invalid"):
-        account.send("orders", DelaySeconds=seconds)
-
-
-def test_a_delayed_message_is_not_in_flight(account: Account) -> None:  # PLATFORM 4
-    account.send("orders", DelaySeconds=10)
-    account.send("orders")
-    account.send("orders")
-    account.receive("orders", most=1)
-    assert account.sqs.depth("orders")[:3] == (1, 1, 1)
 
 
 # retention
@@ -166,22 +194,16 @@ def test_a_message_expires_when_its_retention_period_ends(account: Account) -> N
     assert fields["expired_at"] == 1_800_000_060
 
 
-def test_an_expiry_is_recorded_by_catch_up(account: Account) -> None:
+def test_an_expiry_is_recorded_by_catch_up_or_when_a_shorter_retention_applies(account: Account) -> None:
     account.send("orders")
     account.wait(4 * 86_400)
     assert account.recorded("expired") == []
     account.sqs.catch_up()
     assert len(account.recorded("expired")) == 1
-
-
-def test_a_shorter_retention_applies_to_messages_in_the_queue(account: Account) -> None:
     account.send("orders")
     account.wait(120)
     account.call("SetQueueAttributes", "orders", Attributes={"MessageRetentionPeriod": "60"})
     assert account.receive("orders") == []
-
-
-# the in-flight limit
 
 
 def test_at_the_in_flight_limit_a_standard_receive_is_refused() -> None:  # PLATFORM 4
@@ -193,16 +215,3 @@ def test_at_the_in_flight_limit_a_standard_receive_is_refused() -> None:  # PLAT
     with refused("OverLimit"):
         account.receive("orders")
     assert account.receive("orders", WaitTimeSeconds=1) == []  # a long poll returns no messages instead
-
-
-def test_messages_of_a_standard_queue_may_have_groups_which_do_not_order_them(account: Account) -> None:  # PLATFORM 14
-    account.send("orders", "1", group="a")
-    account.send("orders", "2", group="a")
-    account.receive("orders", most=1)
-    [message] = account.receive("orders")
-    assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("2", "a")
-
-
-def test_a_standard_queue_refuses_a_deduplication_id(account: Account) -> None:
-    with refused("InvalidParameterValue", "not valid for this queue type"):
-        account.send("orders", MessageDeduplicationId="1")
