@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
+from itertools import count
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,20 +17,6 @@ from tarry.tools.simulator import actors
 from tarry.tools.simulator.actors import Blocked, Killed, Process
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import ForeignThread, Simulation, WaitsForEver
-
-
-def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:
-    woken: list[float] = []
-
-    def work() -> None:
-        simulation.clock.sleep(12 * 3600)
-        woken.append(simulation.clock.monotonic())
-
-    simulation.threads.start(work)
-    began = time.process_time()
-    simulation.scheduler.run()
-    assert woken == [12 * 3600]
-    assert time.process_time() - began < 10
 
 
 def test_only_one_actor_runs_at_any_time(simulation: Simulation) -> None:
@@ -91,13 +79,6 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert random_script(seed=7) == random_script(seed=7)
     assert len(random_script(seed=7)) == 200
     assert random_script(seed=7) != random_script(seed=8)
-
-
-def test_a_sleep_outside_of_actors_runs_the_scheduler(simulation: Simulation) -> None:
-    happened: list[float] = []
-    simulation.scheduler.after(10, lambda: happened.append(simulation.clock.monotonic()))
-    simulation.clock.sleep(30)
-    assert (happened, simulation.clock.monotonic()) == ([10], 30)
 
 
 def test_an_action_of_the_scheduler_cannot_sleep(simulation: Simulation) -> None:
@@ -171,15 +152,22 @@ def test_a_join_waits_for_the_end_of_the_thread_or_its_timeout(simulation: Simul
     assert observed == [(True, 3), (False, 10)]
 
 
-def test_a_test_can_join_an_actor(simulation: Simulation) -> None:
+def test_code_outside_of_actors_runs_the_scheduler_while_it_waits(simulation: Simulation) -> None:
     thread = simulation.threads.start(lambda: simulation.clock.sleep(10))
     thread.join(4)
     assert (thread.is_alive(), simulation.clock.monotonic()) == (True, 4)
     thread.join()
     assert (thread.is_alive(), simulation.clock.monotonic()) == (False, 10)
+    happened: list[float] = []
+    simulation.scheduler.after(10, lambda: happened.append(simulation.clock.monotonic()))
+    simulation.clock.sleep(30)
+    assert (happened, simulation.clock.monotonic()) == ([20], 40)
+    with pytest.raises(WaitsForEver):
+        simulation.threads.event().wait()
+    assert simulation.threads.interrupt(1, lambda _: Interrupt()) is None
 
 
-def test_an_event_wakes_all_actors_that_wait_for_it(simulation: Simulation) -> None:
+def test_an_event_wakes_all_actors_that_wait_for_it_also_if_it_is_cleared_at_once(simulation: Simulation) -> None:
     event = simulation.threads.event()
     observed: list[tuple[bool, float]] = []
 
@@ -189,24 +177,10 @@ def test_an_event_wakes_all_actors_that_wait_for_it(simulation: Simulation) -> N
     for timeout in (None, 5, 50):
         simulation.threads.start(lambda timeout=timeout: work(timeout))
     simulation.scheduler.after(10, event.set)
+    simulation.scheduler.after(10, event.clear)
     simulation.scheduler.run()
     assert observed == [(False, 5), (True, 10), (True, 10)]
     assert simulation.scheduler.now == START + 10
-
-
-def test_an_event_that_is_cleared_at_once_still_wakes_its_waiters(simulation: Simulation) -> None:
-    event = simulation.threads.event()
-    observed: list[bool] = []
-    simulation.threads.start(lambda: observed.append(event.wait()))
-    simulation.scheduler.after(1, event.set)
-    simulation.scheduler.after(1, event.clear)
-    simulation.scheduler.run()
-    assert observed == [True]
-
-
-def test_waiting_for_an_event_that_is_never_set_is_an_error(simulation: Simulation) -> None:
-    with pytest.raises(WaitsForEver):
-        simulation.threads.event().wait()
 
 
 def test_an_exception_of_an_actor_ends_the_run(simulation: Simulation) -> None:
@@ -229,20 +203,27 @@ def test_sys_exit_ends_only_the_actor_as_in_a_thread(simulation: Simulation) -> 
 # killed
 
 
-def test_a_killed_actor_ends_in_its_wait(simulation: Simulation) -> None:
-    observed: list[str] = []
+def test_a_killed_actor_ends_in_its_wait_before_the_rest_of_the_action_that_kills(simulation: Simulation) -> None:
+    """Its code can be recognized while it is unwound: its log lines are left out."""
+    observed: list[object] = []
 
     def work() -> None:
+        observed.append(simulation.actors.unwinding)
         try:
             simulation.clock.sleep(100)
             observed.append("survived")
         finally:
-            observed.append("unwound")
+            observed.append(simulation.actors.unwinding)
+
+    def kill() -> None:
+        actor.process.kill()
+        observed.append("killed")
 
     actor = simulation.actors.start(work)
-    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.after(10, kill)
     simulation.scheduler.run()
-    assert (observed, actor.is_alive()) == (["unwound"], False)
+    assert (observed, actor.is_alive()) == ([False, True, "killed"], False)
+    assert not simulation.actors.unwinding
 
 
 def test_all_actors_of_a_process_are_killed_together(simulation: Simulation) -> None:
@@ -304,24 +285,6 @@ def test_a_process_can_end_itself(simulation: Simulation) -> None:
     actor = simulation.actors.start(work, process)
     simulation.scheduler.run()
     assert (observed, actor.is_alive()) == (["signal: killed"], False)
-
-
-def test_the_code_of_a_killed_actor_can_be_recognized(simulation: Simulation) -> None:
-    """Its log lines while it is unwound can then be left out."""
-    observed: list[bool] = []
-
-    def work() -> None:
-        observed.append(simulation.actors.unwinding)
-        try:
-            simulation.clock.sleep(100)
-        finally:
-            observed.append(simulation.actors.unwinding)
-
-    actor = simulation.actors.start(work)
-    simulation.scheduler.after(10, actor.process.kill)
-    simulation.scheduler.run()
-    assert observed == [False, True]
-    assert not simulation.actors.unwinding
 
 
 def test_closing_the_simulation_ends_all_threads() -> None:
@@ -416,12 +379,14 @@ def blocked_forever() -> None:
 
 def test_an_actor_that_really_blocks_ends_the_run_and_the_error_has_its_stack() -> None:
     simulation = Simulation(patience_seconds=0.1)
+    other = simulation.threads.start(lambda: simulation.clock.sleep(100))
     simulation.threads.start(blocked_forever)
     with pytest.raises(Blocked) as error:
         simulation.scheduler.run()
     assert "in blocked_forever" in str(error.value)
     assert "threading.Event().wait()" in str(error.value)
     simulation.close()
+    assert not other.is_alive()
 
 
 def test_an_actor_that_waits_for_a_core_is_not_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,8 +408,10 @@ def test_an_actor_that_waits_for_a_core_is_not_reported_as_blocked(monkeypatch: 
     simulation.close()
 
 
-def test_an_actor_in_an_endless_loop_is_reported_as_blocked() -> None:
-    ended = threading.Event()
+def test_an_actor_in_an_endless_loop_is_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of a busy machine may never use as much CPU time as this one."""
+    ended, used = threading.Event(), count()
+    monkeypatch.setattr(actors, "usage", lambda native_id: (True, float(next(used))))
 
     def loop() -> None:
         while not ended.is_set():
@@ -456,6 +423,15 @@ def test_an_actor_in_an_endless_loop_is_reported_as_blocked() -> None:
         simulation.scheduler.run()
     ended.set()
     simulation.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="read from /proc")
+def test_the_state_and_the_cpu_time_of_a_thread_are_known() -> None:
+    before = time.thread_time()
+    is_runnable, used = actors.usage(threading.get_native_id())
+    assert is_runnable
+    assert before - 0.05 < used < time.thread_time() + 0.05  # it is counted in hundredths
+    assert actors.usage(None) == (False, 0.0)
 
 
 def test_an_actor_that_advances_time_alone_is_not_reported_as_blocked() -> None:
@@ -472,19 +448,16 @@ def test_an_actor_that_advances_time_alone_is_not_reported_as_blocked() -> None:
     simulation.close()
 
 
-def test_the_other_actors_can_be_closed_after_one_has_blocked() -> None:
-    simulation = Simulation(patience_seconds=0.1)
-    other = simulation.threads.start(lambda: simulation.clock.sleep(100))
-    simulation.threads.start(blocked_forever)
-    with pytest.raises(Blocked):
-        simulation.scheduler.run()
-    simulation.close()
-    assert not other.is_alive()
+def test_a_foreign_thread_may_run_code_but_cannot_wait_in_virtual_time(simulation: Simulation) -> None:
+    observed: list[int] = []
 
+    def swallow() -> None:
+        observed.append(sum(range(100)))
+        with suppress(Exception):
+            simulation.clock.sleep(1)
 
-def test_a_foreign_thread_cannot_wait_in_virtual_time(simulation: Simulation) -> None:
     def handler() -> None:
-        thread = threading.Thread(target=swallow, args=(lambda: simulation.clock.sleep(1),), name="my own")
+        thread = threading.Thread(target=swallow, name="my own")
         thread.start()
         thread.join()
         simulation.clock.sleep(1)
@@ -492,39 +465,7 @@ def test_a_foreign_thread_cannot_wait_in_virtual_time(simulation: Simulation) ->
     simulation.threads.start(handler)
     with pytest.raises(ForeignThread, match="'my own' was not started by the simulator"):
         simulation.scheduler.run()
-
-
-def test_a_foreign_thread_may_run_code_that_takes_no_virtual_time(simulation: Simulation) -> None:
-    observed: list[int] = []
-
-    def handler() -> None:
-        thread = threading.Thread(target=lambda: observed.append(sum(range(100))))
-        thread.start()
-        thread.join()
-
-    simulation.threads.start(handler)
-    simulation.scheduler.run()
     assert observed == [4950]
-
-
-def swallow(work: Callable[[], None]) -> None:
-    with suppress(Exception):
-        work()
-
-
-def test_handing_over_control_is_fast(simulation: Simulation) -> None:
-    """Two actors take turns; each step hands control over and back."""
-    steps = 2_000
-
-    def work() -> None:
-        for _ in range(steps):
-            simulation.clock.sleep(1)
-
-    for _ in range(2):
-        simulation.threads.start(work)
-    began = time.process_time()
-    simulation.scheduler.run()
-    assert (time.process_time() - began) / (2 * 2 * steps) < 0.001, "it is about 0.00002"
 
 
 # errors, kills, and actors that start later
@@ -545,26 +486,6 @@ def test_an_error_of_an_action_is_raised_by_the_run(simulation: Simulation) -> N
     assert woken == []
     simulation.scheduler.run()
     assert woken == ["first", "second"]
-
-
-def test_a_killed_actor_ends_before_the_rest_of_an_action_that_kills(simulation: Simulation) -> None:
-    happened: list[str] = []
-
-    def work() -> None:
-        try:
-            simulation.clock.sleep(100)
-        finally:
-            happened.append("unwound")
-
-    actor = simulation.actors.start(work)
-
-    def kill() -> None:
-        actor.process.kill()
-        happened.append("killed")
-
-    simulation.scheduler.after(10, kill)
-    simulation.scheduler.run()
-    assert happened == ["unwound", "killed"]
 
 
 def test_an_actor_that_starts_unless_an_event_is_set_has_no_thread_until_then(simulation: Simulation) -> None:
@@ -611,77 +532,42 @@ class Interrupt(BaseException):
     """The exception that interrupts an actor."""
 
 
-def test_an_actor_is_interrupted_in_its_sleep(simulation: Simulation) -> None:  # SPEC I3
+def interrupted(simulation: Simulation, wait: Callable[[], object], times: int = 1, postpone: float = 0) -> list[float]:
+    """Run an actor that is interrupted after 10 s; return the times at which its waits were interrupted."""
     observed: list[float] = []
+    answers = iter([postpone] if postpone else [])
 
     def work() -> None:
-        interruption = simulation.threads.interrupt(10, lambda _: Interrupt())
+        interruption = simulation.threads.interrupt(10, lambda _: next(answers, Interrupt()))
         assert interruption is not None
-        try:
-            simulation.clock.sleep(60)
-        except Interrupt:
-            observed.append(simulation.clock.monotonic())
-        interruption.cancel()
-        simulation.clock.sleep(60)
-        observed.append(simulation.clock.monotonic())
-
-    simulation.threads.start(work)
-    simulation.scheduler.run()
-    assert observed == [10, 70]
-
-
-def test_an_actor_that_swallows_an_interruption_is_interrupted_again(simulation: Simulation) -> None:  # SPEC I3
-    observed: list[float] = []
-
-    def work() -> None:
-        interruption = simulation.threads.interrupt(10, lambda _: Interrupt())
-        assert interruption is not None
-        while len(observed) < 3:
+        while len(observed) < times:
             try:
-                simulation.threads.event().wait()
+                wait()
             except Interrupt:
                 observed.append(round(simulation.clock.monotonic(), 6))
         interruption.cancel()
+        simulation.clock.sleep(60)
 
     simulation.threads.start(work)
     simulation.scheduler.run()
-    assert observed == [10, 10.1, 10.2]
+    return observed
 
 
-def test_an_interruption_may_be_postponed(simulation: Simulation) -> None:
-    observed: list[float] = []
-
-    def work() -> None:
-        answers = iter([5.0, Interrupt()])
-        interruption = simulation.threads.interrupt(10, lambda _: next(answers))
-        assert interruption is not None
-        with suppress(Interrupt):
-            simulation.clock.sleep(60)
-        interruption.cancel()
-        observed.append(simulation.clock.monotonic())
-
-    simulation.threads.start(work)
-    simulation.scheduler.run()
-    assert observed == [15]
+def test_an_actor_is_interrupted_in_its_wait_again_and_again_unless_it_is_postponed() -> None:  # SPEC I3
+    for times, postpone, expected in ((1, 0, [10]), (3, 0, [10, 10.1, 10.2]), (1, 5.0, [15])):
+        for wait in (lambda one: one.clock.sleep(60), lambda one: one.threads.event().wait()):
+            simulation = Simulation()
+            assert interrupted(simulation, partial(wait, simulation), times, postpone) == expected
+            assert simulation.clock.monotonic() == pytest.approx(expected[-1] + 60)
+            simulation.close()
 
 
 def test_an_event_is_not_missed_after_an_interruption(simulation: Simulation) -> None:
-    observed: list[bool] = []
     event = simulation.threads.event()
-
-    def work() -> None:
-        interruption = simulation.threads.interrupt(10, lambda _: Interrupt())
-        assert interruption is not None
-        with suppress(Interrupt):
-            event.wait()
-        interruption.cancel()
-        observed.append(event.wait(30))
-
-    simulation.threads.start(work)
     simulation.scheduler.after(20, event.set)
-    simulation.scheduler.run()
-    assert observed == [True]
-    assert simulation.clock.monotonic() == 20
+    assert interrupted(simulation, event.wait) == [10]
+    assert event.is_set()
+    assert simulation.clock.monotonic() == 70
 
 
 @pytest.mark.parametrize("is_thawed", [True, False])
@@ -708,7 +594,3 @@ def test_an_actor_of_a_frozen_process_is_interrupted_when_that_is_thawed(
     simulation.scheduler.run()
     assert observed == ([50] if is_thawed else [])
     assert simulation.clock.monotonic() == (50 if is_thawed else 10)
-
-
-def test_code_outside_of_actors_cannot_be_interrupted(simulation: Simulation) -> None:
-    assert simulation.threads.interrupt(1, lambda _: Interrupt()) is None
