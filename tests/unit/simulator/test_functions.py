@@ -65,44 +65,42 @@ def make_rig(simulation: Simulation) -> MakeRig:
     return lambda handler, **settings: FunctionRig(simulation, handler, **settings)
 
 
-def test_the_return_value_of_the_handler_is_the_result(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: {"got": event["n"]})
-    orders.invoke({"n": 1})
-    [result] = orders.run()
-    assert (result.kind, result.value, result.text) == ("returned", {"got": 1}, "")
-
-
-def test_event_and_return_value_are_converted_to_json_and_back(make_rig: MakeRig) -> None:
+@pytest.mark.parametrize(
+    ("returned", "kind", "value", "text"),
+    [
+        (
+            {"pair": (1, 2), 3: Decimal("1.5"), "n": Decimal(7)},
+            "returned",
+            {"pair": [1, 2], "3": 1.5, "n": 7},
+            "",
+        ),
+        ({"n": float("nan")}, "returned", '{"n": NaN}', ""),
+        (
+            {1, 2},
+            "error",
+            None,
+            "Runtime.MarshalError: Unable to marshal response: Object of type set is not JSON serializable",
+        ),
+    ],
+)
+def test_event_and_return_value_are_converted_to_json_and_back(
+    make_rig: MakeRig, returned: Any, kind: str, value: Any, text: str
+) -> None:
     """A handler cannot change objects of the model, and Lambda gets a list for a tuple."""
     event = {"items": [1, 2]}
-    kept: list[Any] = []
 
     def handler(event: dict[str, Any], context: Any) -> Any:
         event["items"].append(3)
-        returned = {"pair": (1, 2), 3: Decimal("1.5"), "n": Decimal(7)}
-        kept.append(returned)
         return returned
 
     orders = make_rig(handler)
     orders.invoke(event)
     [result] = orders.run()
     assert event == {"items": [1, 2]}
-    assert result.value == {"pair": [1, 2], "3": 1.5, "n": 7}
-    assert result.value is not kept[0]
-
-
-def test_a_return_value_that_is_not_valid_json_stays_text(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: {"n": float("nan")})
-    orders.invoke()
-    assert orders.run()[0].value == '{"n": NaN}'
-
-
-def test_a_return_value_that_cannot_be_converted_to_json_is_an_error(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: {1, 2})
-    orders.invoke()
-    [result] = orders.run()
-    expected = "Runtime.MarshalError: Unable to marshal response: Object of type set is not JSON serializable"
-    assert (result.kind, result.text) == ("error", expected)
+    assert (result.kind, result.text) == (kind, text)
+    if kind == "returned":
+        assert result.value == value
+        assert result.value is not returned
 
 
 def charge() -> None:
@@ -154,43 +152,25 @@ def test_the_context_has_the_attributes_of_lambda(make_rig: MakeRig, simulation:
 # environments
 
 
-def test_the_first_invocation_waits_for_the_cold_start_and_the_next_does_not(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: None)
-    orders.invoke()
-    orders.invoke(at=5)
-    orders.run()
-    assert orders.cold() == [True, False]
-    assert orders.ended_at == [COLD, 5]
-
-
-def test_a_cold_start_does_not_count_towards_the_timeout(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: context.get_remaining_time_in_millis(), timeout_seconds=1)
-    orders.invoke()
-    assert orders.run()[0].value == 1000
-
-
-def test_an_environment_has_one_world_for_all_its_invocations(make_rig: MakeRig) -> None:
+def test_concurrent_invocations_have_environments_of_their_own_each_with_one_world_and_one_cold_start(
+    make_rig: MakeRig, simulation: Simulation
+) -> None:
     worlds: list[World] = []
-    orders = make_rig(lambda event, context: worlds.append(current()))
-    orders.invoke()
-    orders.invoke(at=5)
-    orders.run()
-    assert len(set(worlds)) == 1
-
-
-def test_concurrent_invocations_have_environments_of_their_own(make_rig: MakeRig, simulation: Simulation) -> None:
-    worlds: list[World] = []
+    left: list[int] = []
 
     def handler(event: Any, context: Any) -> None:
         worlds.append(current())
+        left.append(context.get_remaining_time_in_millis())
         simulation.clock.sleep(3)
 
     orders = make_rig(handler)
-    for _ in range(3):
-        orders.invoke()
+    for at in (0, 0, 0, 5):
+        orders.invoke(at=at)
     orders.run()
-    assert len(set(worlds)) == 3
-    assert orders.ended_at == [COLD + 3] * 3
+    assert len(set(worlds[:3])) == len(set(worlds)) == 3
+    assert orders.cold() == [True, True, True, False]
+    assert orders.ended_at == [COLD + 3] * 3 + [5 + 3]
+    assert left == [10_000] * 4, "a cold start does not count towards the timeout"
 
 
 def test_an_idle_environment_is_kept_for_a_while(make_rig: MakeRig) -> None:
@@ -240,9 +220,12 @@ def test_a_warm_environment_starts_no_new_thread_for_an_invocation(make_rig: Mak
 def test_at_the_deadline_the_process_is_killed(make_rig: MakeRig, simulation: Simulation) -> None:  # PLATFORM 28
     survivors: list[str] = []
 
-    def handler(event: Any, context: Any) -> None:
-        simulation.clock.sleep(3600)
-        survivors.append("survived")
+    def handler(event: Any, context: Any) -> str:
+        try:
+            simulation.clock.sleep(3600)
+            survivors.append("survived")
+        finally:
+            return "all is well"  # noqa: B012 what a killed handler returns is dropped
 
     orders = make_rig(handler, timeout_seconds=3)
     orders.invoke()
@@ -264,17 +247,6 @@ def test_a_handler_that_catches_every_exception_is_still_killed(make_rig: MakeRi
     orders.invoke()
     orders.invoke(at=60)
     assert [result.kind for result in orders.run()] == ["timeout", "timeout"]
-
-
-def test_the_return_value_of_a_killed_handler_is_dropped(make_rig: MakeRig, simulation: Simulation) -> None:
-    def handler(event: Any, context: Any) -> str:
-        with suppress(BaseException):
-            simulation.clock.sleep(60)
-        return "all is well"
-
-    orders = make_rig(handler, timeout_seconds=3)
-    orders.invoke()
-    assert [result.kind for result in orders.run()] == ["timeout"]
 
 
 def test_threads_of_the_handler_are_killed_with_it(make_rig: MakeRig, simulation: Simulation) -> None:
@@ -343,10 +315,12 @@ def test_a_handler_that_exits_ends_its_environment(make_rig: MakeRig, end: Calla
     assert orders.cold() == [True, True]
 
 
-def test_an_invocation_can_be_crashed_from_outside(make_rig: MakeRig, simulation: Simulation) -> None:
+def test_an_invocation_can_be_crashed_from_outside_and_from_within(make_rig: MakeRig, simulation: Simulation) -> None:
     survivors: list[str] = []
 
     def handler(event: Any, context: Any) -> None:
+        if event:
+            orders.function.running[0].crash("signal: aborted")
         simulation.clock.sleep(5)
         survivors.append("survived")
 
@@ -354,40 +328,26 @@ def test_an_invocation_can_be_crashed_from_outside(make_rig: MakeRig, simulation
     orders.invoke()
     simulation.scheduler.run(START + 2)
     orders.function.running[0].crash()
-    [result] = orders.run()
-    assert (result.kind, result.text) == ("crash", "Runtime exited with error: signal: killed")
-    assert (orders.ended_at, survivors) == ([2], [])
-
-
-def test_an_invocation_can_be_crashed_from_within(make_rig: MakeRig) -> None:
-    survivors: list[str] = []
-
-    def handler(event: Any, context: Any) -> None:
-        orders.function.running[0].crash("signal: aborted")
-        survivors.append("survived")
-
-    orders = make_rig(handler)
-    orders.invoke()
-    [result] = orders.run()
-    assert (result.kind, result.text, survivors) == ("crash", "Runtime exited with error: signal: aborted", [])
+    orders.invoke({"from": "within"}, at=60)
+    assert [(result.kind, result.text) for result in orders.run()] == [
+        ("crash", "Runtime exited with error: signal: killed"),
+        ("crash", "Runtime exited with error: signal: aborted"),
+    ]
+    assert (orders.ended_at, survivors) == ([2, 60 + COLD], [])
 
 
 # concurrency
 
 
-def test_a_function_above_its_concurrency_is_throttled(make_rig: MakeRig, simulation: Simulation) -> None:
-    orders = make_rig(lambda event, context: simulation.clock.sleep(5), reserved_concurrency=2)
+@pytest.mark.parametrize(("reserved", "kinds"), [(2, ["throttled", *["returned"] * 3]), (0, ["throttled"] * 4)])
+def test_a_function_above_its_concurrency_is_throttled(
+    make_rig: MakeRig, simulation: Simulation, reserved: int, kinds: list[str]
+) -> None:
+    orders = make_rig(lambda event, context: simulation.clock.sleep(5), reserved_concurrency=reserved)
     for at in (0, 0, 1, 30):
         orders.invoke(at=at)
-    kinds = [result.kind for result in orders.run()]
-    assert kinds == ["throttled", "returned", "returned", "returned"]
+    assert [result.kind for result in orders.run()] == kinds
     assert orders.results[0].text == "Rate Exceeded."
-
-
-def test_a_function_without_concurrency_runs_nothing(make_rig: MakeRig) -> None:
-    orders = make_rig(lambda event, context: None, reserved_concurrency=0)
-    orders.invoke()
-    assert [result.kind for result in orders.run()] == ["throttled"]
 
 
 # history
