@@ -17,22 +17,21 @@ def test_pairs_are_for_all_functions_and_the_last_value_wins() -> None:
     assert read_overrides(["A=1", "B=x=y", "A=2", "EMPTY="]).of(ORDERS) == {"A": "2", "B": "x=y", "EMPTY": ""}
 
 
-def test_a_file_can_have_pairs(tmp_path: Path) -> None:
-    file = tmp_path / ".env"
-    file.write_text("# comment\n\nA=1\nexport B = no\n".replace(" = no", "=' two '") + 'C="three"\n')
-    assert read_overrides([str(file)]).of(ORDERS) == {"A": "1", "B": " two ", "C": "three"}
-
-
-def test_a_file_can_be_flat_json(tmp_path: Path) -> None:
-    file = tmp_path / "env.json"
-    file.write_text('{"A": "text", "B": 2, "C": true}')
-    assert read_overrides([str(file)]).of(ORDERS) == {"A": "text", "B": "2", "C": "true"}
-
-
-def test_a_file_in_the_format_of_sam_cli_has_variables_by_function(tmp_path: Path) -> None:
-    file = tmp_path / "env.json"
-    file.write_text('{"Parameters": {"A": "all", "B": "all"}, "OrdersFunction": {"B": "one"}, "Other": {"A": "other"}}')
-    assert read_overrides([str(file)]).of(ORDERS) == {"A": "all", "B": "one"}
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# comment\n\nA=1\nexport B=' two '\nC=\"three\"\n", {"A": "1", "B": " two ", "C": "three"}),
+        ('{"A": "text", "B": 2, "C": true}', {"A": "text", "B": "2", "C": "true"}),
+        (  # as for the SAM CLI
+            '{"Parameters": {"A": "all", "B": "all"}, "OrdersFunction": {"B": "one"}, "Other": {"A": "other"}}',
+            {"A": "all", "B": "one"},
+        ),
+    ],
+)
+def test_a_file_has_pairs_or_json(tmp_path: Path, content: str, expected: dict[str, str]) -> None:
+    file = tmp_path / ("env.json" if content.startswith("{") else ".env")
+    file.write_text(content)
+    assert read_overrides([str(file)]).of(ORDERS) == expected
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,6 @@ def test_a_record_is_sent_with_all_parameters_of_send_message(tmp_path: Path) ->
     ]
 
 
-def test_an_empty_batch_is_valid(tmp_path: Path) -> None:
-    assert read_samples(write(tmp_path)) == []
-
-
 @pytest.mark.parametrize(
     ("record", "text"),
     [
@@ -81,19 +77,3 @@ def test_an_empty_batch_is_valid(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_sent_is_refused_with_its_number(tmp_path: Path, record: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         read_samples(write(tmp_path, record))
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [("no json", "is not JSON"), ("[]", "not an SQS event"), ('{"Records": {}}', "not an SQS event")],
-)
-def test_a_file_that_is_not_an_event_is_refused(tmp_path: Path, content: str, text: str) -> None:
-    path = tmp_path / "event.json"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=text):
-        read_samples(path)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere\.json cannot be read: No such file"):
-        read_samples(tmp_path / "nowhere.json")

@@ -42,16 +42,12 @@ def drawn(scene: Scene, width: int = 100, height: int = 30) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("height", [16, 24, 60])
-def test_a_frame_fits_the_terminal(width: int, height: int) -> None:
+def test_a_frame_fits_the_terminal_and_every_part_has_a_line(width: int, height: int) -> None:
     lines = drawn(FULL, width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
-
-
-@pytest.mark.parametrize("height", [16, 24, 60])
-def test_every_part_of_a_frame_has_a_line(height: int) -> None:
     share = shares(FULL, height)
     assert min(share) >= 1
     assert share.log >= share.functions

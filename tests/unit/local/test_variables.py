@@ -30,33 +30,21 @@ def variables(endpoints: Endpoints, **own: str) -> dict[str, str]:
     return variables_of(function(), own, endpoints, DEVELOPER)
 
 
-def test_the_variables_of_lambda_are_set() -> None:
-    found = variables(Endpoints(HERE))
+def test_the_variables_of_lambda_are_set_and_no_credentials_of_the_developer() -> None:
+    found = variables(Endpoints(HERE, others="http://127.0.0.1:5000"), AWS_LAMBDA_LOG_LEVEL="DEBUG")
     assert found["_HANDLER"] == "app.handler"
     assert found["LAMBDA_TASK_ROOT"] == str(Path("code").resolve())
     assert found["AWS_REGION"] == found["AWS_DEFAULT_REGION"] == "eu-west-1"
     assert found["AWS_LAMBDA_FUNCTION_NAME"] == "orders"
     assert found["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "512"
+    assert found["AWS_LAMBDA_LOG_LEVEL"] == "DEBUG", "that of the function has precedence"
     assert found["TZ"] == ":UTC"
-
-
-def test_functions_get_few_variables_and_no_credentials_of_the_developer() -> None:
-    found = variables(Endpoints(HERE))
     assert found["PATH"] == "/bin"
     assert found["NO_PROXY"] == "intranet,127.0.0.1"
-    assert found["AWS_ENDPOINT_URL_SQS"] == HERE
+    assert (found["AWS_ENDPOINT_URL"], found["AWS_ENDPOINT_URL_SQS"]) == ("http://127.0.0.1:5000", HERE)
     assert found["AWS_ACCESS_KEY_ID"] == "local"
     assert not {"HOME", "DATABASE", "AWS_PROFILE"} & found.keys()
     assert "secret" not in found.values()
-
-
-def test_the_variables_of_the_function_have_precedence() -> None:
-    assert variables(Endpoints(HERE), AWS_LAMBDA_LOG_LEVEL="DEBUG", PATH="/")["AWS_LAMBDA_LOG_LEVEL"] == "DEBUG"
-
-
-def test_other_services_can_have_another_endpoint() -> None:
-    found = variables(Endpoints(HERE, others="http://127.0.0.1:5000"))
-    assert (found["AWS_ENDPOINT_URL"], found["AWS_ENDPOINT_URL_SQS"]) == ("http://127.0.0.1:5000", HERE)
 
 
 def test_a_foreign_endpoint_gets_the_keys_of_the_environment_and_no_profile() -> None:
