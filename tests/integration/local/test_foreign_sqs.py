@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -23,6 +24,9 @@ from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.template import TemplateMapping, TemplateQueue
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn
+
+from .conftest import Project
+from .process import LocalProcess
 
 HOST = "127.0.0.1"
 QUEUES = [
@@ -233,3 +237,30 @@ def test_a_changed_template_creates_missing_queues_and_leaves_existing_ones_alon
             await site.sqs.check([*queues, TemplateQueue("later", arn("later"))])
 
     play(moto, scenario)
+
+
+def test_tarry_local_waits_for_another_sqs_and_hosts_its_functions_there(
+    project: Project, moto: MotoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The visibility timeouts are longer than the test: the message becomes visible only when the test makes it."""
+    monkeypatch.delenv("AWS_PROFILE")  # moto would use it
+    project.edit("plain/app.py", 'os.environ["QUEUE"]', 'os.environ["AWS_ENDPOINT_URL"]')
+    project.edit("template.yaml", "Timeout: 2", "Timeout: 900")  # of the functions and of visibility
+    url = f"http://{HOST}:{moto.port}"
+    local = LocalProcess(project.folder, endpoint_url=url)
+    local.wait("does not answer: waiting for it")
+    moto.start()
+    local.wait(f"created at {url}: ")
+    local.wait("Waiting for messages in jobs")
+    sent = local.send("jobs", '{"fail": 1}')
+    local.wait("WAITING_RETRY")
+    for backend in sqs_backends[ACCOUNT].values():
+        for message in backend.queues["jobs"]._messages if "jobs" in backend.queues else ():
+            message.visible_at = 0
+    local.until(lambda: local.timeline(sent)[-1:] == ["COMMITTED"], "a retried message")
+    retried = ["READY", "IN_FLIGHT 1", "WAITING_RETRY  (reported as failed)", "IN_FLIGHT 2", "COMMITTED"]
+    assert local.states(sent) == retried
+    local.until(lambda: local.depth("jobs") == 0, "an empty queue")
+    assert f"handled by plain Plain {url}" in local.text
+    assert local.end(signal.SIGINT) == 0
+    assert local.left() == []

@@ -42,11 +42,20 @@ def own(tmp_path: Path) -> JobsFunction:
 # results
 
 
-def test_return_values_are_converted_to_json(jobs: JobsFunction) -> None:  # PLATFORM 25
+def test_return_values_are_converted_to_json_and_have_six_megabytes_at_most(jobs: JobsFunction) -> None:  # PLATFORM 25
     async def scenario(hosted: Hosted) -> None:
         assert await hosted.value(answer="decimal") == 1.5
         assert await hosted.value(answer="nan") == "NaN"
         assert await hosted.value(answer="bytes") == {"a": 1}
+        answer = await hosted.call(answer="set")
+        assert answer.kind == "error"
+        assert answer.value["errorType"] == "Runtime.MarshalError"
+        assert "Unable to marshal response" in answer.text
+        assert await hosted.value(length="x" * 6_000_000) == 6_000_000
+        answer = await hosted.call(answer="long")
+        assert answer.kind == "error"
+        assert answer.text.startswith("Function.ResponseSizeTooLarge: ")
+        assert await hosted.value(length="x") == 1
 
     jobs.play(scenario)
 
@@ -82,27 +91,6 @@ def test_an_error_has_the_traceback_of_the_handler_and_the_process_continues(job
     jobs.play(scenario)
 
 
-def test_a_return_value_that_is_not_json_is_an_error(jobs: JobsFunction) -> None:
-    async def scenario(hosted: Hosted) -> None:
-        answer = await hosted.call(answer="set")
-        assert answer.kind == "error"
-        assert answer.value["errorType"] == "Runtime.MarshalError"
-        assert "Unable to marshal response" in answer.text
-
-    jobs.play(scenario)
-
-
-def test_events_of_six_megabytes_are_accepted_and_longer_responses_are_not(jobs: JobsFunction) -> None:
-    async def scenario(hosted: Hosted) -> None:
-        assert await hosted.value(length="x" * 6_000_000) == 6_000_000
-        answer = await hosted.call(answer="long")
-        assert answer.kind == "error"
-        assert answer.text.startswith("Function.ResponseSizeTooLarge: ")
-        assert await hosted.value(length="x") == 1
-
-    jobs.play(scenario)
-
-
 # crashes
 
 
@@ -119,6 +107,8 @@ def test_events_of_six_megabytes_are_accepted_and_longer_responses_are_not(jobs:
 def test_a_crash_has_the_error_of_lambda_and_a_new_process_is_started(
     own: JobsFunction, wish: dict[str, int], text: str
 ) -> None:
+    """Its last output is not lost, even without a newline."""
+
     async def scenario(hosted: Hosted) -> None:
         before = await hosted.value()
         answer = await hosted.call(**wish)
@@ -127,17 +117,9 @@ def test_a_crash_has_the_error_of_lambda_and_a_new_process_is_started(
         assert answer.value["errorMessage"] == f"RequestId: {answer.request_id} Error: {text}"
         assert (await hosted.value())["pid"] != before["pid"]
         assert [event.fields["cold"] for event in hosted.events("invoked")] == [True, False, True]
+        assert hosted.lines == (["last words"] if "exit" in wish else [])
 
     own.play(scenario)
-
-
-def test_output_before_a_crash_is_not_lost(jobs: JobsFunction) -> None:
-    async def scenario(hosted: Hosted) -> None:
-        assert (await hosted.call(exit=3)).text == "Runtime exited with error: exit status 3"
-        assert hosted.lines == ["last words"]  # without a newline
-        assert await hosted.value()
-
-    jobs.play(scenario)
 
 
 def test_at_the_timeout_the_process_and_its_children_are_killed(jobs: JobsFunction) -> None:  # PLATFORM 28
@@ -330,7 +312,7 @@ def test_long_lines_are_split(own: JobsFunction) -> None:
 
 BROKEN = {
     "a missing module": ("import helper", "No module named 'no_such_library'", "import no_such_library"),
-    "an error during the import": ("int('x')", "ValueError: invalid literal for int()", "app.py"),
+    "an error during the import": ("print('connecting'); int('x')", "ValueError: invalid literal for int()", "app.py"),
     "a syntax error": ("def handler(:", "SyntaxError: invalid syntax", "app.py"),
     "a missing function": ("other = 1", "Handler 'handler' missing on module 'app'", ""),
     "an exit": ("import sys; sys.exit(5)", "the process ended, exit status 5", ""),
@@ -349,21 +331,11 @@ def test_a_handler_that_cannot_be_imported_is_refused_with_its_traceback(jobs: J
         assert text in str(refusal.value)
         assert traceback in refusal.value.details
         assert not any(part in refusal.value.details for part in ("awslambdaric", "tarry/local", "importlib"))
-        assert hosted.lines == []  # the line of the client would repeat the error
+        # the line of the client would repeat the error
+        assert hosted.lines == (["connecting"] if mistake == "an error during the import" else [])
         assert hosted.host.environments == []
 
     jobs.play(scenario)
-
-
-def test_output_before_a_failed_import_is_shown(own: JobsFunction) -> None:
-    own.code("print('connecting'); int('x')")
-
-    async def scenario(hosted: Hosted) -> None:
-        with pytest.raises(UsageError):
-            await hosted.host.warm()
-        assert hosted.lines == ["connecting"]
-
-    own.play(scenario)
 
 
 def test_after_a_failed_start_the_next_one_is_delayed(own: JobsFunction, monkeypatch: pytest.MonkeyPatch) -> None:

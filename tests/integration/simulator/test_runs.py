@@ -1,10 +1,8 @@
 """Runs of the runtime in the simulator: SQS, the event source mapping and Lambda together, in virtual time."""
 
 import asyncio
-import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from tarry import (
     Message,
     Queue,
     RetryInPlace,
-    Schedule,
     batch_consumer,
     consumer,
 )
@@ -31,42 +28,6 @@ def crash() -> None:
     call = current_call()
     assert call is not None
     call.crash()
-
-
-def test_hours_of_retries_take_a_moment() -> None:
-    """RocketMQ's schedule takes 17,140 s and ends with a dead letter."""
-    tried: list[float] = []
-
-    @consumer(max_attempts=17, backoff=Schedule.rocketmq())
-    def handler(message: Message) -> None:
-        tried.append(current().clock.time())
-        raise ValueError("no")
-
-    with system(handler) as sut:
-        sut.send({"id": 1})
-        began = time.process_time()
-        took = sut.run()
-        assert time.process_time() - began < 10
-        assert len(tried) == 17
-        assert 17_140 <= took < 17_200
-        assert (sut.sqs.depth("orders").ready, sut.sqs.depth("orders-dead").ready) == (0, 1)
-
-
-def test_a_delay_of_twelve_hours_takes_a_moment() -> None:
-    handled: list[float] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        handled.append(current().clock.time())
-
-    with system(handler) as sut:
-        with use(sut.world()):
-            Queue("orders").send({"id": 1}, delay=timedelta(hours=12))
-        began = time.process_time()
-        sut.run()
-        assert time.process_time() - began < 10
-        assert handled[0] - sut.began == pytest.approx(12 * 3600, abs=2)
-        assert sut.sqs.depth("orders").in_flight == 0
 
 
 def test_a_message_without_failures_is_deleted_by_the_mapping_alone() -> None:
@@ -312,16 +273,3 @@ def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
     assert first == second
     assert first != other
     assert len(first) > 500
-
-
-def test_ten_thousand_deliveries_take_seconds() -> None:
-    @consumer
-    def handler(message: Message) -> None: ...
-
-    with system(handler) as sut:
-        for number in range(10_000):
-            sut.send(number)
-        began = time.process_time()
-        sut.run()
-        assert time.process_time() - began < 10, "it is about 0.7"
-        assert len(sut.recorded("deleted")) == 10_000
