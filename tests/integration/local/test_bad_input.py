@@ -63,6 +63,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda project: project.write("plain/helper.py", "import no_such_library"),
         "No module named 'no_such_library'",
     ),
+    "settings that AWS would refuse": (
+        lambda project: project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n"),
+        "AWS refuses the event Jobs of Plain: Invalid request provided: Queue visibility timeout: 1",
+    ),
     "a message that SQS refuses": (
         lambda project: project.records[0].update(messageAttributes={"AWS.x": {"dataType": "Odd", "stringValue": "1"}}),
         "SQS refuses record 1",
@@ -130,8 +134,17 @@ def test_a_wrong_file_or_name_is_refused_in_one_line(
         assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
-@pytest.mark.parametrize("mistake", MISTAKES)
+IN_REAL_TIME = ("failures that", "settings that", "a missing handler", "a handler that", "a message that")
+"""The beginnings of the mistakes that are found elsewhere without --skip-time."""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "skip"),
+    [
+        *((each, ["--skip-time"]) for each in MISTAKES),
+        *((each, []) for each in MISTAKES if each.startswith(IN_REAL_TIME)),
+    ],
+)
 def test_wrong_usage_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
     make, text = MISTAKES[mistake]
     project.send()
@@ -145,40 +158,11 @@ def test_wrong_usage_is_refused_in_one_line(project: Project, mistake: str, skip
     assert last.startswith("tarry: ")
     assert text in last
     assert "tarry/local" not in result.stderr
-
-
-def test_the_traceback_of_an_import_has_only_frames_of_the_handler(project: Project) -> None:
-    project.write("plain/helper.py", "import no_such_library")
-    project.send()
-    lines = project.run().stderr.splitlines()
-    begin = lines.index("Traceback (most recent call last):")
-    assert 'plain/app.py", line 3' in lines[begin + 1]
-    assert "importlib" not in "".join(lines)
-
-
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (["Alone"], "Alone has no SQS event; functions with one are Plain, Ordered. "),
-    ],
-)
-def test_a_function_without_a_queue_is_refused(project: Project, names: list[str], text: str) -> None:
-    if names == ["Alone"]:
-        project.edit(
-            "template.yaml",
-            "Resources:",
-            "Resources:\n  Alone: {Type: AWS::Serverless::Function, Properties: {CodeUri: plain}}",
-        )
-    result = project.invoke(*names)
-    assert result.exit_code == 2
-    assert text in result.stderr
-
-
-def test_a_template_without_an_sqs_event_is_refused(project: Project) -> None:
-    project.write("template.yaml", "Resources: {Jobs: {Type: AWS::SQS::Queue}}")
-    result = project.invoke()
-    assert result.exit_code == 2
-    assert "no function has an SQS event. Add one to a function: " in result.stderr
+    if mistake == "a handler that cannot be imported" and not skip:
+        lines = result.stderr.splitlines()
+        begin = lines.index("Traceback (most recent call last):")
+        assert 'plain/app.py", line 3' in lines[begin + 1]
+        assert "importlib" not in result.stderr
 
 
 def test_a_template_whose_only_queue_is_in_another_stack_is_refused_with_that_reason(project: Project) -> None:
@@ -195,15 +179,30 @@ def test_a_template_whose_only_queue_is_in_another_stack_is_refused_with_that_re
     assert "M.EventSourceArn: Fn::ImportValue cannot be resolved here. Write " in planned.stderr
 
 
-def test_settings_that_aws_would_refuse_are_refused(project: Project) -> None:
-    project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n")
-    result = project.invoke()
-    assert result.exit_code == 2
-    assert "AWS refuses the event Jobs of Plain: Invalid request provided: Queue visibility timeout: 1" in result.stderr
+ALONE = "Resources:\n  Alone: {Type: AWS::Serverless::Function, Properties: {CodeUri: plain}}"
+WITHOUT_EVENT: dict[str, tuple[list[str], Mistake, str]] = {
+    "a function without a queue": (
+        ["Alone"],
+        lambda project: project.edit("template.yaml", "Resources:", ALONE),
+        "Alone has no SQS event; functions with one are Plain, Ordered. ",
+    ),
+    "no function with a queue": (
+        [],
+        lambda project: project.write("template.yaml", "Resources: {Jobs: {Type: AWS::SQS::Queue}}"),
+        "no function has an SQS event. Add one to a function: ",
+    ),
+    "a parameter without a value": (
+        ["--parameter", "Stage"],
+        lambda project: None,
+        "--parameter must be NAME=VALUE, got 'Stage'",
+    ),
+}
 
 
-def test_a_parameter_needs_a_value(project: Project) -> None:
-    project.send()
-    result = project.run("--parameter", "Stage")
+@pytest.mark.parametrize("mistake", WITHOUT_EVENT)
+def test_wrong_usage_without_an_event_is_refused(project: Project, mistake: str) -> None:
+    arguments, make, text = WITHOUT_EVENT[mistake]
+    make(project)
+    result = project.invoke(*arguments)
     assert result.exit_code == 2
-    assert "--parameter must be NAME=VALUE, got 'Stage'" in result.stderr
+    assert text in result.stderr

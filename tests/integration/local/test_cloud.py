@@ -11,7 +11,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tarry.tools.local.samples import read_samples
 from tarry.tools.local.stories import last_run
 from tests.consoles import console_at, visiting
 
-from .process import SOON_SECONDS, LocalProcess
+from .process import LocalProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leftover processes are found in /proc")
 
@@ -257,15 +256,12 @@ def test_a_function_restarts_when_its_code_changes(local: LocalProcess) -> None:
     local.wait("Watched: the new code")
 
 
-def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess, tmp_path: Path) -> None:
-    (tmp_path / "template.yaml").write_text(template())
-    for name, code in FUNCTIONS.items():
-        (tmp_path / name.lower()).mkdir()
-        (tmp_path / name.lower() / "app.py").write_text(code)
-    other = LocalProcess(tmp_path, "--port", str(local.port))
-    assert other.process.wait(SOON_SECONDS) == 2
-    assert f"tarry: cannot listen at port {local.port} of 127.0.0.1" in other.text
-    assert "Use --port for another port" in other.text
+def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess) -> None:
+    template = local.folder / "template.yaml"
+    other = CliRunner().invoke(app, ["local", "--template", str(template), "--port", str(local.port)])
+    assert other.exit_code == 2
+    assert f"tarry: cannot listen at port {local.port} of 127.0.0.1" in other.stderr
+    assert "Use --port for another port" in other.stderr
 
 
 @pytest.mark.last_of_its_module
