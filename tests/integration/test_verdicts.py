@@ -349,7 +349,9 @@ INVALID_DELAYS = [
 TOO_LONG = [LONGEST + 1, 50_000, timedelta(days=1), in_utc(10**6), 1e300]
 
 
-@pytest.mark.parametrize("delay", [*INVALID_DELAYS, *TOO_LONG], ids=lambda delay: repr(delay)[:40])
+@pytest.mark.parametrize(
+    "delay", [*INVALID_DELAYS, *TOO_LONG], ids=lambda delay: repr(delay).partition(" at 0x")[0][:40]
+)
 def test_an_invalid_delay_or_one_beyond_12_hours_raises_an_error_at_the_call(delay: Any) -> None:  # SPEC B2, B6, C6
     """The handler continues, and no verdict is given."""
     is_too_long = any(delay is each for each in TOO_LONG)

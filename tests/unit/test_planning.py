@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -232,7 +233,7 @@ def names_of(ways: tuple[Way, ...]) -> str:
         (Outcome("wait", 402, RUNS_ELSEWHERE), {**SOON, **FIFO}, "in_place"),
         (Outcome("retry", 402, RUNS_ELSEWHERE), {**SOON, **LAST}, "copy_waits last_resort expiring? in_place"),
     ],
-    ids=repr,
+    ids=lambda value: re.sub(" at 0x\\w+", "", repr(value)),
 )
 def test_the_ways_of_a_message(outcome: Outcome, facts: dict[str, Any], ways: str) -> None:  # SPEC C6, C8, C10, F4, J5
     given = {**facts}
