@@ -271,12 +271,15 @@ class Actor:
                 seen, worked = actors.scheduler.now, math.inf
                 while not self._back.acquire(timeout=actors.patience_seconds):
                     is_runnable, used = usage(self.native_id)
+                    is_excused = seen != actors.scheduler.now or actors.is_excused()
+                    if is_excused or worked == math.inf:
+                        seen, worked = actors.scheduler.now, used
+                    # Added up over the checks: on a busy machine, an endless loop gets little of a core in each.
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
-                    if seen == actors.scheduler.now and not is_starved and not actors.is_excused():
+                    if not is_excused and not is_starved:
                         if self._back.acquire(blocking=False):
                             break  # the whole process stood still, and the actor has gone on since
                         self._check_progress()
-                    seen, worked = actors.scheduler.now, used
         except BaseException:  # the actor did not hand control back: give up on its thread
             actors.running = None
             actors.abandoned.add(self.ident)
