@@ -65,7 +65,7 @@ def ids(sqs: Served, queue: str) -> list[int]:
 @pytest.fixture(scope="module")
 def sqs() -> Iterator[Served]:
     with served() as found:
-        for name in ("orders", "cards"):
+        for name in ("orders", "cards", "parcels"):
             found.queue(f"{name}-dlq")
             found.queue(
                 name, RedrivePolicy=json.dumps({"deadLetterTargetArn": arn(f"{name}-dlq"), "maxReceiveCount": 5})
@@ -77,7 +77,7 @@ def sqs() -> Iterator[Served]:
 @pytest.fixture
 def console(sqs: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Served]:
     monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # the model has all messages on one server
-    queues = [WatchedQueue(name, f"{name}-dlq") for name in ("orders", "cards")]
+    queues = [WatchedQueue(name, f"{name}-dlq") for name in ("orders", "cards", "parcels")]
     with running(console_at(sqs.url, queues, can_write=True, audit_path=tmp_path / "audit.jsonl")) as found:
         yield found
 
@@ -232,10 +232,10 @@ def test_groups_are_tried_out_retried_with_canaries_edited_removed_and_audited(
 def test_the_pages_of_dead_letters_have_no_barriers_and_fit_any_width(
     console: server.Served, sqs: Served, opened: Opened, no_barriers: Callable[..., None]
 ) -> None:
-    put(sqs, "cards-dlq", 10)
+    put(sqs, "parcels-dlq", 10)
     page = opened(console.address())
-    scan(page, console, "cards-dlq")
-    queue = "/dead-letters/cards-dlq"
+    scan(page, console, "parcels-dlq")
+    queue = "/dead-letters/parcels-dlq"
     visit(page, console, f"{queue}/list")
     edit = page.get_by_role("link", name="Edit").first.get_attribute("href") or ""
     both = (queue, f"{queue}/list?where=reason+%3D+exhausted&where=x", f"{queue}/retry?all=1", "/jobs/1")
