@@ -189,13 +189,25 @@ def _children() -> Iterator[int]:
     for parent in filter(None, (os.getpid(), server)):
         for file in Path(f"/proc/{parent}/task").glob("*/children"):
             with suppress(OSError):
-                yield from (each for each in map(int, file.read_text().split()) if each != server and _command(each))
+                yield from (each for each in map(int, file.read_text().split()) if each != server and _runs(each))
+
+
+def _runs(process_id: int) -> bool:
+    """Whether a process has not ended; in the middle of its start, it has no command yet."""
+    with suppress(OSError):
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX" and ENDS_WITH_ITS_PARENT not in _text(process_id)
+    return False
+
+
+def _text(process_id: int) -> str:
+    return Path(f"/proc/{process_id}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def _command(process_id: int) -> str:
     """Return the command of a process, or nothing for one that has ended and for a helper of `multiprocessing`."""
     with suppress(OSError):
-        command = Path(f"/proc/{process_id}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        command = _text(process_id)
         return "" if ENDS_WITH_ITS_PARENT in command else command
     return ""
 

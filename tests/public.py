@@ -6,6 +6,7 @@ Programs elsewhere are written against them. `tests/unit/test_public.py` fails f
 import inspect
 import re
 from collections.abc import Iterator
+from enum import EnumType
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,8 @@ def _of(name: str, value: Any) -> Iterator[str]:
 
 def _parameters(value: Any) -> str:
     value = getattr(value, "__func__", value)
-    if not callable(value):
-        return ""
+    if not (inspect.isfunction(value) or isinstance(value, type)) or isinstance(value, EnumType):
+        return ""  # of C code and of enums, each Python shows another signature
     try:
         parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):

@@ -17,7 +17,10 @@ LEAVES_A_PROCESS = """
     import subprocess, sys
 
     def test_it():
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"], stdout=subprocess.PIPE
+        )
+        process.stdout.readline()  # before that, it may have no environment yet
         with open("started", "w") as file:
             file.write(str(process.pid))
         assert {passes}
