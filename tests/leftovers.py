@@ -35,7 +35,7 @@ ABANDONED = {
     "actor": "a function of the simulator that was killed and catches the exception",
     "OtelBatchSpanRecordProcessor": "of a global tracer, which a process has once",
     "(process_request_thread)": "a connection that a client of a server in a test keeps",
-    "(work)": "a request of the console that nobody awaits any more",
+    "(work)": "a request of the console whose answer is no longer awaited",
 }
 """The ends of the names of threads that nothing can end, with the reasons."""
 CLOCKS = (
@@ -109,7 +109,8 @@ class State(NamedTuple):
 class LeftoversOfTests:
     """A pytest plugin for each process that runs tests.
 
-    What a fixture of more than one test starts or sets is no leftover; when one ends, what it had set is not compared.
+    Whatever a fixture that several tests share starts or sets is not a leftover. When such a fixture ends, only threads
+    and processes are compared.
     """
 
     def __init__(self) -> None:

@@ -307,7 +307,7 @@ def test_a_message_is_not_dead_lettered_before_its_handler_has_run() -> None:  #
     ids=repr,
 )
 def test_a_fatal_error_is_dead_lettered_at_once(settings: Any, error: Exception, dead_letters: list[str]) -> None:
-    """SPEC D1. A signal is no error, so it is not fatal."""
+    """SPEC D1. A signal is not an error, so it is not fatal."""
 
     @consumer(**settings)
     def handler(message: Message) -> None:

@@ -208,7 +208,7 @@ def test_failures_that_a_failure_step_defers_are_no_attempts() -> None:  # SPEC 
         pytest.param(defers, 11, False, [], 1, id="the twelfth"),
         pytest.param(defers, 11, True, [("stable", 12)], 0, id="the twelfth, allowed"),
         pytest.param(defers, 1_000, True, [("stable", 1_000)], 0, id="beyond what readers accept"),
-        pytest.param(fails, 20, False, [], 0, id="a retry in place is no hop"),
+        pytest.param(fails, 20, False, [], 0, id="a retry in place is not a hop"),
     ],
 )
 def test_from_the_twelfth_hop_a_deferred_message_waits_in_place_unless_loops_are_allowed(

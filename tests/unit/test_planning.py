@@ -169,7 +169,7 @@ FACTS = QueueFacts(dead_letter=DEAD, max_receive_count=10, visibility_timeout=30
 LAST, MANY, FIFO = {"receives": 10}, {"hops": 11}, {"queue": "orders.fifo"}
 STORE = {"attempt_store": MemoryAttempts()}
 SOON = {"left": 4_000}
-"""Expires in so many seconds: before a delay of 400 seconds has ended, with the margin of an hour."""
+"""The message expires before a delay of 400 seconds ends, with the margin of an hour."""
 
 
 def delivery_in(

@@ -312,7 +312,7 @@ def editor(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) ->
 def test_retry_sends_an_edited_body(
     shop: MotoShop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:  # SPEC M3, M6
-    """One that is no longer JSON is refused; what the editor prints does not go to stdout."""
+    """A body that is no longer JSON is refused; the output of the editor does not go to stdout."""
     shop.put(2, reason="undecodable")
     editor(shop.folder, monkeypatch, "1}", "7}")
     assert objects(shop.run("retry", "id-1", "--edit", "--json")) == [{"id": "id-1", "outcome": "retried"}]
