@@ -12,6 +12,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+import samtranslator.translator.translator
 import typer.main
 import typer.testing
 from botocore.loaders import Loader, create_loader
@@ -63,6 +64,17 @@ def _moto_answers_boto3_alone() -> Iterator[None]:
         if utils := sys.modules.get("moto.core.utils"):
             patch.setattr("moto.core.models.RESPONSES_METHODS", [])
             patch.setattr("moto.core.responses.camelcase_to_underscores", cache(utils.camelcase_to_underscores))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _policy_templates_are_read_once() -> Iterator[None]:
+    """Let all translations share SAM's policy templates: reading them takes seven of eight parts of a translation."""
+    name = "make_policy_template_for_function_plugin"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            samtranslator.translator.translator, name, cache(getattr(samtranslator.translator.translator, name))
+        )
         yield
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
@@ -93,12 +94,13 @@ class State(NamedTuple):
 
     @classmethod
     def now(cls) -> "State":
+        frames = sys._current_frames()
         return cls(
             clocks={name: clock() for name, clock in CLOCKS},
             environment={name: value for name, value in os.environ.items() if name not in _BY_PYTEST},
             folder=str(Path.cwd()),
             alarm=(signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)),
-            threads=frozenset(each for each in threading.enumerate() if not _is_kept(each)),
+            threads=frozenset(each for each in threading.enumerate() if not _is_kept(each, frames)),
             processes=frozenset(_children()) | frozenset(_children()),  # Linux may leave one out while another ends
             files=frozenset(
                 str(path) for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(REMOVED_AT_EXIT)
@@ -136,6 +138,7 @@ class LeftoversOfTests:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
         result = yield
+        getattr(item, "funcargs", {}).clear()  # what refers to fixtures would be kept for ever
         gc.collect()  # what an object of this test raises at its end is this test's error, not the next one's
         gc.freeze()  # what it has loaded stays, and would be looked at again and again
         if found := list(self._left()):
@@ -173,9 +176,9 @@ def _remaining(found: Callable[[], Any]) -> Any:
     return left
 
 
-def _is_kept(thread: threading.Thread) -> bool:
+def _is_kept(thread: threading.Thread, frames: Mapping[int, FrameType]) -> bool:
     """Whether a thread cannot be ended, or waits for its next job and is tarry's or of an event loop."""
-    frame, names = sys._current_frames().get(thread.ident or 0), []
+    frame, names = frames.get(thread.ident or 0), []
     while frame:
         names.append(frame.f_code.co_qualname)
         frame = frame.f_back

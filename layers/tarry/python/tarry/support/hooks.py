@@ -11,6 +11,7 @@ import threading
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from weakref import ref
 
 from tarry import world
 from tarry.support.guards import exit_if_forked, generation, traceback_of
@@ -127,12 +128,16 @@ class Running:
 
 
 class WorkerPool:
-    """The worker threads of a process for one purpose."""
+    """The worker threads of a world for one purpose; when nothing refers to the pool any more, they end."""
 
     def __init__(self, world: World) -> None:
         self.threads = world.threads
         self._idle: list[Worker] = []
         """Changed by single operations only: a forked child would wait for a lock that another thread has."""
+
+    def __del__(self) -> None:
+        for worker in self._idle:
+            worker.give(None)
 
     def take(self) -> Worker:
         """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
@@ -156,15 +161,15 @@ class Worker:
     """A thread that runs one job after the other."""
 
     def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
+        self._pool = ref(pool)
         self.began_in = generation()
         self._called = pool.threads.event()
         self._work: Callable[[], object] | None = None
         self.ident: int | None = None
         Context().run(pool.threads.start, self._serve)  # in an empty context, not that of an invocation
 
-    def give(self, work: Callable[[], object]) -> None:
-        """Have the thread call ``work``, which must not raise."""
+    def give(self, work: Callable[[], object] | None) -> None:
+        """Have the thread call ``work``, which must not raise; without any, the thread ends."""
         self._work = work
         self._called.set()
 
@@ -174,10 +179,14 @@ class Worker:
             self._called.wait()
             self._called.clear()
             work, self._work = self._work, None
-            if work is not None:
-                work()
+            if work is None:
+                return
+            work()
             del work  # frees the message as well
-            self._pool.put_back(self)
+            if (pool := self._pool()) is None:
+                return
+            pool.put_back(self)
+            del pool  # a thread that waits keeps no pool
 
 
 class HookWorkers(WorkerPool):
