@@ -136,8 +136,9 @@ class WorkerPool:
         """Changed by single operations only: a forked child would wait for a lock that another thread has."""
 
     def __del__(self) -> None:
-        for worker in self._idle:
-            worker.give(None)
+        if isinstance(self.threads, world.RealThreads):  # a simulation ends its own, at a time that its seed decides
+            for worker in self._idle:
+                worker.give(None)
 
     def take(self) -> Worker:
         """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
