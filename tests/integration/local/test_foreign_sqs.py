@@ -240,7 +240,7 @@ def test_a_changed_template_creates_missing_queues_and_leaves_existing_ones_alon
 
 
 def test_tarry_local_waits_for_another_sqs_and_hosts_its_functions_there(
-    project: Project, moto: MotoServer, monkeypatch: pytest.MonkeyPatch
+    moto: MotoServer, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The visibility timeouts are longer than the test: the message becomes visible only when the test makes it."""
     monkeypatch.delenv("AWS_PROFILE")  # moto would use it
