@@ -119,10 +119,12 @@ class LeftoversOfTests:
         self._before = State.now()
         self._shared_ended = False
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
-        self._before, self._shared_ended = State.now(), False
-        return (yield)
+    def pytest_collection_finish(self) -> None:
+        self._before = State.now()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        self._shared_ended = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -137,7 +139,11 @@ class LeftoversOfTests:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        result = yield
+        try:
+            result = yield
+        except BaseException:
+            self._before = State.now()
+            raise
         getattr(item, "funcargs", {}).clear()  # what refers to fixtures would be kept for ever
         gc.collect()  # what an object of this test raises at its end is this test's error, not the next one's
         gc.freeze()  # what it has loaded stays, and would be looked at again and again
@@ -150,6 +156,7 @@ class LeftoversOfTests:
         if now.threads - before.threads or now.processes - before.processes:
             _remaining(lambda: [*(State.now().threads - before.threads), *(State.now().processes - before.processes)])
             now = State.now()
+        self._before = now  # what this test left is not a leftover of the next one
         yield from (f"the thread {each.name}" for each in now.threads - before.threads)
         for process_id in now.processes - before.processes:
             yield f"the process {process_id} {_command(process_id)}"
