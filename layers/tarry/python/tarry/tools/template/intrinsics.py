@@ -77,7 +77,7 @@ class Intrinsics:
             raise TemplateError(f"{where}: {name} cannot be resolved here")
         try:
             return getattr(self, _METHODS[name])(value[name], where)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             raise TemplateError(f"{where}: {name} cannot be resolved with {value[name]!r}") from error
 
     def settled(self, value: Any, where: str) -> Any:
@@ -91,7 +91,10 @@ class Intrinsics:
         """Return the value of a condition of the template."""
         if not isinstance(name, str) or name not in self.conditions:
             raise TemplateError(f"{where}: the template has no condition {name}")
-        return self._evaluate(self.conditions[name], f"Conditions.{name}")
+        try:
+            return self._evaluate(self.conditions[name], f"Conditions.{name}")
+        except RecursionError:
+            raise TemplateError(f"{where}: the condition {name} refers to itself") from None
 
     def _evaluate(self, value: Any, where: str) -> bool:
         match value:
