@@ -2,15 +2,17 @@
 
 import asyncio
 import math
-from types import FrameType
+import threading
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
 from tarry.run.jobs import GIVE_UP_SHARE, Job, JobExecutor, Jobs
 from tarry.testing import message
-from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted
+from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, World
 
 BEGAN = 1_000.0
 
@@ -229,3 +231,15 @@ def test_the_time_of_a_handler_begins_after_the_claim_of_its_message() -> None: 
     invocation.jobs.on_claim(job, False)
     invocation.ended()
     assert invocation.executor.stops[0] == BEGAN + 14
+
+
+def test_the_coordinator_is_woken_when_the_answer_to_a_background_request_has_come() -> None:
+    woken, answers = threading.Event(), list[object]()
+    jobs: Any = SimpleNamespace(wake=woken.set, is_over=False)
+    run: Any = SimpleNamespace(invocation=SimpleNamespace(world=World()), made_verdicts=None)
+    background = Background(run, jobs)
+    background._make(lambda: "the answer", answers.append)
+    assert woken.wait(60)
+    assert (background.under_way, answers) == (1, [])  # it is handled by the coordinator alone
+    assert jobs.between()
+    assert (background.under_way, answers) == (0, ["the answer"])
