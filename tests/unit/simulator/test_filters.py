@@ -1,9 +1,13 @@
 """The filters of an event source mapping (PLATFORM 15c)."""
 
 import json
+import operator
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarry.tools.simulator.mapping_settings import Filters, InvalidParameterValue
 
@@ -317,3 +321,29 @@ def test_other_keys_and_operators_are_played_with_a_warning() -> None:
         {"exists": True},
     ]
     assert Filters([{"body": {"key": documented}}]).warnings == []
+
+
+TEXTS = st.text("abAB.", max_size=4)
+COMPARISONS = {"<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt}
+
+
+@given(TEXTS, TEXTS, st.text("ab", max_size=2))
+def test_rules_of_texts_match_as_they_say(value: str, part: str, end: str) -> None:
+    expected = {
+        "prefix": value.startswith(part),
+        "suffix": value.endswith(part),
+        "equals-ignore-case": value.lower() == part.lower(),
+        "anything-but": value != part,
+        "wildcard": re.fullmatch(f"{re.escape(part)}.*{re.escape(end)}", value) is not None,
+    }
+    found = {
+        rule: matches({"kind": [{rule: part + "*" + end if rule == "wildcard" else part}]}, {"kind": value})
+        for rule in expected
+    }
+    assert found == expected
+
+
+@given(st.integers(-9, 9), st.sampled_from([*COMPARISONS]), st.integers(-9, 9))
+def test_numbers_match_as_they_compare(value: int, sign: str, limit: int) -> None:
+    expected = COMPARISONS[sign](value / 2, limit)
+    assert matches({"size": [{"numeric": [sign, limit]}]}, {"size": value / 2}) == expected
