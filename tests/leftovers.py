@@ -36,7 +36,7 @@ ABANDONED = {
     "actor": "a function of the simulator that was killed and catches the exception",
     "OtelBatchSpanRecordProcessor": "of a global tracer, which a process has once",
     "(process_request_thread)": "a connection that a client of a server in a test keeps",
-    "(work)": "a request of the console whose answer is no longer awaited",
+    "(work)": "a console request that goes on after its page was left",
 }
 """The ends of the names of threads that nothing can end, with the reasons."""
 CLOCKS = (

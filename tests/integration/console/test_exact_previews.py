@@ -173,17 +173,17 @@ def test_beside_a_queue_that_may_not_be_read_the_others_are_listed(shop: ServedS
 def test_pages_that_need_no_sqs_answer_while_it_hangs(shop: ServedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.put(1)
     goes_on, all_hang, hanging, find = threading.Event(), asyncio.Event(), list[str](), failed.find
-    loop = list[asyncio.AbstractEventLoop]()
-
-    def hang(address: str) -> failed.DeadLetterQueue:
-        hanging.append(address)
-        if len(hanging) == THREADS:
-            loop[0].call_soon_threadsafe(all_hang.set)
-        goes_on.wait(PATIENCE_SECONDS)
-        return find(address)
 
     async def work(visitor: Visitor) -> None:
-        loop.append(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+
+        def hang(address: str) -> failed.DeadLetterQueue:
+            hanging.append(address)
+            if len(hanging) == THREADS:
+                loop.call_soon_threadsafe(all_hang.set)
+            goes_on.wait(PATIENCE_SECONDS)
+            return find(address)
+
         await done(visitor, "/scan")
         monkeypatch.setattr("tarry.failed.find", hang)
         waiting = [asyncio.ensure_future(visitor.get(f"{PAGE}/remove?all=1")) for _ in range(12)]

@@ -425,7 +425,7 @@ def test_an_actor_in_an_endless_loop_is_reported_as_blocked(monkeypatch: pytest.
     simulation.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="read from /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="a thread's state and CPU time are read from /proc")
 def test_the_state_and_the_cpu_time_of_a_thread_are_known() -> None:
     before = time.thread_time()
     is_runnable, used = actors.usage(threading.get_native_id())

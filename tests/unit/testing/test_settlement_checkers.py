@@ -47,7 +47,7 @@ MOVES, DELAYS, MADE = "moves by SQS have a cause", "delays are kept", "retries a
 BUDGET, RELEASED, LEASES = "requests keep their budget", "released messages are visible", "lost leases are left alone"
 CHANGED, STARTED = "visibility_changed", "run_started"
 TEN: dict[str, Any] = {"attributes": {f"own-{number}": "x" for number in range(10)}}
-"""So many attributes that a copy has no room for a record."""
+"""Enough attributes to leave no room for a record in a copy."""
 
 
 def fails_once(**settings: Any) -> Consumer[Any]:
