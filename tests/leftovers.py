@@ -48,7 +48,8 @@ CLOCKS = (
     ("asyncio.sleep", lambda: asyncio.sleep),
     ("datetime.datetime", lambda: dt.datetime),
 )
-_BY_PYTEST = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
+_OF_THE_RUN = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION", "TARRY_MUTANTS_TEST")
+"""Environment variables that pytest and the recorder of `make mutants` set for each test."""
 
 
 class Leftovers:
@@ -97,7 +98,7 @@ class State(NamedTuple):
         frames = sys._current_frames()
         return cls(
             clocks={name: clock() for name, clock in CLOCKS},
-            environment={name: value for name, value in os.environ.items() if name not in _BY_PYTEST},
+            environment={name: value for name, value in os.environ.items() if name not in _OF_THE_RUN},
             folder=str(Path.cwd()),
             alarm=(signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)),
             threads=frozenset(each for each in threading.enumerate() if not _is_kept(each, frames)),
