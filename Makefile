@@ -54,9 +54,10 @@ run: $(READY)
 test: lint
 	@$(MAKE) --no-print-directory -j2 types pytest
 
-# The tests run make themselves, which must not count as a job of this one.
+# The tests run make themselves, which must not count as a job of this one. On another Python, with TESTS=tests/unit for a
+# part: make pytest PYTHON=python3.13 VENV=build/python3.13
 pytest: $(READY)
-	@env -u MAKEFLAGS -u MFLAGS $(BIN)/pytest -q -n auto --dist worksteal
+	@env -u MAKEFLAGS -u MFLAGS -u VENV -u PYTHON -u TESTS $(BIN)/pytest -q -n auto --dist worksteal $(TESTS)
 
 # "make test" runs these as well where it finds a browser, and skips them elsewhere.
 browser-test: $(READY) browser
