@@ -15,10 +15,19 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 import tests.facts.probes  # noqa: F401 registers the probes
 from tests.facts.platforms.aws import AwsPlatform, Stack
-from tests.facts.probe_result import ProbeResult, run_probe
-from tests.facts.registry import NOT_PROBED, PROBES, Probe, sort_key
+from tests.facts.registry import (
+    MOTO,
+    NOT_PROBED,
+    PROBES,
+    SIMULATOR,
+    Probe,
+    ProbeResult,
+    Target,
+    aws,
+    run_probe,
+    sort_key,
+)
 from tests.facts.table import Results, with_table
-from tests.facts.targets import MOTO, SIMULATOR, Target, aws
 
 PAGE = Path(__file__).parents[2] / "docs" / "platform.md"
 DEPLOY = (

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import cast
 
-from tests.facts.probe_result import Kind, ProbeResult
-from tests.facts.registry import NotProbed, Probe, sort_key
+from tests.facts.registry import Kind, NotProbed, Probe, ProbeResult, sort_key
 
 BEGIN = "<!-- facts: begin, written by `make aws-facts` -->"
 END = "<!-- facts: end -->"

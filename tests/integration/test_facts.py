@@ -19,10 +19,19 @@ from tests.facts.platforms.aws import AwsPlatform, Stack
 from tests.facts.platforms.moto import START, clock_of_moto
 from tests.facts.platforms.platform import TIMEOUT_SECONDS, Platform
 from tests.facts.platforms.simulator import SimulatedPlatform, simulated_platform
-from tests.facts.probe_result import ProbeResult, run_probe
-from tests.facts.registry import NOT_PROBED, PROBES, NotProbed, Probe
+from tests.facts.registry import (
+    MOTO,
+    NOT_PROBED,
+    PROBES,
+    SIMULATOR,
+    NotProbed,
+    Probe,
+    ProbeResult,
+    Target,
+    aws,
+    run_probe,
+)
 from tests.facts.table import BEGIN, END, read_table, with_table
-from tests.facts.targets import MOTO, SIMULATOR, Target, aws
 from tests.records import Context
 
 TODAY = date(2026, 1, 2)
@@ -32,7 +41,7 @@ TEMPLATE = Path(script.__file__).with_name("template.yaml")
 
 
 def for_each_probe(probes: list[Probe]) -> Any:
-    return pytest.mark.parametrize("probe", probes, ids=[f"{each.fact} {each.run.__name__}" for each in probes])
+    return pytest.mark.parametrize("probe", probes, ids=[f"{each.fact} {each.claim}" for each in probes])
 
 
 def probes_for(target: Target) -> list[Probe]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from botocore.exceptions import ClientError, ParamValidationError
+
 T = TypeVar("T")
 
 Need = Literal["mapping", "loop detection", "in-flight limit", "stopped moto"]
@@ -151,6 +153,12 @@ class Platform(ABC):
         assert messages, "nothing was received"
         return messages[0]
 
+    def received(self, visibility: int, **attributes: Any) -> tuple[str, Message]:
+        """Create a queue with a message, and receive it; return the URL of the queue and the message."""
+        url = self.queue(VisibilityTimeout=visibility, **attributes)
+        self.send(url)
+        return url, self.receive_one(url)
+
     def change_visibility(self, url: str, message: Message, seconds: int) -> None:
         handle = message["ReceiptHandle"]
         self.sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=seconds)
@@ -217,3 +225,17 @@ class Platform(ABC):
 def expect(seen: T, expected: T, what: str) -> None:
     """Check that a value is as expected. Raises `AssertionError` with both values if not."""
     assert seen == expected, f"{what}: {seen!r} instead of {expected!r}"
+
+
+def refused(what: str, request: Callable[..., object], *given: Any, text: str = "", **parameters: Any) -> None:
+    """Check that a request is refused with an error that contains ``text``. Raises `AssertionError` if not.
+
+    The refusal may be that of botocore, which validates requests against AWS's service models.
+    """
+    try:
+        request(*given, **parameters)
+    except (ClientError, ParamValidationError) as error:
+        seen = str(error)
+    else:
+        raise AssertionError(f"accepted: {what}")
+    assert text in seen, f"{what} was refused without the text {text}"

@@ -1,35 +1,5 @@
 """The probes by subject. Importing this package registers all probes."""
 
-from tests.facts.probes import (
-    answers,
-    counting,
-    dead_letters,
-    delays,
-    fifo,
-    function,
-    mapping,
-    messages,
-    move_tasks,
-    queues,
-    retention,
-    sending,
-    stopped_moto,
-    visibility,
-)
+from tests.facts.probes import dead_letters, fifo, mapping, messages, queues, stopped_moto, waiting
 
-__all__ = [
-    "answers",
-    "counting",
-    "dead_letters",
-    "delays",
-    "fifo",
-    "function",
-    "mapping",
-    "messages",
-    "move_tasks",
-    "queues",
-    "retention",
-    "sending",
-    "stopped_moto",
-    "visibility",
-]
+__all__ = ["dead_letters", "fifo", "mapping", "messages", "queues", "stopped_moto", "waiting"]

@@ -3,11 +3,9 @@
 import json
 from typing import Any
 
-from tests.facts.platforms.platform import Platform, expect
-from tests.facts.probes.refusal import refused
+from tests.facts.platforms.platform import Platform, expect, refused
 from tests.facts.registry import probe
 
-ANOTHER_ACCOUNT = "111122223333"
 CHANGING = ("LastModifiedTimestamp", "CreatedTimestamp")
 WAIT_SECONDS = 90
 """How long a changed attribute may take to be shown."""
@@ -45,21 +43,22 @@ def default_values(platform: Platform) -> None:
 
 @probe("36a", "Both kinds of encryption at once are refused")
 def one_kind_of_encryption(platform: Platform) -> None:
-    with refused("both", "You can use one type of server-side encryption"):
-        platform.queue(KmsMasterKeyId="alias/aws/sqs", SqsManagedSseEnabled="true")
+    both, text = (
+        {"KmsMasterKeyId": "alias/aws/sqs", "SqsManagedSseEnabled": "true"},
+        "You can use one type of server-side",
+    )
+    refused("both", platform.queue, text=text, **both)
 
 
 @probe("36b", "Refused: a throughput limit per message group without deduplication per message group")
 def throughput_per_group(platform: Platform) -> None:
-    with refused("perMessageGroupId"):
-        platform.queue(fifo=True, FifoThroughputLimit="perMessageGroupId")
+    refused("perMessageGroupId", platform.queue, fifo=True, FifoThroughputLimit="perMessageGroupId")
     platform.queue(fifo=True, FifoThroughputLimit="perMessageGroupId", DeduplicationScope="messageGroup")
 
 
 @probe("36b", "Refused: a Policy that is not JSON")
 def a_policy_is_json(platform: Platform) -> None:
-    with refused("a Policy", "Invalid value for the parameter Policy"):
-        platform.queue(Policy="allow all")
+    refused("a Policy", platform.queue, text="Invalid value for the parameter Policy", Policy="allow all")
 
 
 @probe("36b", "Refused: a maxReceiveCount that is not a whole number; a text with one is accepted")
@@ -67,15 +66,15 @@ def max_receive_count_is_a_whole_number(platform: Platform) -> None:
     dead = platform.arn(platform.queue())
     platform.queue(RedrivePolicy={"deadLetterTargetArn": dead, "maxReceiveCount": "42"})
     for count in (3.5, "many"):
-        with refused(str(count), "for parameter RedrivePolicy is invalid"):
-            platform.queue(RedrivePolicy={"deadLetterTargetArn": dead, "maxReceiveCount": count})
+        policy = {"deadLetterTargetArn": dead, "maxReceiveCount": count}
+        refused(str(count), platform.queue, text="for parameter RedrivePolicy is invalid", RedrivePolicy=policy)
 
 
 @probe("36b", "Refused: sourceQueueArns beside allowAll")
 def sources_beside_allow_all(platform: Platform) -> None:
     source = platform.arn(platform.queue())
-    with refused("both", "RedriveAllowPolicy"):
-        platform.queue(RedriveAllowPolicy={"redrivePermission": "allowAll", "sourceQueueArns": [source]})
+    both = {"redrivePermission": "allowAll", "sourceQueueArns": [source]}
+    refused("both", platform.queue, text="RedriveAllowPolicy", RedriveAllowPolicy=both)
 
 
 @probe("37", "ListQueues with MaxResults, 1 to 1,000, returns pages")
@@ -96,15 +95,17 @@ def pages_of_queues(platform: Platform) -> None:
     platform.until(lambda: urls <= set(listed()), WAIT_SECONDS)
     expect(urls - set(listed()), set(), "not listed")
     for most in (0, 1_001):
-        with refused(f"{most:,}"):
-            platform.sqs.list_queues(MaxResults=most)
+        refused(f"{most:,}", platform.sqs.list_queues, MaxResults=most)
 
 
 @probe("37a", "GetQueueUrl finds no queue of another account without access")
 def a_queue_of_another_account(platform: Platform) -> None:
     name = platform.queue().rpartition("/")[2]
-    with refused("another owner", "The specified queue does not exist or you do not have access to it"):
-        platform.sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=ANOTHER_ACCOUNT)
+    asked, text = (
+        {"QueueName": name, "QueueOwnerAWSAccountId": "111122223333"},
+        "queue does not exist or you do not have access",
+    )
+    refused("another owner", platform.sqs.get_queue_url, text=text, **asked)
 
 
 @probe("37b", "AddPermission and RemovePermission change the Policy")
@@ -112,19 +113,21 @@ def permissions(platform: Platform) -> None:
     url = platform.queue()
     arn = platform.arn(url)
     account = arn.split(":")[4]
-    for label, actions in (("one", ["ReceiveMessage"]), ("two", ["SendMessage", "DeleteMessage"])):
-        platform.sqs.add_permission(QueueUrl=url, Label=label, AWSAccountIds=[account], Actions=actions)
+
+    def add(label: str, *actions: str) -> None:
+        platform.sqs.add_permission(QueueUrl=url, Label=label, AWSAccountIds=[account], Actions=[*actions])
+
+    add("one", "ReceiveMessage")
+    add("two", "SendMessage", "DeleteMessage")
     platform.until(lambda: len(policy(platform, url).get("Statement", [])) == 2, WAIT_SECONDS)
     one, two = policy(platform, url)["Statement"]
     principal = {"AWS": f"arn:aws:iam::{account}:root"}
     expected = {"Sid": "one", "Effect": "Allow", "Principal": principal, "Action": "SQS:ReceiveMessage"}
     expect(one, {**expected, "Resource": arn}, "the first statement")
     expect(two["Action"], ["SQS:SendMessage", "SQS:DeleteMessage"], "the actions of the second")
-    with refused("a label twice", "Already exists"):
-        platform.sqs.add_permission(QueueUrl=url, Label="one", AWSAccountIds=[account], Actions=["*"])
+    refused("a label twice", add, "one", "*", text="Already exists")
     for label in ("one", "two"):
         platform.sqs.remove_permission(QueueUrl=url, Label=label)
     platform.until(lambda: "Policy" not in attributes(platform, url), WAIT_SECONDS)
     expect(attributes(platform, url).get("Policy"), None, "the Policy in the end")
-    with refused("an unknown label", "can't find label"):
-        platform.sqs.remove_permission(QueueUrl=url, Label="one")
+    refused("an unknown label", platform.sqs.remove_permission, text="can't find label", QueueUrl=url, Label="one")

@@ -4,8 +4,7 @@ import threading
 from typing import cast
 
 from tests.facts.platforms.moto import A_MOMENT, MotoPlatform
-from tests.facts.platforms.platform import Platform, expect
-from tests.facts.probes.refusal import refused
+from tests.facts.platforms.platform import Platform, expect, refused
 from tests.facts.registry import probe
 
 REAL_SECONDS = 0.5
@@ -54,13 +53,11 @@ def twelve_hours_from_the_send(platform: Platform) -> None:
     platform.send(url)
     platform.wait(43_200)
     message = platform.receive_one(url)
-    with refused("0 s"):
-        platform.change_visibility(url, message, 0)
+    refused("0 s", platform.change_visibility, url, message, 0)
     platform.send(url, "young")
     young = platform.receive_one(url)
     entries = [
         {"Id": str(n), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
         for n, each in enumerate((message, young))
     ]
-    with refused("the batch"):
-        platform.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+    refused("the batch", platform.sqs.change_message_visibility_batch, QueueUrl=url, Entries=entries)
