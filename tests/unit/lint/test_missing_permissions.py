@@ -27,10 +27,11 @@ DEAD_LETTERS = "messages that failed for good stay in their queue until SQS move
 POLLER = "- SQSPollerPolicy: {QueueName: !GetAtt OrdersQueue.QueueName}"
 SENDER = "- SQSSendMessagePolicy: {QueueName: !GetAtt OrdersDlq.QueueName}"
 READER = "- Statement: {Effect: Allow, Action: sqs:GetQueueAttributes, Resource: !GetAtt OrdersDlq.Arn}"
+POLICIES = f"Policies: [{POLLER[2:]}, {SENDER[2:]}, {READER[2:]}]"
 BOTH = "{Effect: Allow, Action: [sqs:SendMessage, sqs:GetQueueAttributes], Resource: !GetAtt OrdersDlq.Arn}"
 
 
-def own_role(statements: str, more: str = "") -> str:
+def role(statements: str, more: str = "") -> str:
     return f"""
 OrdersRole:
   Type: AWS::IAM::Role
@@ -41,95 +42,67 @@ OrdersRole:
 """
 
 
+def attached(kind: str, statement: str, more: str = "") -> str:
+    return f"Attached: {{Type: AWS::{kind}, Properties: {{{more}PolicyDocument: {{Statement: {{{statement}}}}}}}}}\n"
+
+
 ROLE = "Role: !GetAtt OrdersRole.Arn"
+ALL, ON_THE_DLQ = "Effect: Allow, Action: sqs:*, Resource: '*'", "Queues: [!Ref OrdersDlq], "
+SUFFICIENT = {
+    "policy templates": (POLICIES, ""),
+    "a managed policy of AWS": ("Policies: AmazonSQSFullAccess", ""),
+    "a managed policy that is not known": ("Policies: [CompanyPolicy]", ""),
+    "a role from elsewhere": ("Role: arn:aws:iam::123456789012:role/orders", ""),
+    "a role of another stack": ("Role: !ImportValue OrdersRole", ""),
+    "wildcards": (ROLE, role("{Effect: Allow, Action: 'sqs:*', Resource: '*'}")),
+    "an exception, and another account": (
+        ROLE, role("[{Effect: Allow, NotAction: iam:*, Resource: !Sub 'arn:aws:sqs:*:999999999999:orders*'}]")),
+    "a resource that only AWS knows": (
+        ROLE, role("{Effect: Allow, Action: sqs:*, Resource: '{{resolve:ssm:/queues/arn}}'}")),
+    "a managed policy of the template": (
+        ROLE, role("[]", "ManagedPolicyArns: [!Ref Attached]") + attached("IAM::ManagedPolicy", ALL)),
+    "a policy that names the role": (
+        ROLE, role("[]") + attached("IAM::Policy", ALL, "PolicyName: x, Roles: [!Ref OrdersRole], ")),
+    "the policy of a queue": (f"Policies: [{POLLER[2:]}]", attached(
+        "SQS::QueuePolicy",
+        "Effect: Allow, Principal: {AWS: !GetAtt OrdersFunctionRole.Arn}, Action: sqs:*, Resource: '*'",
+        ON_THE_DLQ)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("properties", "resources"),
-    [
-        pytest.param(f"Policies: [{POLLER[2:]}, {SENDER[2:]}, {READER[2:]}]", "", id="policy templates"),
-        pytest.param("Policies: AmazonSQSFullAccess", "", id="a managed policy of AWS"),
-        pytest.param("Policies: [CompanyPolicy]", "", id="a managed policy that is not known"),
-        pytest.param("Role: arn:aws:iam::123456789012:role/orders", "", id="a role from elsewhere"),
-        pytest.param("Role: !ImportValue OrdersRole", "", id="a role of another stack"),
-        pytest.param(ROLE, own_role("{Effect: Allow, Action: 'sqs:*', Resource: '*'}"), id="wildcards"),
-        pytest.param(
-            ROLE,
-            own_role("[{Effect: Allow, NotAction: iam:*, Resource: !Sub 'arn:aws:sqs:*:999999999999:orders*'}]"),
-            id="an exception, and another account",
-        ),
-        pytest.param(
-            ROLE,
-            own_role("{Effect: Allow, Action: sqs:*, Resource: '{{resolve:ssm:/queues/arn}}'}"),
-            id="a resource that only AWS knows",
-        ),
-        pytest.param(
-            ROLE,
-            own_role("[]", "ManagedPolicyArns: [!Ref Attached]")
-            + "Attached: {Type: AWS::IAM::ManagedPolicy, Properties: {PolicyDocument: "
-            "{Statement: {Effect: Allow, Action: sqs:*, Resource: '*'}}}}",
-            id="a managed policy of the template",
-        ),
-        pytest.param(
-            ROLE,
-            own_role("[]") + "Attached: {Type: AWS::IAM::Policy, Properties: {PolicyName: x, Roles: [!Ref OrdersRole], "
-            "PolicyDocument: {Statement: {Effect: Allow, Action: sqs:*, Resource: '*'}}}}",
-            id="a policy that names the role",
-        ),
-        pytest.param(
-            f"Policies: [{POLLER[2:]}]",
-            "Sends: {Type: AWS::SQS::QueuePolicy, Properties: {Queues: [!Ref OrdersDlq], PolicyDocument: {Statement: "
-            "{Effect: Allow, Principal: {AWS: !GetAtt OrdersFunctionRole.Arn}, Action: sqs:*, "
-            "Resource: !GetAtt OrdersDlq.Arn}}}}",
-            id="the policy of a queue",
-        ),
-    ],
-)
-def test_no_warning_if_the_role_has_all_permissions_or_the_template_does_not_tell(
-    find: Find, properties: str, resources: str
-) -> None:
+@pytest.mark.parametrize("case", SUFFICIENT)
+def test_no_warning_if_the_role_has_all_permissions_or_the_template_does_not_tell(find: Find, case: str) -> None:
+    properties, resources = SUFFICIENT[case]
     assert find({"src/app.py": CONSUMER}, LAYER + properties, resources) == []
 
 
-@pytest.mark.parametrize(
-    ("properties", "resources", "expected"),
-    [
-        pytest.param(
-            "",
-            "",
-            [
-                (f"lacks {VISIBILITY} Add to its Policies:", POLLER),
-                (f"lacks sqs:SendMessage on orders-dlq: {DEAD_LETTERS} Add to its Policies:", SENDER),
-            ],
-            id="no policies: SAM's own lacks these",
-        ),
-        pytest.param(
-            ROLE,
-            own_role("{Effect: Allow, Action: sqs:*, Resource: !GetAtt OrdersQueue.Arn}")
-            + "Other: {Type: AWS::IAM::Policy, Properties: {PolicyName: x, Roles: [!Ref OtherRole], PolicyDocument: "
-            "{Statement: {Effect: Allow, Action: '*', Resource: '*'}}}}\n"
-            "OtherRole: {Type: AWS::IAM::Role, Properties: {AssumeRolePolicyDocument: {}}}\n"
-            "Topic: {Type: AWS::SQS::QueuePolicy, Properties: {Queues: [!Ref OrdersDlq], PolicyDocument: {Statement: "
-            "{Effect: Allow, Principal: {Service: sns.amazonaws.com}, Action: sqs:SendMessage, Resource: '*'}}}}",
-            [
-                (
-                    f"lacks sqs:SendMessage and sqs:GetQueueAttributes on orders-dlq: {DEAD_LETTERS} "
-                    "Add to the statements of OrdersRole:",
-                    f"- {BOTH}",
-                )
-            ],
-            id="a role of the template, beside policies of others",
-        ),
-    ],
+POLICIES_OF_OTHERS = (
+    attached("IAM::Policy", "Effect: Allow, Action: '*', Resource: '*'", "PolicyName: x, Roles: [!Ref OtherRole], ")
+    + "OtherRole: {Type: AWS::IAM::Role, Properties: {AssumeRolePolicyDocument: {}}}\n"
+    + attached(
+        "SQS::QueuePolicy",
+        "Effect: Allow, Principal: {Service: sns.amazonaws.com}, Action: sqs:SendMessage, Resource: '*'",
+        ON_THE_DLQ,
+    ).replace("Attached", "Topic")
 )
-def test_a_missing_permission_is_named_with_the_lines_to_add(
-    find: Find, properties: str, resources: str, expected: list[tuple[str, str]]
-) -> None:
+LACKING: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
+    "no policies: SAM's own lacks these": ("", "", [
+        (f"lacks {VISIBILITY} Add to its Policies:", POLLER),
+        (f"lacks sqs:SendMessage on orders-dlq: {DEAD_LETTERS} Add to its Policies:", SENDER)]),
+    "a role of the template, beside policies of others": (
+        ROLE, role("{Effect: Allow, Action: sqs:*, Resource: !GetAtt OrdersQueue.Arn}") + POLICIES_OF_OTHERS, [(
+            f"lacks sqs:SendMessage and sqs:GetQueueAttributes on orders-dlq: {DEAD_LETTERS} "
+            "Add to the statements of OrdersRole:", f"- {BOTH}")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_a_missing_permission_is_named_with_the_lines_to_add(find: Find, case: str) -> None:
+    properties, resources, expected = LACKING[case]
     findings = find({"src/app.py": CONSUMER}, LAYER + properties, resources)
-    assert [(each.text, each.snippet) for each in findings] == [
-        (f"OrdersFunction (template.yaml:4) {text}", snippet) for text, snippet in expected
+    assert [(each.rule, each.text, each.snippet) for each in findings] == [
+        ("W9003", f"OrdersFunction (template.yaml:4) {text}", snippet) for text, snippet in expected
     ]
-    assert {each.rule for each in findings} == {"W9003"}
 
 
 IDEMPOTENT = """
@@ -139,7 +112,6 @@ from tarry import consumer
 @consumer(idempotency=DynamoDBPersistenceLayer(table_name="records"))
 def handler(message): ...
 """
-POLICIES = f"Policies: [{POLLER[2:]}, {SENDER[2:]}, {READER[2:]}]"
 BREAKER = "from aws_lambda_powertools.utilities.circuit_breaker import circuit_breaker\n"
 
 

@@ -36,7 +36,7 @@ def function(properties: str = "", event: str = "", name: str = "Consumer", queu
 """
 
 
-def alarm(metric: str, more: str = "", queue: str = "Dlq") -> str:
+def alarm(metric: str = "ApproximateNumberOfMessagesVisible", more: str = "", queue: str = "Dlq") -> str:
     return f"""
   Alarm:
     Type: AWS::CloudWatch::Alarm
@@ -48,34 +48,45 @@ def alarm(metric: str, more: str = "", queue: str = "Dlq") -> str:
 """
 
 
+WATCHED = LASTING_DLQ + alarm()
+
+
+def plain(code: str, queue: str = "", more: str = "") -> str:
+    """Return plain CloudFormation with a dead-letter queue that is watched."""
+    return f"""
+Resources:
+  Queue:
+    Type: AWS::SQS::Queue
+    Properties: {{{queue}RedrivePolicy: {{deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 5}}}}
+  Consumer:
+    Type: AWS::Lambda::Function
+    Properties:
+      Code: {{ZipFile: "def handler(event, context): {code}"}}
+      Handler: index.handler
+      Runtime: python3.13
+      Role: arn:aws:iam::123456789012:role/consumer
+  Mapping:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties: {{EventSourceArn: !GetAtt Queue.Arn, FunctionName: !Ref Consumer{more}}}
+{WATCHED}"""
+
+
 SHAPES: dict[str, tuple[str, set[str]]] = {
     "a queue and a function, all defaults: a failing message is lost after 4 days": (
-        SAM + function() + QUEUE,
-        {"W9014"},
-    ),
+        SAM + function() + QUEUE, {"W9014"}),
     "a timeout of 20 s with the default visibility of 30 s": (
-        SAM + function("Timeout: 20") + QUEUE,
-        {"W9012", "W9014"},
-    ),
+        SAM + function("Timeout: 20") + QUEUE, {"W9012", "W9014"}),
     "a timeout of 5 minutes with the default visibility, which Lambda refuses": (
-        SAM + function("Timeout: 300") + QUEUE,
-        {"E9011", "W9014"},
-    ),
+        SAM + function("Timeout: 300") + QUEUE, {"E9011", "W9014"}),
     "a dead-letter queue with the default retention and no alarm": (
-        SAM + function() + WITH_DLQ + "  Dlq: {Type: AWS::SQS::Queue}\n",
-        {"W9016", "W9020"},
-    ),
+        SAM + function() + WITH_DLQ + "  Dlq: {Type: AWS::SQS::Queue}\n", {"W9016", "W9020"}),
     "a dead-letter queue that keeps messages for 14 days, with an alarm on its messages": (
-        SAM + function() + WITH_DLQ + LASTING_DLQ + alarm("ApproximateNumberOfMessagesVisible"),
-        set(),
-    ),
+        SAM + function() + WITH_DLQ + WATCHED, set()),
     "an alarm on the messages sent, which misses those that SQS moves": (
-        SAM + function() + WITH_DLQ + LASTING_DLQ + alarm("NumberOfMessagesSent"),
-        {"W9021"},
-    ),
+        SAM + function() + WITH_DLQ + LASTING_DLQ + alarm("NumberOfMessagesSent"), {"W9021"}),
     "an alarm under a condition that does not hold by default": (
         "Parameters: {Stage: {Type: String, Default: dev}}\nConditions: {IsProd: !Equals [!Ref Stage, prod]}\n"
-        + SAM + function() + WITH_DLQ + LASTING_DLQ + alarm("ApproximateNumberOfMessagesVisible", "Condition: IsProd"),
+        + SAM + function() + WITH_DLQ + LASTING_DLQ + alarm(more="Condition: IsProd"),
         set(),
     ),
     "an alarm on an expression over metrics": (
@@ -112,13 +123,11 @@ SHAPES: dict[str, tuple[str, set[str]]] = {
       MessageRetentionPeriod: 1209600
       RedrivePolicy: {deadLetterTargetArn: !GetAtt Last.Arn, maxReceiveCount: 5}
   Last: {Type: AWS::SQS::Queue, Properties: {MessageRetentionPeriod: 1209600}}
-""" + alarm("ApproximateNumberOfMessagesVisible", queue="Last"),
+""" + alarm(queue="Last"),
         set(),
     ),
     "the dead-letter queue at the function, where it has no effect on the queue": (
-        SAM + function("DeadLetterQueue: {Type: SQS, TargetArn: !GetAtt Dlq.Arn}") + QUEUE + LASTING_DLQ,
-        {"W9014"},
-    ),
+        SAM + function("DeadLetterQueue: {Type: SQS, TargetArn: !GetAtt Dlq.Arn}") + QUEUE + LASTING_DLQ, {"W9014"}),
     "FIFO, with content-based deduplication and a FIFO dead-letter queue of the default retention": (
         SAM + function() + """
   Queue:
@@ -128,7 +137,7 @@ SHAPES: dict[str, tuple[str, set[str]]] = {
       ContentBasedDeduplication: true
       RedrivePolicy: {deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 3}
   Dlq: {Type: AWS::SQS::Queue, Properties: {FifoQueue: true}}
-""" + alarm("ApproximateNumberOfMessagesVisible"),
+""" + alarm(),
         set(),
     ),
     "FIFO with a standard dead-letter queue, which SQS refuses": (
@@ -153,13 +162,9 @@ SHAPES: dict[str, tuple[str, set[str]]] = {
         {"W9014"},
     ),
     "a queue that another stack exports": (
-        SAM + function(queue="!ImportValue shared-queue-arn"),
-        set(),
-    ),
+        SAM + function(queue="!ImportValue shared-queue-arn"), set()),
     "a queue whose ARN is a parameter": (
-        "Parameters: {QueueArn: {Type: String}}\n" + SAM + function("Timeout: 300", queue="!Ref QueueArn"),
-        set(),
-    ),
+        "Parameters: {QueueArn: {Type: String}}\n" + SAM + function("Timeout: 300", queue="!Ref QueueArn"), set()),
     "a visibility timeout from a parameter without a default": (
         "Parameters: {Visibility: {Type: Number}}\n" + SAM + function("Timeout: 300") + """
   Queue:
@@ -167,7 +172,7 @@ SHAPES: dict[str, tuple[str, set[str]]] = {
     Properties:
       VisibilityTimeout: !Ref Visibility
       RedrivePolicy: {deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 5}
-""" + LASTING_DLQ + alarm("ApproximateNumberOfMessagesVisible"),
+""" + WATCHED,
         set(),
     ),
     "a queue that only an API sends to": (
@@ -184,55 +189,13 @@ SHAPES: dict[str, tuple[str, set[str]]] = {
         set(),
     ),
     "a reserved concurrency of 1, without a limit for the queue": (
-        SAM + function("ReservedConcurrentExecutions: 1") + WITH_DLQ + LASTING_DLQ
-        + alarm("ApproximateNumberOfMessagesVisible"),
-        {"W9031"},
-    ),
+        SAM + function("ReservedConcurrentExecutions: 1") + WITH_DLQ + WATCHED, {"W9031"}),
     "full access to SQS for a function whose code is not read": (
-        SAM + function("Policies: [AmazonSQSFullAccess]") + WITH_DLQ + LASTING_DLQ
-        + alarm("ApproximateNumberOfMessagesVisible"),
-        set(),
-    ),
+        SAM + function("Policies: [AmazonSQSFullAccess]") + WITH_DLQ + WATCHED, set()),
     "plain CloudFormation, encrypted with the key of SQS": (
-        """
-Resources:
-  Queue:
-    Type: AWS::SQS::Queue
-    Properties:
-      KmsMasterKeyId: alias/aws/sqs
-      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 5}
-  Consumer:
-    Type: AWS::Lambda::Function
-    Properties:
-      Code: {ZipFile: "def handler(event, context): raise ValueError"}
-      Handler: index.handler
-      Runtime: python3.13
-      Role: arn:aws:iam::123456789012:role/consumer
-  Mapping:
-    Type: AWS::Lambda::EventSourceMapping
-    Properties: {EventSourceArn: !GetAtt Queue.Arn, FunctionName: !Ref Consumer, BatchSize: 1}
-""" + LASTING_DLQ + alarm("ApproximateNumberOfMessagesVisible"),
-        set(),
-    ),
+        plain("raise ValueError", "KmsMasterKeyId: alias/aws/sqs, ", ", BatchSize: 1"), set()),
     "a handler that lists failed messages, and a mapping that ignores the list": (
-        """
-Resources:
-  Queue:
-    Type: AWS::SQS::Queue
-    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dlq.Arn, maxReceiveCount: 5}}
-  Consumer:
-    Type: AWS::Lambda::Function
-    Properties:
-      Code: {ZipFile: "def handler(event, context): return {'batchItemFailures': []}"}
-      Handler: index.handler
-      Runtime: python3.13
-      Role: arn:aws:iam::123456789012:role/consumer
-  Mapping:
-    Type: AWS::Lambda::EventSourceMapping
-    Properties: {EventSourceArn: !GetAtt Queue.Arn, FunctionName: !Ref Consumer}
-""" + LASTING_DLQ + alarm("ApproximateNumberOfMessagesVisible"),
-        {"E9010"},
-    ),
+        plain("return {'batchItemFailures': []}"), {"E9010"}),
 }  # fmt: skip
 
 
