@@ -18,22 +18,29 @@ from tarry.tools.template import TemplateError, TemplateFunction, read_template
 from tarry.tools.template.code import import_path, missing_code
 
 
-def read(folder: Path, resources: dict[str, Any], name: str = "template.json", **sections: Any) -> TemplateFunction:
-    """Return the function F of a template; other resources may be its layers."""
+def read(
+    folder: Path, resources: dict[str, Any], name: str = "template.json", *, lenient: bool = False, **sections: Any
+) -> TemplateFunction:
+    """Return the function F of a template; other resources may be its layers. A setting that is None is left out."""
     function = resources["F"]
-    function["Properties"] = {"Handler": "app.handler", "Runtime": "python3.13", **function["Properties"]}
+    settings = {"Handler": "app.handler", "Runtime": "python3.13", **function["Properties"]}
+    function["Properties"] = {key: value for key, value in settings.items() if value is not None}
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"Resources": resources, **sections}))
-    return read_template(path).functions["F"]
+    return read_template(path, lenient=lenient).functions["F"]
 
 
-def serverless(**properties: Any) -> dict[str, Any]:
-    return {"Type": "AWS::Serverless::Function", "Properties": properties}
+def serverless(code: str | None = None, **properties: Any) -> dict[str, Any]:
+    return {"Type": "AWS::Serverless::Function", "Properties": {"CodeUri": code, **properties}}
 
 
 def plain(code: Any, **metadata: Any) -> dict[str, Any]:
     return {"Type": "AWS::Lambda::Function", "Properties": {"Code": code}, "Metadata": metadata}
+
+
+def layer(place: str) -> dict[str, Any]:
+    return {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": place}}
 
 
 def write(folder: Path, *names: str, text: str = "") -> None:
@@ -62,7 +69,7 @@ def test_inline_code_is_in_the_file_that_lambda_gives_it(tmp_path: Path, functio
     assert [(each.name, each.read_text()) for each in found.iterdir()] == [("index.py", "x = 1")]
 
 
-@pytest.mark.parametrize("function", [serverless(CodeUri="f.zip"), plain("f.zip")])
+@pytest.mark.parametrize("function", [serverless("f.zip"), plain("f.zip")])
 def test_a_zip_file_is_unpacked(tmp_path: Path, function: dict[str, Any]) -> None:
     with zipfile.ZipFile(tmp_path / "f.zip", "w") as archive:
         archive.writestr("app.py", "x = 1")
@@ -71,17 +78,9 @@ def test_a_zip_file_is_unpacked(tmp_path: Path, function: dict[str, Any]) -> Non
     assert (found.code / "app.py").read_text() == "x = 1"
     assert read(tmp_path, {"F": function}).code == found.code
     (tmp_path / "f.zip").write_text("no zip")
+    mapping = {"FunctionName": {"Ref": "F"}, "EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:q"}
     with pytest.raises(TemplateError, match=r"f\.zip cannot be unpacked"):
-        read_template_with_mapping(tmp_path, function)
-
-
-def read_template_with_mapping(folder: Path, function: dict[str, Any]) -> None:
-    arn = "arn:aws:sqs:us-east-1:123456789012:q"
-    mapping = {
-        "Type": "AWS::Lambda::EventSourceMapping",
-        "Properties": {"FunctionName": {"Ref": "F"}, "EventSourceArn": arn},
-    }
-    read(folder, {"F": function, "M": mapping})
+        read(tmp_path, {"F": function, "M": {"Type": "AWS::Lambda::EventSourceMapping", "Properties": mapping}})
 
 
 @pytest.mark.parametrize("metadata", [{"aws:asset:path": "asset.1", "aws:asset:property": "Code"}, {}])
@@ -90,12 +89,12 @@ def test_the_assets_of_the_cdk_are_its_code_and_layers(tmp_path: Path, metadata:
     place = {"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": "1.zip"}
     function = plain(place, **metadata)
     function["Properties"]["Layers"] = [{"Ref": "Shared"}]
-    layer = {
+    shared = {
         "Type": "AWS::Lambda::LayerVersion",
         "Properties": {"Content": place},
         "Metadata": {"aws:asset:path": "asset.2", "aws:asset:property": "Content"},
     }
-    found = read(tmp_path, {"F": function, "Shared": layer}, "cdk.out/App.template.json")
+    found = read(tmp_path, {"F": function, "Shared": shared}, "cdk.out/App.template.json")
     assert import_path(found) == [tmp_path / "cdk.out/asset.1", tmp_path / "cdk.out/asset.2/python"]
 
 
@@ -104,9 +103,10 @@ def test_an_asset_of_version_1_of_the_cdk_is_named_by_the_parameter_of_its_key(t
     key = {"Ref": f"AssetParameters{digest}S3VersionKey1A2B3C4D"}
     parts = [{"Fn::Select": [index, {"Fn::Split": ["||", key]}]} for index in (0, 1)]
     place = {"S3Bucket": {"Ref": "Bucket"}, "S3Key": {"Fn::Join": ["", parts]}}
-    assert read(tmp_path, {"F": plain(place)}, "cdk.out/App.template.json").code is None
-    write(tmp_path, f"cdk.out/asset.{digest}/app.py")
-    assert read(tmp_path, {"F": plain(place)}, "cdk.out/App.template.json").code == tmp_path / f"cdk.out/asset.{digest}"
+    for made in (None, tmp_path / f"cdk.out/asset.{digest}"):
+        if made is not None:
+            write(made, "app.py")
+        assert read(tmp_path, {"F": plain(place)}, "cdk.out/App.template.json").code == made
 
 
 @pytest.mark.parametrize(
@@ -115,38 +115,38 @@ def test_an_asset_of_version_1_of_the_cdk_is_named_by_the_parameter_of_its_key(t
         serverless(PackageType="Image", Handler=None, Runtime=None),
         plain({"ImageUri": "1.dkr.ecr/x"}),
         plain({"S3Bucket": "b", "S3Key": "k"}),
-        serverless(CodeUri="s3://b/k"),
+        serverless("s3://b/k"),
     ],
 )
 def test_an_image_and_code_in_s3_are_not_here(tmp_path: Path, function: dict[str, Any]) -> None:
-    function["Properties"] = {"Handler": "app.handler", "Runtime": "python3.13", **function["Properties"]}
-    function["Properties"] = {key: value for key, value in function["Properties"].items() if value is not None}
-    (tmp_path / "template.json").write_text(json.dumps({"Resources": {"F": function}}))
-    found = read_template(tmp_path / "template.json").functions["F"]
+    found = read(tmp_path, {"F": function})
     assert found.code is None
     assert "cannot run here: it needs a local CodeUri and a Handler" in missing_code(found)
 
 
 def test_the_build_runs_only_where_the_source_cannot(tmp_path: Path) -> None:
+    def found(code: str = "src") -> TemplateFunction:
+        return read(tmp_path, {"F": serverless(code)})
+
     write(tmp_path, "src/app.py", ".aws-sam/build/F/app.py")
-    assert read(tmp_path, {"F": serverless(CodeUri="src")}).code == tmp_path / "src"
+    assert found().code == tmp_path / "src"
     write(tmp_path, "src/requirements.txt", text="# a comment\nboto3>=1\nno-such-library[x]==1  # why\n-r more.txt\n")
-    found = read(tmp_path, {"F": serverless(CodeUri="src")})
-    assert found.code == tmp_path / ".aws-sam/build/F"
-    assert found.build_reason == f"{tmp_path}/src/requirements.txt has no-such-library, not installed here"
+    assert found().code == tmp_path / ".aws-sam/build/F"
+    assert found().build_reason == f"{tmp_path}/src/requirements.txt has no-such-library, not installed here"
     touch(tmp_path / "src/app.py", 9)
-    stale = read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
-    assert stale.endswith(f"; {tmp_path}/src/app.py is newer than this build: run sam build")
+    assert found().build_reason.endswith(f"; {tmp_path}/src/app.py is newer than this build: run sam build")
     (tmp_path / "src/app.py").unlink()
-    assert "does not have the handler app.handler" in read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
-    assert "is not a directory" in read(tmp_path, {"F": serverless(CodeUri="gone")}).build_reason
+    assert "does not have the handler app.handler" in found().build_reason
+    assert "is not a directory" in found("gone").build_reason
+    in_the_build = read(tmp_path, {"F": serverless("F")}, ".aws-sam/build/template.json")
+    assert (in_the_build.code, in_the_build.build_reason) == (tmp_path / ".aws-sam/build/F", "")
 
 
 def test_a_build_of_a_makefile_or_of_esbuild_runs_while_it_is_newer_than_its_source(tmp_path: Path) -> None:
     def run(method: str) -> tuple[Path | None, str]:
         """Return the code of the function as `tarry local` and `tarry invoke` run it, and their note."""
         notes: list[str] = []
-        function = {**serverless(CodeUri="src"), "Metadata": {"BuildMethod": method}}
+        function = {**serverless("src"), "Metadata": {"BuildMethod": method}}
         assert read(tmp_path, {"F": function}).code == source, "tarry check reads the source"
         for place in (source / "app.py", source / "rules.json", template):
             touch(place, -9)
@@ -168,12 +168,6 @@ def test_a_build_of_a_makefile_or_of_esbuild_runs_while_it_is_newer_than_its_sou
         assert run("makefile") == (source, ""), name
 
 
-def test_the_template_of_a_build_names_the_build_itself(tmp_path: Path) -> None:
-    write(tmp_path, ".aws-sam/build/F/app.py")
-    found = read(tmp_path, {"F": serverless(CodeUri="F")}, ".aws-sam/build/template.json")
-    assert (found.code, found.build_reason) == (tmp_path / ".aws-sam/build/F", "")
-
-
 @pytest.mark.parametrize(
     ("handler", "files", "problem"),
     [
@@ -190,9 +184,8 @@ def test_a_function_without_the_module_of_its_handler_has_no_code(
     tmp_path: Path, handler: str, files: list[str], problem: str
 ) -> None:
     write(tmp_path, *files)
-    layer = {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "layer"}}
-    function = serverless(CodeUri="src", Handler=handler, Layers=[{"Ref": "L"}])
-    found = missing_code(read(tmp_path, {"F": function, "L": layer}))
+    function = serverless("src", Handler=handler, Layers=[{"Ref": "L"}])
+    found = missing_code(read(tmp_path, {"F": function, "L": layer("layer")}))
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
 
@@ -211,36 +204,30 @@ def test_a_function_that_needs_a_build_names_its_command(
     monkeypatch.chdir(tmp_path)
     write(Path(), "src/app.ts")
     write(Path(), "package.json", text='{"scripts": {"build": "tsc"}}')
-    function = serverless(CodeUri=".", Handler=handler, Runtime=runtime)
+    function = serverless(".", Handler=handler, Runtime=runtime)
     function["Metadata"] = {"BuildMethod": method} if method else {}
     assert missing_code(read(Path(), {"F": function})).endswith(f"If a build makes it, run: {command}")
     function["Properties"]["CodeUri"] = "gone"
-    assert missing_code(read(Path(), {"F": function})).endswith(
-        f"gone is not a directory. If a build makes it, run: {command}"
-    )
+    text = f"gone is not a directory. If a build makes it, run: {command}"
+    assert missing_code(read(Path(), {"F": function})).endswith(text)
 
 
 def test_a_source_that_lacks_packages_names_the_command_that_installs_them(tmp_path: Path) -> None:
     write(tmp_path, "src/app.py")
     write(tmp_path, "src/requirements.txt", text="no-such-library")
     notes: list[str] = []
-    note_builds(
-        [read(tmp_path, {"F": serverless(CodeUri="src")}, Transform="AWS::Serverless-2016-10-31")], notes.append
-    )
+    note_builds([read(tmp_path, {"F": serverless("src")}, Transform="AWS::Serverless-2016-10-31")], notes.append)
     assert notes == [f"F: {tmp_path}/src/requirements.txt has no-such-library, not installed here: run sam build."]
 
 
 def test_a_layer_that_the_template_does_not_define_is_named(tmp_path: Path) -> None:
     write(tmp_path, "src/app.py", text="import no_such_module")
-    layers = [{"Ref": "Gone"}, {"Ref": "Given"}]
-    path = tmp_path / "template.json"
-    function = serverless(CodeUri="src", Handler="app.handler", Runtime="python3.13", Layers=layers)
-    path.write_text(json.dumps({"Resources": {"F": function}, "Parameters": {"Given": {"Type": "String"}}}))
-    found = read_template(path, lenient=True)
-    assert found.left_out == (
+    function = serverless("src", Layers=[{"Ref": "Gone"}, {"Ref": "Given"}])
+    found = read(tmp_path, {"F": function}, lenient=True, Parameters={"Given": {"Type": "String"}})
+    assert len(found.all_layers) == 1
+    assert read_template(tmp_path / "template.json", lenient=True).left_out == (
         "F.Layers: Ref Gone cannot be resolved: it is neither a resource nor a parameter with a value",
     )
-    assert len(found.functions["F"].all_layers) == 1
 
 
 @pytest.mark.parametrize("stage", ["dev", "prod"])
@@ -251,14 +238,9 @@ def test_conditional_layers_are_resolved(tmp_path: Path, stage: str) -> None:
         {"Fn::ImportValue": "layer"},
         "arn:aws:lambda:us-east-1:1:layer:public:3",
     ]
-    resources = {
-        "F": serverless(CodeUri="src", Layers=layers),
-        "Own": {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "own"}},
-        "Built": {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "built"}},
-    }
     found = read(
         tmp_path,
-        resources,
+        {"F": serverless("src", Layers=layers), "Own": layer("own"), "Built": layer("built")},
         Parameters={"Stage": {"Type": "String", "Default": stage}},
         Conditions={"IsDev": {"Fn::Equals": [{"Ref": "Stage"}, "dev"]}},
         Globals={"Function": {"Layers": {"Fn::If": ["IsDev", [{"Ref": "Built"}], []]}}},
@@ -267,7 +249,7 @@ def test_conditional_layers_are_resolved(tmp_path: Path, stage: str) -> None:
 
 
 def test_nodejs_runs_from_its_build_if_the_source_has_no_javascript_or_lacks_a_package(tmp_path: Path) -> None:
-    function = serverless(CodeUri="src", Handler="lib/app.handler", Runtime="nodejs22.x")
+    function = serverless("src", Handler="lib/app.handler", Runtime="nodejs22.x")
     write(tmp_path, "src/lib/app.ts", ".aws-sam/build/F/lib/app.js")
     found = read(tmp_path, {"F": function})
     assert (found.code, missing_code(found)) == (tmp_path / ".aws-sam/build/F", "")
@@ -284,9 +266,9 @@ def test_nodejs_runs_from_its_build_if_the_source_has_no_javascript_or_lacks_a_p
 def test_other_runtimes_do_not_run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "src/index.js")
     for runtime in ("java21", "provided.al2023", "dotnet8", "go1.x", "ruby3.4"):
-        found = read(tmp_path, {"F": serverless(CodeUri="src", Runtime=runtime)})
+        found = read(tmp_path, {"F": serverless("src", Runtime=runtime)})
         assert missing_code(found) == f"F cannot run here: its runtime is {runtime}; tarry runs Python and Node.js"
-    script = read(tmp_path, {"F": serverless(CodeUri="src", Handler="index.handler", Runtime="nodejs22.x")})
+    script = read(tmp_path, {"F": serverless("src", Handler="index.handler", Runtime="nodejs22.x")})
     monkeypatch.setattr("tarry.tools.template.code.node", lambda: None)
     assert missing_code(script).endswith("there is no node on the PATH: install Node.js")
 
@@ -331,11 +313,8 @@ def test_builds_whose_modules_this_python_cannot_import_are_left_out_and_a_note_
         for name in modules:
             (tmp_path / place / "pack").mkdir(exist_ok=True)
             (tmp_path / place / "pack" / name).write_bytes(ELF_OF_ANOTHER_MACHINE)
-    layers = {
-        name: {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": source}}
-        for name, source in (("L", "layer"), ("V", "vendored"))
-    }
-    found = read(tmp_path, {"F": serverless(CodeUri="src", Layers=[{"Ref": "L"}, {"Ref": "V"}]), **layers})
+    function = serverless("src", Layers=[{"Ref": "L"}, {"Ref": "V"}])
+    found = read(tmp_path, {"F": function, "L": layer("layer"), "V": layer("vendored")})
 
     notes: list[str] = []
     note_builds([found, found], notes.append)
@@ -354,7 +333,6 @@ def test_builds_whose_modules_this_python_cannot_import_are_left_out_and_a_note_
 def test_the_sandbox_names_the_build_that_is_left_out_if_an_import_fails(tmp_path: Path) -> None:
     write(tmp_path, "src/app.py", text="import only_in_the_layer")
     write(tmp_path, f"layer/python/core.cpython-27-{OTHER}-linux-gnu.so")
-    layer = {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "layer"}}
-    function = read(tmp_path, {"F": serverless(CodeUri="src", Layers=[{"Ref": "L"}]), "L": layer})
+    function = read(tmp_path, {"F": serverless("src", Layers=[{"Ref": "L"}]), "L": layer("layer")})
     with pytest.raises(CodeError, match=rf"only_in_the_layer'\. Build left out: .*/layer is built for {OTHER} and"):
         Code(function, {}).load()

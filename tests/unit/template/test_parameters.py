@@ -41,15 +41,13 @@ def read(folder: Path, configured: dict[str, str] | None = None, *, lenient: boo
 
 def test_a_parameter_that_is_needed_gets_its_first_allowed_value_its_minimum_or_its_name(tmp_path: Path) -> None:
     template = read(tmp_path)
-    assert template.placeholders == {
-        "Stage": "dev",
-        "Team": "Team",
-        "Timeout": "60",
-        "SharedQueueArn": "SharedQueueArn",
-    }
+    placeholders = {"Stage": "dev", "Team": "Team", "Timeout": "60", "SharedQueueArn": "SharedQueueArn"}
+    assert template.placeholders == placeholders
     assert template.missing == ("Stage", "Team", "Timeout", "Retries", "SubnetIds", "SharedQueueArn")
     assert template.functions["Worker"].environment == {"TIMEOUT": "60"}
     assert "dev-Team-jobs" in template.queues
+    (mapping,) = template.mappings
+    assert (mapping.queue, mapping.function, mapping.batch_size) == ("SharedQueueArn", "Worker", 5)
 
 
 MADE_UP = """
@@ -117,11 +115,6 @@ def test_a_property_that_needs_a_made_up_value_has_the_default_of_aws(tmp_path: 
         ("Mapping.FilterCriteria.Filters.0.Pattern", "Pattern"),
         ("Settings.MaximumRetryAttempts", "Count"),
     }
-
-
-def test_a_queue_given_by_a_parameter_without_a_value_has_the_name_of_the_parameter(tmp_path: Path) -> None:
-    (mapping,) = read(tmp_path).mappings
-    assert (mapping.queue, mapping.function, mapping.batch_size) == ("SharedQueueArn", "Worker", 5)
 
 
 def test_without_placeholders_all_missing_parameters_are_named_at_once(tmp_path: Path) -> None:
