@@ -1,10 +1,20 @@
-"""The notifications of S3, compared with the structures that AWS documents."""
+"""Events of other services: the notifications of S3 as AWS documents them, and the rules of EventBridge."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tarry.tools.testing.moto_relay import ObjectChange, check_of, event_of, notification_of
+from tarry.tools.testing.moto_relay import (
+    ObjectChange,
+    as_delivered,
+    check_of,
+    event_of,
+    input_of,
+    is_match,
+    notification_of,
+)
 
 CHANGE = ObjectChange(
     name="ObjectCreated:Put",
@@ -106,3 +116,43 @@ def test_the_event_for_eventbridge_has_the_documented_fields_and_the_key_as_it_i
     assert (removed["detail-type"], removed["detail"]["reason"]) == ("Object Deleted", "DeleteObject")
     assert removed["detail"]["deletion-type"] == "Permanently Deleted"
     assert event_of(replace(CHANGE, name="ObjectTagging:Delete"), "1")["detail-type"] == "Object Tags Deleted"
+
+
+# rules of EventBridge
+
+
+EVENT: dict[str, Any] = {
+    "source": "shop",
+    "time": 1_800_000_000,
+    "detail": {"id": 'o-"1"', "total": 12, "items": [{"sku": "a"}]},
+    "ingestion-time": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ('{"source": ["shop"]}', True),
+        ('{"detail": {"total": [{"numeric": [">", 12]}]}}', False),
+        ('{"detail": {"items": {"sku": [{"prefix": "a"}]}}}', True),
+        (None, False),
+        ("{", False),
+    ],
+)
+def test_an_event_matches_the_pattern_of_a_rule(pattern: str | None, expected: bool) -> None:
+    assert is_match(pattern, EVENT) is expected
+
+
+def test_a_target_gets_the_event_or_what_its_input_makes_of_it() -> None:
+    event = as_delivered(EVENT)
+    assert (event["time"], "ingestion-time" in event) == ("2027-01-15T08:00:00Z", False)
+    assert json.loads(input_of({}, event)) == event
+    assert input_of({"Input": '{"a": 1}'}, event) == '{"a": 1}'
+    assert input_of({"InputPath": "$.detail.items[0].sku"}, event) == '"a"'
+    assert input_of({"InputPath": "$.detail.none"}, event) == "null"
+    transformer = {
+        "InputPathsMap": {"id": "$.detail.id", "items": "$.detail.items"},
+        "InputTemplate": '{"id": <id>, "text": "order <id> of <nobody>", "items": <items>}',
+    }
+    found = json.loads(input_of({"InputTransformer": transformer}, event))
+    assert found == {"id": 'o-"1"', "text": 'order o-"1" of <nobody>', "items": [{"sku": "a"}]}
