@@ -14,6 +14,7 @@ from tarry import Fixed, Message, consumer
 from tarry.testing import Report, Sandbox
 from tarry.tools.story.svg import DARK, LIGHT, TICK_SPACE, TimeScale, fit
 from tarry.tools.testing.drawing import LEFT, MOST_ROWS, RIGHT
+from tests.sandboxes import work
 
 SVG = "{http://www.w3.org/2000/svg}"
 BODY = '</text><script>alert(1)</script>&amp;]]>"\r\n\u202e日本語😀' + "W" * 5_000
@@ -28,10 +29,7 @@ def handler(message: Message) -> None:
 
 
 def run(sandbox: Sandbox, *bodies: str, handler: Any = handler) -> Report:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(handler, "orders")
-    for body in bodies:
-        sandbox.send("orders", body)
+    work(sandbox, handler, *bodies)
     return sandbox.run(check=False)
 
 
@@ -72,11 +70,10 @@ def test_a_picture_shows_messages_states_attempts_faults_and_broken_rules(sandbo
     assert any(re.match(r"\d.* rule broken: no message is lost: ", title) for title in titles(picture))
     assert any("fault: throttle of GetQueueAttributes" in title for title in titles(picture))
 
-    fresh = Sandbox()
-    waiting = drawn(run(fresh, "bad"))
+    with Sandbox() as fresh:
+        waiting = drawn(run(fresh, "bad"))
     assert [*shapes(waiting, "WAITING_RETRY")]
     assert {"1 h", "1", "2", "DEAD_LETTERED"} <= set(texts(waiting))
-    fresh.close()
 
 
 def test_a_picture_is_valid_and_bounded_whatever_the_messages_contain(sandbox: Sandbox, drawn: Any) -> None:
