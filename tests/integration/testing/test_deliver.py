@@ -11,7 +11,7 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
 from moto import mock_aws
 
-from tarry import Batch, Fixed, LogOptions, Message, batch_consumer, consumer
+from tarry import Fixed, LogOptions, Message, batch_consumer, consumer
 from tarry.testing import deliver
 from tarry.tools.simulator.mapping import MAX_EVENT_BYTES
 from tests.served import served
@@ -19,18 +19,13 @@ from tests.served import served
 ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
-@pytest.fixture(autouse=True)
-def _aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     with mock_aws():
-        yield
-
-
-@pytest.fixture
-def sqs() -> Any:
-    return boto3.client("sqs")
+        yield boto3.client("sqs")
 
 
 def queue(sqs: Any, name: str = "orders", *bodies: Any, **attributes: str) -> str:
@@ -92,7 +87,7 @@ def test_the_result_has_the_state_of_each_message_and_the_queue_what_is_left(sqs
         result.state("other")
 
 
-def test_a_retry_without_a_delay_is_received_again_as_the_next_attempt(sqs: Any) -> None:
+def test_a_retry_is_received_again_as_the_next_attempt_once_it_is_visible(sqs: Any) -> None:
     url = queue(sqs, "orders", "retry")
     at_once = handler.replace(backoff=Fixed(0))
 
@@ -104,25 +99,16 @@ def test_a_retry_without_a_delay_is_received_again_as_the_next_attempt(sqs: Any)
     assert dead_letter.failure is not None
     assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("exhausted", 2)
 
-
-def test_a_message_that_waits_is_received_after_its_visibility_is_changed(sqs: Any) -> None:
-    url = queue(sqs, "orders", "retry")
+    sqs.send_message(QueueUrl=url, MessageBody="retry")
     [waiting] = deliver(handler, url, sqs).messages
-    empty = deliver(handler, url, sqs)
-    assert repr(empty) == "<DeliveredBatch of orders: no messages to receive, 1 invisible>"
-
+    assert repr(deliver(handler, url, sqs)) == "<DeliveredBatch of orders: no messages to receive, 1 invisible>"
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=waiting.receipt_handle, VisibilityTimeout=0)
-
     assert deliver(handler, url, sqs).states == ["DEAD_LETTERED"]
 
 
 def test_the_event_is_that_of_lambda(sqs: Any) -> None:
     """As in the AWS documentation; binary values are base64 text, and the region is that of the queue."""
     events: list[Any] = []
-
-    def keep(event: Any, context: Any) -> None:
-        events.append((event, context))
-
     url = queue(sqs)
     attributes = {
         "tenant": {"DataType": "String", "StringValue": "acme"},
@@ -130,29 +116,27 @@ def test_the_event_is_that_of_lambda(sqs: Any) -> None:
     }
     sent = sqs.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes=attributes)
 
-    result = deliver(keep, url, sqs)
+    result = deliver(lambda *given: events.append(given), url, sqs)
 
     [(event, context)] = events
     [record] = event["Records"]
     assert result.states == ["COMMITTED"]
-    assert (record["messageId"], record["body"]) == (sent["MessageId"], "{}")
-    assert record["messageAttributes"] == {
-        "tenant": {"stringValue": "acme", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
-        "key": {
-            "binaryValue": base64.b64encode(b"\xff\0").decode(),
-            "stringListValues": [],
-            "binaryListValues": [],
-            "dataType": "Binary",
+    common: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
+    system = record.pop("attributes")
+    assert record == {
+        "messageId": sent["MessageId"],
+        "body": "{}",
+        "messageAttributes": {
+            "tenant": {"stringValue": "acme", "dataType": "String", **common},
+            "key": {"binaryValue": base64.b64encode(b"\xff\0").decode(), "dataType": "Binary", **common},
         },
+        "md5OfBody": sent["MD5OfMessageBody"],
+        "md5OfMessageAttributes": sent["MD5OfMessageAttributes"],
+        "eventSource": "aws:sqs",
+        "awsRegion": REGION,
+        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders",
+        "receiptHandle": result.messages[0].receipt_handle,
     }
-    assert (record["md5OfBody"], record["md5OfMessageAttributes"]) == (
-        sent["MD5OfMessageBody"],
-        sent["MD5OfMessageAttributes"],
-    )
-    assert (record["eventSource"], record["awsRegion"]) == ("aws:sqs", REGION)
-    assert record["eventSourceARN"] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders"
-    assert record["receiptHandle"] == result.messages[0].receipt_handle
-    system = record["attributes"]
     assert system["ApproximateReceiveCount"] == "1"
     assert {"SenderId", "SentTimestamp", "ApproximateFirstReceiveTimestamp"} <= set(system)
     assert 29_000 < context.get_remaining_time_in_millis() <= 30_000
@@ -236,11 +220,7 @@ def test_a_message_that_sqs_refuses_to_delete_stays(sqs: Any, monkeypatch: pytes
 
 def test_a_batch_has_at_most_batch_size_messages_and_may_need_several_receives(sqs: Any) -> None:
     sizes: list[int] = []
-
-    @batch_consumer
-    def count(batch: Batch) -> None:
-        sizes.append(len(batch))
-
+    count = batch_consumer(lambda batch: sizes.append(len(batch)))
     url = queue(sqs, "orders", *({"id": number} for number in range(30)))
 
     results = [deliver(count, url, sqs, batch_size=size) for size in (25, 3, 10_000, 1)]
@@ -265,10 +245,8 @@ def test_on_fifo_the_messages_behind_a_failed_one_of_their_group_are_left(sqs: A
 
     states = {message.body: message.state for message in first.messages}
     assert states == {"a1": "WAITING_RETRY", "a2": "READY", "b1": "COMMITTED"}
-    assert [(message.body, message.attempt) for message in second.messages] == [
-        ("a1", 2),
-        ("a2", 1),
-    ]  # a2 has not run before
+    # a2 has not run before
+    assert [(message.body, message.attempt) for message in second.messages] == [("a1", 2), ("a2", 1)]
     assert second.count("COMMITTED") == 2
 
 

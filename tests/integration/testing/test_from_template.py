@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -112,43 +113,49 @@ def test_a_sandbox_of_a_template_runs_all_its_queues_and_functions(project: Path
         assert (shipment["of"], shipment["number"], shipment["late"]) == ("orders", 0, "orders")
 
 
+def shipment_of(sandbox: Sandbox) -> dict[str, Any]:
+    """Let the orders function handle an order; return the shipment that the other function got."""
+    sandbox.send("orders", {"id": 1})
+    sandbox.run()
+    shipment: dict[str, Any] = sandbox.module("ship").handled[0][3]
+    return shipment
+
+
 def test_the_variables_of_a_function_are_only_set_while_it_runs(project: Path) -> None:
     before, modules, path = dict(os.environ), set(sys.modules), list(sys.path)
     with Sandbox.from_template(project, parameters={"Stage": "test"}) as sandbox:
-        sandbox.send("orders", {"id": 1})
-        sandbox.run()
-        environment = sandbox.module("ship").handled[0][3]["environment"]
-    variables = {
-        name: environment[name] for name in ("STAGE", "TABLE", "SHIPMENTS", "AWS_REGION", "AWS_LAMBDA_FUNCTION_NAME")
-    }
-    assert variables == {
+        environment = shipment_of(sandbox)["environment"]
+    expected = {
         "STAGE": "test",
         "TABLE": "orders-table",
         "SHIPMENTS": "https://sqs.us-east-1.amazonaws.com/123456789012/ShipmentsQueue",
         "AWS_REGION": "us-east-1",
         "AWS_LAMBDA_FUNCTION_NAME": "OrdersFunction",
+        "AWS_ACCESS_KEY_ID": "sandbox",
     }
-    assert environment["AWS_ACCESS_KEY_ID"] == "sandbox"
+    assert {name: environment[name] for name in expected} == expected
     assert (dict(os.environ), list(sys.path)) == (before, path)
     assert not {"app", "constants", "late"} & (set(sys.modules) - modules)
 
 
-def test_a_test_can_set_variables_of_all_functions_or_of_one(project: Path) -> None:
+def test_a_test_can_set_variables_of_all_functions_or_of_one_and_replace_attributes_of_a_module(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = {"STAGE": "all", "TABLE": "unused", "OrdersFunction": {"TABLE": "mine"}, "ship": {"NAME": "parcels"}}
     with Sandbox.from_template(project, environment=environment) as sandbox:
-        sandbox.send("orders", {"id": 1})
-        sandbox.run()
-        [(name, _, _, shipment)] = sandbox.module("ship").handled
-    assert name == "parcels"
-    assert (shipment["environment"]["STAGE"], shipment["environment"]["TABLE"]) == ("all", "mine")
+        monkeypatch.setattr(sandbox.module("OrdersFunction"), "NAME", "stand-in")
+        shipment = shipment_of(sandbox)
+        assert (shipment["environment"]["STAGE"], shipment["environment"]["TABLE"]) == ("all", "mine")
+        assert (shipment["of"], sandbox.module("ship").handled[0][0]) == ("stand-in", "parcels")
+        with pytest.raises(ValueError, match="no function 'Orders' came from a template; there are OrdersFunction, "):
+            sandbox.module("Orders")
 
 
 def test_queues_have_the_attributes_of_the_template_and_can_be_named_by_logical_id(project: Path) -> None:
-    with Sandbox.from_template(project) as sandbox:
-        client = sandbox.client()
-        attributes = client.get_queue_attributes(QueueUrl=sandbox.sqs.url("orders"), AttributeNames=["All"])[
-            "Attributes"
-        ]
+    with Sandbox.from_template(read_template(project)) as sandbox:
+        assert sorted(sandbox.sqs.queues()) == ["ShipmentsQueue", "orders", "orders-dlq"]
+        asked = {"QueueUrl": sandbox.sqs.url("orders"), "AttributeNames": ["All"]}
+        attributes = sandbox.client().get_queue_attributes(**asked)["Attributes"]
         assert attributes["VisibilityTimeout"] == "120"
         assert '"maxReceiveCount": 7' in attributes["RedrivePolicy"]
         sandbox.send("OrdersDeadLetters", "1")
@@ -168,34 +175,16 @@ def test_a_mapping_has_the_settings_of_the_template(project: Path) -> None:
     assert report.count("DISCARDED") == 1
 
 
-def test_a_test_can_replace_attributes_of_the_module_of_a_function(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Sandbox.from_template(project) as sandbox:
-        monkeypatch.setattr(sandbox.module("OrdersFunction"), "NAME", "stand-in")
-        sandbox.send("orders", {"id": 1})
-        sandbox.run()
-        assert sandbox.module("ship").handled[0][3]["of"] == "stand-in"
-        with pytest.raises(ValueError, match="no function 'Orders' came from a template; there are OrdersFunction, "):
-            sandbox.module("Orders")
-
-
 def test_the_sandbox_fixture_can_add_a_template(sandbox: Sandbox, project: Path) -> None:
     sandbox.add_template(project)
     order = sandbox.send("orders", "1")
     assert sandbox.run().state(order) == "DEAD_LETTERED"
 
 
-def test_a_sandbox_accepts_a_template_that_was_already_read(project: Path) -> None:
-    with Sandbox.from_template(read_template(project)) as sandbox:
-        assert sorted(sandbox.sqs.queues()) == ["ShipmentsQueue", "orders", "orders-dlq"]
-
-
 def test_two_sandboxes_of_one_template_do_not_share_modules(project: Path) -> None:
     for _ in range(2):
         with Sandbox.from_template(project) as sandbox:
-            sandbox.send("orders", "1")
-            sandbox.run()
+            shipment_of(sandbox)
             assert len(sandbox.module("ship").handled) == 1
 
 
@@ -218,9 +207,7 @@ def test_parameters_have_the_values_of_samconfig_like_those_of_tarry_local(proje
     config = project.parent / "samconfig.toml"
     config.write_text('[default.local_invoke.parameters]\nparameter_overrides = "Stage=test"\n')
     with Sandbox.from_template(project) as sandbox:
-        sandbox.send("orders", {"id": 1})
-        sandbox.run()
-        assert sandbox.module("ship").handled[0][3]["environment"]["STAGE"] == "test"
+        assert shipment_of(sandbox)["environment"]["STAGE"] == "test"
     config.write_text("[default")
     with pytest.raises(TemplateError, match=r"samconfig\.toml is not TOML"):
         Sandbox.from_template(project)
@@ -229,20 +216,14 @@ def test_parameters_have_the_values_of_samconfig_like_those_of_tarry_local(proje
 # errors
 
 
-def test_a_missing_template_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match=r"template\.yaml does not exist$"):
-        Sandbox.from_template(tmp_path / "template.yaml")
-
-
 def test_a_handler_that_cannot_be_imported_raises_an_error_when_it_is_needed(project: Path) -> None:
     (project.parent / "orders" / "app.py").write_text("import nothing_of_this_name\n")
-    sandbox = Sandbox.from_template(project)
-    sandbox.send("orders", "1")
-    with pytest.raises(CodeError, match=r"OrdersFunction: its handler app\.handler cannot be imported .*nothing_"):
-        sandbox.run()
-    with pytest.raises(CodeError):
-        sandbox.module("OrdersFunction")
-    sandbox.close()
+    with Sandbox.from_template(project) as sandbox:
+        sandbox.send("orders", "1")
+        with pytest.raises(CodeError, match=r"OrdersFunction: its handler app\.handler cannot be imported .*nothing_"):
+            sandbox.run()
+        with pytest.raises(CodeError):
+            sandbox.module("OrdersFunction")
 
 
 def test_a_variable_that_cannot_be_resolved_raises_an_error_unless_the_test_sets_it(
@@ -257,7 +238,9 @@ def test_a_variable_that_cannot_be_resolved_raises_an_error_unless_the_test_sets
         assert sandbox.module("ship").NAME == "given"
 
 
-def test_a_mapping_that_lambda_would_refuse_raises_an_error(project: Path) -> None:
+def test_a_missing_template_or_a_mapping_that_lambda_would_refuse_raises_an_error(project: Path) -> None:
+    with pytest.raises(TemplateError, match=r"none\.yaml does not exist$"):
+        Sandbox.from_template(project.with_name("none.yaml"))
     project.write_text(project.read_text().replace("VisibilityTimeout: 120", "VisibilityTimeout: 10"))
     with pytest.raises(ValueError, match="visibility timeout: 10 seconds is less than Function timeout: 20 seconds"):
         Sandbox.from_template(project)

@@ -1,8 +1,8 @@
 """The pytest plugin in the test run of a user."""
 
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import moto.sqs  # noqa: F401 without it, each inner run would import it again, which takes a second
 import pytest
@@ -25,8 +25,11 @@ CONSUMER = """
 """
 
 
+Run = Callable[..., pytest.RunResult]
+
+
 @pytest.fixture
-def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
+def run(pytester: pytest.Pytester) -> Run:
     def run(test: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(test_orders=CONSUMER + test)
         plugins = ("-p", PLUGIN, "-p", "no:cacheprovider", "-p", "no:randomly")  # the output has the order of the file
@@ -35,34 +38,47 @@ def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
     return run
 
 
-def test_each_test_has_its_own_sandbox(run) -> None:  # type: ignore[no-untyped-def]  # SPEC N4
-    result = run("""
-    @pytest.mark.parametrize("number", [1, 2])
-    def test_it(sandbox, number):
+ORDERS = """
+    @pytest.fixture
+    def system(sandbox):
         assert sandbox.sqs.queues() == []
         sandbox.queue("orders", dead_letter="orders-dlq")
         sandbox.connect(handler, "orders")
+        return sandbox
+"""
+
+
+def test_each_test_has_its_own_sandbox_which_a_fixture_may_use(run: Run) -> None:  # SPEC N4
+    """A failing test shows the seed, the timelines and the command to repeat it, once."""
+    test = """
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_it(system, number):
         order = Queue("orders").send({"id": number})
-        assert sandbox.run().state(order) == "DEAD_LETTERED"
-    """)
-    result.assert_outcomes(passed=2)
+        assert system.run().state(order) == "DEAD_LETTERED"
 
+    def test_that_fails(system):
+        order = system.send("orders", {"id": 7})
+        assert system.run().state(order) == "COMMITTED"
 
-def test_a_failing_test_shows_the_seed_the_timelines_and_the_command_to_repeat_it(run) -> None:  # type: ignore[no-untyped-def]
-    result = run(
-        """
-    def test_it(sandbox):
-        sandbox.queue("orders", dead_letter="orders-dlq")
-        sandbox.connect(handler, "orders")
-        order = sandbox.send("orders", {"id": 7})
-        assert sandbox.run().state(order) == "COMMITTED"
-    """,
-        "--tarry-seed=7",
-    )
-    result.assert_outcomes(failed=1)
+    def test_with_a_sandbox_of_its_own():
+        with Sandbox() as sandbox:
+            assert sandbox.sqs.queues()
+
+    @pytest.fixture
+    def broken(sandbox):
+        sandbox.send("orders", "1")
+        raise ValueError("the fixture is broken")
+
+    def test_of_a_broken_fixture(system, broken): ...
+
+    @pytest.mark.sandbox(sede=3)
+    def test_of_a_wrong_marker(sandbox): ...
+    """
+    result = run(ORDERS + test, "--tarry-seed=7")
+    result.assert_outcomes(passed=2, failed=2, errors=2)
+    result.stdout.fnmatch_lines(["*unexpected keyword argument 'sede'*"])
     result.stdout.fnmatch_lines(
         [
-            "*- sandbox, seed 7 -*",
             "1 DEAD_LETTERED, after 1 h 1 s, seed 7",
             "",
             'message * {"id":7}',
@@ -72,32 +88,12 @@ def test_a_failing_test_shows_the_seed_the_timelines_and_the_command_to_repeat_i
             "  1:00:00.*  IN_FLIGHT      attempt 2",
             "  1:00:00.*  DEAD_LETTERED  in orders-dlq, exhausted: GatewayDown: no answer",
             "",
-            "to repeat it: pytest test_orders.py::test_it --tarry-seed 7",
+            "to repeat it: pytest test_orders.py::test_that_fails --tarry-seed 7",
         ],
         consecutive=True,
     )
-
-
-def test_the_error_of_a_checker_shows_the_timeline(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("""
-    def test_it(sandbox):
-        def drops_the_response(event, context):
-            handler(event, context)
-
-        sandbox.queue("orders", dead_letter="orders-dlq")
-        sandbox.connect(drops_the_response, "orders")
-        sandbox.send("orders", {"id": 7})
-        sandbox.run()
-    """)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "E*RuleBroken: * violations, seed 0",
-            "E*no message is lost: deleted, though it was not finished: its handler's verdict was 'fail'*",
-            "E*0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
-            "E*0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
-        ]
-    )
+    result.stdout.fnmatch_lines(["*- sandbox, seed 7 -*", "1 READY, after 0 s, seed 7, *"])
+    assert result.stdout.str().count("- sandbox, seed 7 -") == 2, "of the test and of the fixture"
 
 
 LOSES = """
@@ -113,7 +109,7 @@ LOSES = """
 """
 
 
-def test_a_test_that_breaks_a_rule_shows_the_fewest_messages_and_faults_that_do(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_test_that_breaks_a_rule_shows_the_fewest_messages_and_faults_that_do(run: Run) -> None:
     """It runs again with its fixtures, and other tests as if nothing had happened."""
     test = (
         LOSES
@@ -147,6 +143,10 @@ def test_a_test_that_breaks_a_rule_shows_the_fewest_messages_and_faults_that_do(
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
+            "E*RuleBroken: * violations, seed 3",
+            "E*no message is lost: deleted, though it was not finished: its handler's verdict was 'fail'*",
+            "E*0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
+            "E*0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
             "*- sandbox, seed 3 -*",
             "*, seed 3",
             "to repeat it: pytest 'test_orders.py::test_it[[]30[]]' --tarry-seed 3",
@@ -166,7 +166,7 @@ def test_a_test_that_breaks_a_rule_shows_the_fewest_messages_and_faults_that_do(
     assert result.stdout.str().count("shown once") == 2, "in the source of the test and as its output"
 
 
-def test_a_case_that_needs_a_fault_keeps_it_and_a_case_without_a_smaller_one_says_why(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_case_that_needs_a_fault_keeps_it_and_a_case_without_a_smaller_one_says_why(run: Run) -> None:
     test = """
     runs = []
 
@@ -215,7 +215,7 @@ def test_a_case_that_needs_a_fault_keeps_it_and_a_case_without_a_smaller_one_say
     assert result.stdout.str().count("shrunk after teardown") == 2
 
 
-def test_seeds_run_each_test_with_the_sandbox_and_the_first_that_fails_is_named(run) -> None:  # type: ignore[no-untyped-def]
+def test_seeds_run_each_test_with_the_sandbox_and_the_first_that_fails_is_named(run: Run) -> None:
     test = """
     @pytest.mark.parametrize("more", [1])
     def test_it(sandbox, more):
@@ -244,7 +244,7 @@ def test_seeds_run_each_test_with_the_sandbox_and_the_first_that_fails_is_named(
     run(test, "--tarry-seeds=0").stderr.fnmatch_lines(["ERROR: --tarry-seeds is a number of seeds from 1, got 0"])
 
 
-def test_only_the_first_case_of_a_test_is_shrunk(run) -> None:  # type: ignore[no-untyped-def]
+def test_only_the_first_case_of_a_test_is_shrunk(run: Run) -> None:
     test = """
     def test_it(system):
         system.send("orders", "1")
@@ -256,7 +256,7 @@ def test_only_the_first_case_of_a_test_is_shrunk(run) -> None:  # type: ignore[n
     assert result.stdout.str().count("the smallest case found") == 1
 
 
-def test_the_marker_configures_the_sandbox_and_the_command_line_overrides_its_seed(run) -> None:  # type: ignore[no-untyped-def]
+def test_the_marker_configures_the_sandbox_and_the_command_line_overrides_its_seed(run: Run) -> None:
     test = """
     @pytest.mark.sandbox(seed=3, realism=Realism(reorder=True), start=1e9)
     def test_it(sandbox):
@@ -266,55 +266,7 @@ def test_the_marker_configures_the_sandbox_and_the_command_line_overrides_its_se
     run(test, "-s", "--tarry-seed=5").stdout.fnmatch_lines(["*seed 5 at 1000000000*"])
 
 
-def test_a_marker_with_an_unknown_argument_is_an_error(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("""
-    @pytest.mark.sandbox(sede=3)
-    def test_it(sandbox): ...
-    """)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*unexpected keyword argument 'sede'*"])
-
-
-def test_a_fixture_may_use_the_sandbox_and_its_seed_is_shown_once(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("""
-    @pytest.fixture
-    def system(sandbox):
-        sandbox.queue("orders")
-        return sandbox
-
-    def test_it(system):
-        system.send("orders", "1")
-        assert system.run().settled is None
-    """)
-    result.assert_outcomes(failed=1)
-    assert result.stdout.str().count("- sandbox, seed 0 -") == 1
-
-
-def test_an_error_in_a_fixture_shows_the_sandbox(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("""
-    @pytest.fixture
-    def system(sandbox):
-        sandbox.queue("orders")
-        sandbox.send("orders", "1")
-        raise ValueError("the fixture is broken")
-
-    def test_it(sandbox, system): ...
-    """)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*- sandbox, seed 0 -*", "1 READY, after 0 s, seed 0"])
-
-
-def test_a_sandbox_that_the_test_makes_itself_is_not_shown(run) -> None:  # type: ignore[no-untyped-def]
-    result = run("""
-    def test_it():
-        with Sandbox() as sandbox:
-            assert sandbox.settled
-    """)
-    result.assert_outcomes(failed=1)
-    assert "- sandbox" not in result.stdout.str()
-
-
-def test_cached_queue_attributes_do_not_outlive_their_test(run) -> None:  # type: ignore[no-untyped-def]
+def test_cached_queue_attributes_do_not_outlive_their_test(run: Run) -> None:
     """The queue of the second test has another dead-letter queue; the cache would keep the first one for 15 minutes."""
     result = run("""
     import boto3, json
@@ -328,9 +280,8 @@ def test_cached_queue_attributes_do_not_outlive_their_test(run) -> None:  # type
 
     @pytest.fixture(autouse=True)
     def aws(monkeypatch):
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        for name, value in {"DEFAULT_REGION": "us-east-1", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
         with mock_aws():
             yield
 
@@ -350,7 +301,7 @@ def test_cached_queue_attributes_do_not_outlive_their_test(run) -> None:  # type
     result.assert_outcomes(passed=2)
 
 
-def test_tarrys_own_client_reaches_aws_only_in_a_test_that_asks_for_it(run) -> None:  # type: ignore[no-untyped-def]
+def test_tarrys_own_client_reaches_aws_only_in_a_test_that_asks_for_it(run: Run) -> None:
     """The inner tests replace the network below botocore: whatever arrives there would have been sent."""
     result = run(
         """
@@ -431,19 +382,12 @@ def test_the_plugin_does_not_import_boto3_or_the_simulator() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     assert PLUGIN in loaded
-    heavy = (
-        "boto3",
-        "botocore",
-        "asyncio",
-        "tarry.tools.simulator",
-        "tarry.tools.testing.sandbox",
-        "tarry.tools.testing.own_client",
-    )
-    assert [name for name in heavy if name in loaded] == []
+    heavy = {"boto3", "botocore", "asyncio", "tarry.tools.simulator"}
+    assert not {*heavy, "tarry.tools.testing.sandbox", "tarry.tools.testing.own_client"} & {*loaded}
 
 
 def test_the_plugin_is_loaded_once_if_it_is_installed_and_named_on_the_command_line(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
 ) -> None:
     """The entry point has the name of the module, and pytest loads plugins of the same name once."""
     metadata = pytester.mkdir("site") / "installed-1.0.dist-info"
@@ -451,5 +395,5 @@ def test_the_plugin_is_loaded_once_if_it_is_installed_and_named_on_the_command_l
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[pytest11]\n{PLUGIN} = {PLUGIN}\n")
     pytester.makepyfile("def test_it(sandbox): ...")
-    monkeypatch.setenv("PYTHONPATH", str(metadata.parent), prepend=os.pathsep)
-    pytester.runpytest_subprocess("-p", PLUGIN).assert_outcomes(passed=1)
+    pytester.syspathinsert(metadata.parent)
+    pytester.runpytest_inprocess("-p", PLUGIN).assert_outcomes(passed=1)
