@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_s3 import S3Client
 
     from tests.acceptance.runtime_api import FakeRuntimeApi
 
@@ -60,15 +59,7 @@ def aws(moto: str) -> str:
     return moto
 
 
-def session() -> boto3.Session:
-    return boto3.Session(region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
-
-
 @pytest.fixture
 def dynamodb(aws: str) -> DynamoDBServiceResource:
-    return session().resource("dynamodb", endpoint_url=aws)
-
-
-@pytest.fixture
-def s3(aws: str) -> S3Client:
-    return session().client("s3", endpoint_url=aws)
+    session = boto3.Session(region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
+    return session.resource("dynamodb", endpoint_url=aws)

@@ -1,7 +1,6 @@
 """The wheel and the sdist of tarry, and the wheel of the copy in a project."""
 
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,51 +9,56 @@ from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
 
+import hatchling.build
+import pytest
+from twine.commands.check import check
+
 import tarry
 from tarry.tools.scaffold.files import names_of, project_files, this_python
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = "import sys, tarry; print(tarry.__file__, tarry.__version__); from tarry.cli import main; main()"
 
 
-def run(*command: str | Path, path: Path | None = None) -> str:
-    environment = {"PYTHONPATH": str(path)} if path is not None else None
-    result = subprocess.run(
-        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(tmp_path: Path) -> None:
-    # Without --wheel and --sdist, the wheel is built from the sdist.
-    run("-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", ROOT)
-    [wheel], [sdist] = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
-    run("-m", "twine", "check", "--strict", wheel, sdist)
+def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel is built from the sdist, as `python -m build` builds it."""
+    monkeypatch.chdir(ROOT)
+    sdist = tmp_path / hatchling.build.build_sdist(str(tmp_path))
     with tarfile.open(sdist) as archive:
         folders = {name.split("/")[1] for name in archive.getnames()}
+        archive.extractall(tmp_path / "unpacked", filter="data")
     assert folders == {"layers", ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    monkeypatch.chdir(next((tmp_path / "unpacked").iterdir()))
+    wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
+    assert not check([str(wheel), str(sdist)], strict=True)
 
     installed, project = tmp_path / "installed", tmp_path / "project"
-    run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", installed, wheel)
+    with ZipFile(wheel) as archive:
+        archive.extractall(installed)
     assert (installed / "tarry" / "py.typed").exists()
-    assert run(installed / "bin" / "tarry", "--version", path=installed) == f"tarry {tarry.__version__}\n"
-    run(installed / "bin" / "tarry", "init", project, path=installed)
+    [entry_points] = installed.glob("*.dist-info/entry_points.txt")
+    assert "tarry = tarry.cli:main" in entry_points.read_text().splitlines()
+    command = [sys.executable, "-c", PROGRAM, "init", str(project)]
+    result = subprocess.run(command, env={"PYTHONPATH": str(installed)}, capture_output=True, text=True, check=False)
+    assert result.stdout.startswith(f"{installed / 'tarry' / '__init__.py'} {tarry.__version__}\n"), result.stderr
     made = {path.relative_to(project): path.read_bytes() for path in project.rglob("*") if path.is_file()}
     assert made == project_files(names_of("project"), this_python())
 
-    run("-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "copy", project / "layers" / "tarry")
-    [copy] = (tmp_path / "copy").glob("*.whl")
+    monkeypatch.chdir(project / "layers" / "tarry")
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / hatchling.build.build_wheel(str(tmp_path / "copy"))
     assert contents(copy) == contents(wheel)
     ours, theirs = metadata(wheel), metadata(copy)
     for name in ("Name", "Version", "Requires-Python", "Requires-Dist", "License-Expression"):
         assert ours.get_all(name) == theirs.get_all(name)
 
 
-def test_a_copy_of_the_layer_can_be_installed_with_pip_as_that_of_a_project(tmp_path: Path) -> None:
-    copied = shutil.copytree(ROOT / "layers" / "tarry", tmp_path / "tarry", symlinks=True)
+def test_the_layer_of_this_repository_can_be_installed_with_pip_as_that_of_a_project() -> None:
     files = project_files(names_of("project"), this_python())
     for name in ("LICENSE", "Makefile", "pyproject.toml"):
-        assert (copied / name).read_bytes() == files[Path("layers", "tarry", name)]
+        assert (ROOT / "layers" / "tarry" / name).read_bytes() == files[Path("layers", "tarry", name)]
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ The blocks of a page are taken in order, in an empty folder:
 - ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
   JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
-  ``<!-- run -->`` the block runs in that folder (or where the block before it changed to), with this repository at
-  ``../tarry``, and must succeed.
+  ``<!-- run -->`` the block's calls of `cd`, `tarry` and `pytest` run in that folder (or where the block before it
+  changed to), with this repository at ``../tarry``, and must succeed.
 - ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for omitted lines.
 - ``<!-- shown in FILE -->``: the block is part of a file that a run block before it made.
 - ``<!-- not run: reason -->``: the block is not run.
@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sysconfig
 import tomllib
 from collections.abc import Callable, Iterable
@@ -39,6 +38,7 @@ import tarry.tools.simulator.actors
 import tarry.tools.testing.sandbox  # noqa: F401
 from tarry.tools.cli.app import app
 from tarry.tools.scaffold.files import TEMPLATES
+from tests.command import rest_of, running
 from tests.pages import PAGES, ROOT, Block, Page
 
 pytest_plugins = ["pytester"]
@@ -139,6 +139,7 @@ def file_of(block: Block) -> str | None:
     return block.file or ("example.py" if block.language == "python" else None)
 
 
+@pytest.mark.usefixtures("without_loggers")
 @of([page for page in PAGES if any(file_of(block) or block.comment == "run" for block in page.blocks)])
 def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -148,11 +149,11 @@ def test_the_examples_of_a_page_run(
         monkeypatch.delenv(variable)
     for variable, value in environment(pytester.path).items():
         monkeypatch.setenv(variable, value)
-    files = follow(page, pytester.path)
+    files = follow(page, pytester, monkeypatch)
     commands = [words[0] for block in page.blocks if block.comment == "run" for _, words in block.commands()]
     if any(name.endswith(".py") for name in files) and "pytest" not in commands:
-        options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
-        settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
+        options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib")
+        settings = ("-o", "python_files=*.py", "-o", "pythonpath=.")
         texts = {name: "".join(each.text for each in blocks) for name, blocks in files.items() if name.endswith(".py")}
         tests = [name for name, text in texts.items() if "def test_" in text]
         imported = set(re.findall(r"^ *(?:from|import) (\w+)", "".join(texts[name] for name in tests), re.MULTILINE))
@@ -161,16 +162,12 @@ def test_the_examples_of_a_page_run(
             with monkeypatch.context() as patch:
                 for variable, value in variables.items():
                     patch.setenv(variable, value)
-                patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
-                patch.setattr(logging.root, "handlers", [])  # the page's tests get the log lines
-                result = pytester.runpytest_inprocess(*options, *settings, *names) if names else None
+                result = run_pytest(pytester, patch, *options, *settings, *names) if names else None
             capsys.readouterr()  # discard the output of pytest: a failure includes it
             if result is not None and result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
                 fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
 
 
-ONLY_TARRY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "tarry.testing.plugin"}
-"""The plugins of pytest that a reader has; loading those of this environment takes as long as the tests of a page."""
 ON_LAMBDA = {"AWS_DEFAULT_REGION": "us-east-1"}
 """The variables of the modules that no test imports: they run on Lambda, which sets the region."""
 
@@ -202,11 +199,49 @@ def on_the_page(page: Page, files: Iterable[str], output: list[str]) -> str:
     return re.sub(rf"(?:[\w./-]*/)?(?:{names})(?=:\d|\", line)", page.name, "\n".join(output))
 
 
-def follow(page: Page, folder: Path) -> dict[str, list[Block]]:
+def run_pytest(pytester: pytest.Pytester, patch: pytest.MonkeyPatch, *arguments: str) -> pytest.RunResult:
+    """Run pytest with the plugins that a reader has, in this process, which has loaded what tests of a page import."""
+    patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
+    patch.setattr(logging.root, "handlers", [])  # the page's tests get the log lines
+    return pytester.runpytest_inprocess("-p", "tarry.testing.plugin", "-p", "no:cacheprovider", *arguments)
+
+
+def run_block(
+    page: Page, block: Block, folder: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Path]:
+    """Run the commands of a block, which must succeed; return what they print, and the folder that they change to."""
+    printed = ""
+    for line, (program, *arguments) in block.commands():
+        output, code, written = "", 0, ""
+        match program:
+            case "cd":
+                folder = (folder / arguments[0]).resolve()
+            case "tarry":
+                with (
+                    pytester.path.with_name("errors").open("w+") as errors,
+                    running(*arguments, folder=folder, errors=errors) as command,
+                ):
+                    output, code = "".join(rest_of(command)), command.returncode or 0
+                    written = errors.seek(0) or errors.read()
+            case "pytest":
+                with monkeypatch.context() as patch:
+                    patch.chdir(folder)
+                    result = run_pytest(pytester, patch, *arguments)
+                output, code = f"{result.stdout}\n", int(result.ret)
+            case _:
+                fail([f"{page.name}:{line}: {program} is none of cd, tarry and pytest"])
+        if code:
+            fail([f"{page.name}:{line}: the command fails, exit code {code}", output, written])
+        printed += output
+    return printed, folder
+
+
+def follow(page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Block]]:
     """Do what a page says, in order: write its files, run its commands; return the blocks of each file.
 
     Each block that shows an output or an excerpt of a file is compared with it.
     """
+    folder = pytester.path
     checkout = folder.parent / "tarry"
     if not checkout.exists():
         checkout.symlink_to(ROOT)
@@ -218,21 +253,7 @@ def follow(page: Page, folder: Path) -> dict[str, list[Block]]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(at_their_lines(files[name]), encoding="utf-8")
         elif block.comment == "run" and "make" not in (words[0] for _, words in block.commands()):
-            place = folder.parent / "place"
-            result = subprocess.run(
-                ["sh", "-ec", f"{block.text}\npwd > '{place}'"],
-                cwd=folder,
-                env={**os.environ, **ONLY_TARRY},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            printed = result.stdout
-            if result.returncode:
-                output = on_the_page(page, files, [result.stdout, result.stderr])
-                fail([f"{page.name}:{block.line}: the command fails, exit code {result.returncode}", output])
-            folder = Path(place.read_text().strip())
+            printed, folder = run_block(page, block, folder, pytester, monkeypatch)
         elif block.shown_in:
             content = (folder / block.shown_in).read_text(encoding="utf-8")
             compare(page, block.line, unindented(block.text), unindented(content))
