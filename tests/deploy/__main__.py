@@ -20,9 +20,9 @@ from tests.deploy.aws import REGION
 from tests.deploy.environment import ROOT, interpreter
 from tests.deploy.ministack import MiniStack, running
 from tests.deploy.project import copy_project, sam
-from tests.deploy.receiver import Receiver
-from tests.deploy.samples import Samples, expect
+from tests.deploy.samples import Samples, expect, receiving
 from tests.deploy.stack import Stack
+from tests.receiver import Receiver
 
 NAME = "shop"
 LOG = ROOT / "build" / "deploy-check.log"
@@ -101,7 +101,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="deploy-check-") as folder:
         if steps.take("Install MiniStack", lambda: f"Python: {interpreter()}"):
             with (
-                Receiver() as receiver,
+                receiving() as receiver,
                 running(Path(folder) / "ministack") as ministack,
                 log_of_a_failure(ministack, steps),
             ):

@@ -12,8 +12,7 @@ from tests.deploy import deletion, drift
 from tests.deploy.__main__ import SAMPLES, Steps
 from tests.deploy.environment import ROOT
 from tests.deploy.ministack import running
-from tests.deploy.receiver import Receiver
-from tests.deploy.samples import Samples
+from tests.deploy.samples import Samples, receiving
 from tests.deploy.stack import Stack
 
 __all__ = ["build"]
@@ -22,7 +21,7 @@ __all__ = ["build"]
 @pytest.mark.skipif(sys.platform != "linux", reason="functions and layers are built for Linux")
 def test_each_function_of_the_deployed_stack_works_retries_and_rejects(build: Path, tmp_path: Path) -> None:
     """All in one test, because another worker of pytest-xdist would deploy the stack again."""
-    with Receiver() as receiver, running(tmp_path / "ministack") as ministack:
+    with receiving() as receiver, running(tmp_path / "ministack") as ministack:
         stack = Stack(ministack.url, "shop", {"AllowPrivateAddresses": "true"})
         stack.create(build)
         drift.check(stack, ROOT / "template.yaml")

@@ -3,12 +3,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from tests.records import Context, event, failed
 from tests.wire import Queue, Wire
 
 if TYPE_CHECKING:
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
+
+
+def deliver(app: ModuleType, *records: dict[str, Any]) -> list[str]:
+    """Run the handler on a batch; return the ids of the messages reported as failed."""
+    return failed(app.handler(event(*records), Context()))
+
+
+def dead(wire: Wire) -> list[tuple[str, str]]:
+    """Return the reason and the text of each dead letter."""
+    return [(each["failure"]["reason"], each["failure"]["message"]) for each in wire.envelopes()]
 
 
 @pytest.fixture(autouse=True)

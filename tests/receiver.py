@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ class Request:
     path: str
     headers: dict[str, str]
     body: bytes
+    at: float
 
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -81,6 +83,10 @@ class Receiver:
     def url(self) -> str:
         return f"http://{self.address}:{self.port}"
 
+    def of(self, path: str) -> list[Request]:
+        """Return the requests for a path, oldest first."""
+        return [request for request in self.requests if request.path == path]
+
     def does(self, path: str, *behaviours: Behaviour) -> None:
         self.behaviours[path] = list(behaviours)
 
@@ -97,7 +103,7 @@ class Receiver:
         method, path, _ = first.split(" ")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        return Request(method, path, headers, body)
+        return Request(method, path, headers, body, time.time())
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.requests.append(request)
