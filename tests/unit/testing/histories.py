@@ -1,9 +1,10 @@
-"""Histories of the sandbox for the tests of its checkers, and changes of them."""
+"""Handlers and histories of the sandbox for the tests of its checkers, and changes of histories."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from tarry import Consumer, Message, consumer
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
 from tarry.tools.testing.checkers import check
@@ -11,6 +12,23 @@ from tarry.tools.testing.recorded_history import RecordedHistory
 from tests.sandboxes import work
 
 Change = Callable[[HistoryEvent], HistoryEvent | None]
+
+
+FIFO = "orders.fifo"
+TOO_SMALL: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}}
+"""A dead-letter queue for bodies of at most 1,024 bytes."""
+
+
+def failing(attempts: float = float("inf"), **settings: Any) -> Consumer[Any]:
+    """Return a consumer that fails on so many attempts."""
+
+    @consumer(**settings)
+    def handler(message: Message) -> None:
+        if message.attempt <= attempts:
+            raise ValueError("as always")
+
+    made: Consumer[Any] = handler
+    return made
 
 
 def rules(sandbox: Sandbox, **run: Any) -> set[str]:

@@ -44,22 +44,12 @@ from tarry.settle.planner import Planner
 from tarry.testing import Sandbox
 from tarry.tools.simulator.history import HistoryEvent
 from tests.sandboxes import work
-from tests.unit.testing.histories import broken, events_of, first, having, leave_out, rules
+from tests.unit.testing.histories import FIFO, broken, events_of, failing, first, having, leave_out, rules
 
-FIFO = "orders.fifo"
 LOST, TRUE, DELAYS, BUDGET = "no message is lost", "the log is true", "delays are kept", "requests keep their budget"
 EXPIRES, DUPLICATES, WHY = "no message expires waiting", "duplicates have a cause", "dead letters say why"
 RELEASED, COUNTED = "released messages are visible", "attempts are counted"
 POLICY, ANSWERS = "attempts are within the policy", "answers are well-formed"
-
-
-def fails(**settings: Any) -> Consumer[Any]:
-    @consumer(**settings)
-    def handler(message: Message) -> None:
-        raise ValueError("as always")
-
-    made: Consumer[Any] = handler
-    return made
 
 
 @consumer
@@ -101,13 +91,8 @@ def decodes(message: Message) -> None:
 
 # the runtime, broken on purpose
 
-CALL, ENTRY, SEND, WAIT, EACH = (
-    Consumer.__call__,
-    sending._entry,
-    sending._send,
-    Executor.wait_in_place,
-    Sequential._each,
-)
+CALL, ENTRY, SEND = Consumer.__call__, sending._entry, sending._send
+WAIT, EACH = Executor.wait_in_place, Sequential._each
 RECORD, COPY_RECORD = records.dead_letter_record, records.copy_record
 
 
@@ -165,28 +150,28 @@ def failures(change: Callable[[list[Any]], Any]) -> Any:
 
 
 def lets_expire(step: Any) -> Consumer[Any]:
-    return fails(on_failure=[step, RetryInPlace()], backoff=Fixed(40_000))
+    return failing(on_failure=[step, RetryInPlace()], backoff=Fixed(40_000))
 
 
 EXPIRING = (QueueFacts, "seconds_left_if_short", lambda *_: None)
 A_DAY = {"retention": 86_400}
 ON_FIFO: dict[str, Any] = {"queue": FIFO, **A_DAY}
-KEPT = fails(max_attempts=1, on_failure=[RetryInPlace()])
+KEPT = failing(max_attempts=1, on_failure=[RetryInPlace()])
 NOTHING = lambda *_: None  # noqa: E731
 
 BROKEN: dict[str, tuple[str, Any, Consumer[Any], str, dict[str, Any]]] = {
     "a message is deleted before its dead letter is sent": (
         LOST, (sending, "_send_then_delete", delete_then_send), rejects, "a", {}),
-    "an answer lacks the failed message": (LOST, failures(lambda failed: []), fails(), "a", {}),
+    "an answer lacks the failed message": (LOST, failures(lambda failed: []), failing(), "a", {}),
     "the MD5 of a dead letter is not checked": (
         LOST, (sending, "doubt", NOTHING), rejects, "a", {"fault": ("garbled", "SendMessageBatch")}),
     "the refusal of an entry is ignored": (
-        TRUE, (sending, "failed_entries", lambda answer: {}), fails(), "a",
+        TRUE, (sending, "failed_entries", lambda answer: {}), failing(), "a",
         {"fault": ("partial_failure", "ChangeMessageVisibilityBatch")}),
     "two messages have one deduplication id": (
         LOST, (sending, "_entry", lambda *given: {**ENTRY(*given), "MessageDeduplicationId": "same"}), rejects, "ab",
         {"queue": FIFO}),
-    "a wait exceeds the retention": (EXPIRES, EXPIRING, fails(max_attempts=9, backoff=Fixed(40_000)), "a", A_DAY),
+    "a wait exceeds the retention": (EXPIRES, EXPIRING, failing(max_attempts=9, backoff=Fixed(40_000)), "a", A_DAY),
     "a step retries until a FIFO message expires": (
         EXPIRES, EXPIRING, lets_expire(lambda failure, next_step: Outcome.retry(40_000)), "a", ON_FIFO),
     "a step defers until a FIFO message expires": (
@@ -199,18 +184,18 @@ BROKEN: dict[str, tuple[str, Any, Consumer[Any], str, dict[str, Any]]] = {
     "a message runs twice in an invocation": (
         "finished messages do not run again", (Sequential, "_each", run_twice), succeeds, "a", {}),
     "a message runs behind a failed one of its group": (
-        "groups keep their order", (Outcomes, "stops", lambda self, message: False), fails(), "ab", {"queue": FIFO}),
+        "groups keep their order", (Outcomes, "stops", lambda self, message: False), failing(), "ab", {"queue": FIFO}),
     "the rest of a group is not released": (
-        RELEASED, (Executor, "wait_in_place", release_none), fails(), "ab", {"queue": FIFO}),
+        RELEASED, (Executor, "wait_in_place", release_none), failing(), "ab", {"queue": FIFO}),
     "the rest of a batch is not released after an exit": (RELEASED, (Verdicts, "release", NOTHING), exits, "ab", {}),
     **{
         f"a wait of {seconds} s is not that of the backoff": (
-            DELAYS, (Planner, "seconds_in_place", lambda *_, seconds=seconds: seconds), fails(backoff=Fixed(30)), "a",
+            DELAYS, (Planner, "seconds_in_place", lambda *_, seconds=seconds: seconds), failing(backoff=Fixed(30)), "a",
             {})
         for seconds in (0, 29, 3_000)
     },
     "a retry does not change the visibility": (
-        DELAYS, (Executor, "wait_in_place", NOTHING), fails(backoff=Fixed(300)), "a", {}),
+        DELAYS, (Executor, "wait_in_place", NOTHING), failing(backoff=Fixed(300)), "a", {}),
     "a deferred copy has no delay": (
         DELAYS, (copies.Copy, "delay_seconds", lambda self, now: 0), defers_the_original, "a", {}),
     "a message runs before it is due": (
@@ -218,12 +203,12 @@ BROKEN: dict[str, tuple[str, Any, Consumer[Any], str, dict[str, Any]]] = {
         {"send": {"delay": 5_000}}),
     "a wait is longer than 12 hours": (
         "no wait exceeds SQS limits", (Delivery, "longest_wait", lambda self, now=None: 43_200),
-        fails(max_attempts=2, backoff=Fixed(43_200)), "a", {}),
-    "an attempt is counted too low": (COUNTED, (deliveries, "attempt_number", miscounted(-1)), fails(), "a", {}),
-    "an attempt is counted too high": (COUNTED, (deliveries, "attempt_number", miscounted(1)), fails(), "a", {}),
+        failing(max_attempts=2, backoff=Fixed(43_200)), "a", {}),
+    "an attempt is counted too low": (COUNTED, (deliveries, "attempt_number", miscounted(-1)), failing(), "a", {}),
+    "an attempt is counted too high": (COUNTED, (deliveries, "attempt_number", miscounted(1)), failing(), "a", {}),
     "a copy lacks the earlier attempts": (
         COUNTED, (copies, "copy_record", lambda *given, **more: COPY_RECORD(*given, **{**more, "carried": 0})),
-        fails(on_failure=[SendAgain("again", times=3)]), "a", {}),
+        failing(on_failure=[SendAgain("again", times=3)]), "a", {}),
     "a message is retried after its last attempt": (
         POLICY, (decision, "_exhausted", lambda failure, *_: failure), retries, "a", {}),
     "an undecodable message is retried": (POLICY, (RetryPolicy, "reason", lambda *_: "error"), decodes, "{", {}),
@@ -234,15 +219,15 @@ BROKEN: dict[str, tuple[str, Any, Consumer[Any], str, dict[str, Any]]] = {
     "a message is dead-lettered into its source": (
         WHY, (copies, "dead_letter_queue", lambda delivery, *_: delivery.source), rejects_the_original, "a", {}),
     "a last delivery is not noticed": (
-        "moves by SQS have a cause", (QueueFacts, "is_last_delivery", lambda *_: False), fails(), "a",
+        "moves by SQS have a cause", (QueueFacts, "is_last_delivery", lambda *_: False), failing(), "a",
         {"max_receive_count": 2}),
     "a logged dead letter was not sent": (
         f"{LOST}, {TRUE}", (executor, "send_copies", lambda copies, _: [sending.Sent(each, None) for each in copies]),
         rejects, "a", {}),
     "tarry has a bug": (
-        "tarry itself does not fail", (Verdicts, "finish", fall_over), fails(max_attempts=1), "a", {"for_": 300}),
+        "tarry itself does not fail", (Verdicts, "finish", fall_over), failing(max_attempts=1), "a", {"for_": 300}),
     "requests have one entry each": (
-        BUDGET, (sending, "tens_by_queue", lambda changes, _: [[each] for each in changes]), fails(), "abcdefgh", {}),
+        BUDGET, (sending, "tens_by_queue", lambda changes, _: [[each] for each in changes]), failing(), "abcdefgh", {}),
     **{
         f"the answer is {wrong}": (ANSWERS, answering(lambda *_, wrong=wrong: wrong), succeeds, "a", {"for_": 30})
         for wrong in (
@@ -331,7 +316,7 @@ def test_a_dead_letter_without_the_attempts_before_its_redrives_is_reported(
     """They are in the record of the last dead letter, also behind copies; each time, three attempts are added."""
     if forgets:
         monkeypatch.setattr(records, "_attempts_before", lambda delivery: 0)
-    work(sandbox, fails(on_failure=[SendAgain("again", times=2), DeadLetter()]), "a")
+    work(sandbox, failing(on_failure=[SendAgain("again", times=2), DeadLetter()]), "a")
     for total in (3, 6, 9):
         found = rules(sandbox)
         failure = sandbox.messages("orders-dlq")[0].failure
@@ -396,7 +381,7 @@ ONCE = ("partial_failure", "crash_before", "crash_after")
 @pytest.mark.parametrize("kind", ["lost_answer", "hang", "throttle", "unavailable", "unreachable", *ONCE])
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
 def test_a_failed_request_or_a_crash_breaks_no_rule(sandbox: Sandbox, kind: str, operation: str) -> None:
-    work(sandbox, fails(max_attempts=2), "a", "b")
+    work(sandbox, failing(max_attempts=2), "a", "b")
     sandbox.faults.add(kind, operation=operation, times=1 if kind in ONCE else 2)
     assert rules(sandbox) == set()
 
@@ -437,7 +422,7 @@ def test_an_abandoned_handler_breaks_no_rule(sandbox: Sandbox, queue: str) -> No
 
 def test_a_copy_that_sqs_moves_and_redrives_keeps_its_attempts(sandbox: Sandbox) -> None:
     """The copy was not due at its last delivery, so SQS moved it; after the redrive it continues its count."""
-    handler = fails(on_failure=[SendAgain("again", times=2, delay=3_000)])
+    handler = failing(on_failure=[SendAgain("again", times=2, delay=3_000)])
     work(sandbox, handler, "a", max_receive_count=1)
     sandbox.run(check=False)
     sandbox.redrive("orders-dlq", to="orders")

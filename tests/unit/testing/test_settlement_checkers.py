@@ -32,8 +32,11 @@ from tarry.tools.simulator.history import HistoryEvent
 from tests.sandboxes import work
 from tests.simulation.failing_tables import FailingRecords
 from tests.unit.testing.histories import (
+    FIFO,
+    TOO_SMALL,
     broken,
     events_of,
+    failing,
     first,
     having,
     leave_out,
@@ -42,31 +45,11 @@ from tests.unit.testing.histories import (
     with_terms,
 )
 
-FIFO = "orders.fifo"
 MOVES, DELAYS, MADE = "moves by SQS have a cause", "delays are kept", "retries asked for are made"
 BUDGET, RELEASED, LEASES = "requests keep their budget", "released messages are visible", "lost leases are left alone"
 CHANGED, STARTED = "visibility_changed", "run_started"
 TEN: dict[str, Any] = {"attributes": {f"own-{number}": "x" for number in range(10)}}
 """Enough attributes to leave no room for a record in a copy."""
-
-
-def fails_once(**settings: Any) -> Consumer[Any]:
-    @consumer(**settings)
-    def handler(message: Message) -> None:
-        if message.attempt == 1:
-            raise ValueError("no")
-
-    made: Consumer[Any] = handler
-    return made
-
-
-def fails(**settings: Any) -> Consumer[Any]:
-    @consumer(**settings)
-    def handler(message: Message) -> None:
-        raise ValueError("no")
-
-    made: Consumer[Any] = handler
-    return made
 
 
 def later(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
@@ -83,7 +66,7 @@ def ignored(event: HistoryEvent) -> HistoryEvent:
 
 def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
     """The history of a failed message without its dead letter, as if SQS had moved the message instead."""
-    events = events_of(sandbox, fails(max_attempts=2, backoff=Fixed(5)), "1", max_receive_count=2)
+    events = events_of(sandbox, failing(max_attempts=2, backoff=Fixed(5)), "1", max_receive_count=2)
     deleted = first(events, "deleted")
     sent = next(event for event in events if event.what == "sent" and event.fields["queue"] == "orders-dlq")
     moved = {"queue": "orders", "delivery_id": deleted.fields["delivery_id"], "to": "orders-dlq", "receive_count": 2}
@@ -98,9 +81,7 @@ def test_a_move_by_sqs_needs_a_cause(sandbox: Sandbox) -> None:  # SPEC C8, E6
 
     def on_fifo(event: HistoryEvent) -> HistoryEvent:
         names = {"orders": FIFO, "orders-dlq": "orders-dlq.fifo"}
-        renamed = {
-            name: names.get(value, value) if isinstance(value, str) else value for name, value in event.fields.items()
-        }
+        renamed = {name: names.get(str(value), value) for name, value in event.fields.items()}
         return replace(event, fields=renamed)
 
     assert MOVES in broken(events)
@@ -137,10 +118,8 @@ def test_a_retry_that_was_asked_for_and_not_made_is_reported(sandbox: Sandbox) -
 def test_a_step_may_give_a_retry_that_would_expire_a_reason_of_its_own(
     retention: int, is_reported: bool, sandbox: Sandbox
 ) -> None:
-    @consumer(on_failure=[lambda failure, next_step: Outcome.dead_letter("whimsical")])
-    def handler(message: Message) -> None:
-        message.retry(3_600)
-
+    steps: Any = [lambda failure, next_step: Outcome.dead_letter("whimsical")]
+    handler = consumer(on_failure=steps)(lambda message: message.retry(3_600))
     events = events_of(sandbox, handler, "1", queue=FIFO, max_receive_count=2, retention=retention)
     given_up = having(event="dead_lettered", reason="whimsical")
     found = broken(events, "transition_logged", only(first(events, "transition_logged"), given_up))
@@ -152,10 +131,7 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(sandbox
         def write(self, changes: Sequence[AttemptChange]) -> None:
             raise PermissionError("no")
 
-    @consumer(max_attempts=3, attempts=ReadOnly())
-    def handler(message: Message) -> None:
-        message.retry(60)
-
+    handler = consumer(max_attempts=3, attempts=ReadOnly())(lambda message: message.retry(60))
     events = events_of(sandbox, handler, "1", max_receive_count=9)
     failure = sandbox.messages("orders-dlq")[0].failure
     assert failure is not None
@@ -167,10 +143,8 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(sandbox
 def test_a_crash_may_be_dead_lettered_before_the_last_attempt_only_if_errors_are_not_retried(sandbox: Sandbox) -> None:
     """``max_attempts`` beside a list without `RetryInPlace` limits the retries that are asked for (SPEC B7)."""
 
-    @consumer(on_failure=[DeadLetter()], max_attempts=5, attempts=MemoryAttempts())
-    def handler(message: Message) -> None:
-        os._exit(1)
-
+    settings: dict[str, Any] = {"on_failure": [DeadLetter()], "max_attempts": 5, "attempts": MemoryAttempts()}
+    handler = consumer(**settings)(lambda message: os._exit(1))
     events = events_of(sandbox, handler, "1", queue=FIFO, max_receive_count=100)
     failure = sandbox.messages("orders-dlq.fifo")[0].failure
     assert failure is not None
@@ -209,7 +183,7 @@ def test_a_delay_that_counts_from_the_settlement_is_reported(sandbox: Sandbox) -
 
     If an earlier request has made it visible, it need not wait.
     """
-    events = events_of(sandbox, fails_once(max_attempts=2, backoff=Fixed(30)), "1")
+    events = events_of(sandbox, failing(1, max_attempts=2, backoff=Fixed(30)), "1")
     place = events.index(first(events, "run_ended"))
     earlier = [replace(event, at=event.at - 60) for event in events[: place + 1]]
     assert DELAYS not in broken(events)
@@ -243,10 +217,7 @@ def test_a_deferral_that_can_neither_be_sent_nor_dead_lettered_keeps_its_own_del
         if message.attempt == 1:
             message.defer(43_000)
 
-    sandbox.queue("orders", retention=40_000)
-    sandbox.connect(handler, "orders")
-    sandbox.send("orders", "1", **TEN)
-    events = list(sandbox.run().events)
+    events = events_of(sandbox, handler, "1", dead_letter=None, retention=40_000, send=TEN)
     changed = first(events, CHANGED)
     at_once = only(changed, having(seconds=60, visible_until=lambda event: event.at + 60))
     assert any(event.fields.get("event") == "unhandled" for event in events)
@@ -261,21 +232,19 @@ def test_a_deferral_that_cannot_be_sent_keeps_its_delay(
 ) -> None:  # SPEC C8, J5
     """It is at its last delivery, and does not fit its dead-letter queue."""
     handler = consumer(lambda message: message.defer(asked))
-    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "max_receive_count": 1}
-    work(sandbox, handler, "x" * 2_000, queue=FIFO, **small)
+    small = {**TOO_SMALL, "queue": FIFO, "max_receive_count": 1}
+    work(sandbox, handler, "x" * 2_000, **small)
     assert rules(sandbox) == set()
     monkeypatch.setattr(Planner, "seconds_in_place", lambda *_: waited)
     with Sandbox() as other:
-        work(other, handler, "x" * 2_000, queue=FIFO, **small)
+        work(other, handler, "x" * 2_000, **small)
         assert rules(other) == {DELAYS}
 
 
 def test_a_failure_that_cannot_be_copied_before_it_expires_keeps_the_delay_of_the_backoff(
     sandbox: Sandbox,
 ) -> None:  # SPEC C10
-    sandbox.queue("orders", retention=3_600)
-    sandbox.connect(fails(max_attempts=1_000, backoff=Fixed(100)), "orders")
-    sandbox.send("orders", "1", **TEN)
+    work(sandbox, failing(max_attempts=1_000, backoff=Fixed(100)), "1", dead_letter=None, retention=3_600, send=TEN)
     assert DELAYS not in rules(sandbox)
 
 
@@ -323,7 +292,7 @@ def test_a_failure_need_not_be_settled_once_its_own_hook_has_taken_the_time_of_i
             sandbox.sleep(15)
         return {}
 
-    handler = fails(max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(enrich=enrich)])
+    handler = failing(max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(enrich=enrich)])
     events = with_batching_window(sandbox, handler, "1")
     assert sum(event.what == "received" for event in events if event.fields.get("queue") == "orders") == 2
     assert broken(events) == set()
@@ -380,7 +349,7 @@ def test_the_rest_of_a_group_need_not_be_released_if_the_lease_of_its_head_is_lo
         return having(not_settled="the lease is lost")(event) if is_of_head else event
 
     monkeypatch.setattr(Executor, "wait_in_place", without_releases)
-    events = events_of(sandbox, fails_once(backoff=Fixed(20)), "0", "1", queue=FIFO)
+    events = events_of(sandbox, failing(1, backoff=Fixed(20)), "0", "1", queue=FIFO)
     assert RELEASED in broken(events)
     assert RELEASED not in broken(events, "transition_logged", lost)
 
@@ -393,9 +362,8 @@ def test_a_run_that_ends_after_its_message_was_decided_was_abandoned(sandbox: Sa
         if message.receive_count == 1:
             sandbox.sleep({"long": 1.9, "hangs": 6, "longer": 1.9}[message.body])
 
-    mapping: dict[str, Any] = {"timeout": 30, "batch_size": 10, "window": 1}
     bodies = ("hangs", "long", "longer", "long", "longer")
-    work(sandbox, handler, *bodies, visibility_timeout=180, **mapping)
+    work(sandbox, handler, *bodies, visibility_timeout=180, timeout=30, batch_size=10, window=1)
     report = sandbox.run(check=False)
     [run] = [run for run in report.history.runs if run.was_abandoned]
     assert run.ended is not None
@@ -417,7 +385,7 @@ def test_a_test_of_a_lease_before_a_dead_letter_that_is_too_large_is_not_one_req
             raise ValueError("no")
 
     sandbox.faults.add("denied", operation="GetQueueAttributes", queue="orders-dlq.fifo", times=1)
-    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "timeout": 18, "visibility_timeout": 18}
+    small = {**TOO_SMALL, "timeout": 18, "visibility_timeout": 18}
     events = events_of(sandbox, handler, "x" * 2_000, "next", queue=FIFO, max_receive_count=9, **small)
     assert any("shorter than" in str(event.fields.get("text")) for event in events if event.what == "refused")
     assert BUDGET not in broken(events, "fault", leave_out)
@@ -431,11 +399,7 @@ def test_a_step_decides_how_long_a_retry_that_would_expire_waits(sandbox: Sandbo
         if delay := {1: 42_000, 2: 40_500, 3: 600}.get(message.receive_count):
             message.retry(delay)
 
-    small: dict[str, Any] = {
-        "dead_letters": {"maximum_message_size": 1_024},
-        "max_receive_count": 9,
-        "retention": 86_400,
-    }
+    small = {**TOO_SMALL, "max_receive_count": 9, "retention": 86_400}
     events = events_of(sandbox, handler, "x" * 2_000, queue=FIFO, **small)
     waits = [event.fields["seconds"] for event in events if event.what == CHANGED]
     assert any(1_900 < seconds < 2_000 for seconds in waits)
@@ -451,9 +415,7 @@ def test_a_message_with_more_attempts_than_a_record_counts_breaks_no_rule(
     """A record counts to 1,000; here to 20, which takes less time."""
     for module in ("tarry.message.failure_record", "tarry.tools.testing.checkers.retries"):
         monkeypatch.setattr(f"{module}.MAX_COUNT", 20)
-    sandbox.queue("orders", retention=15 * 900)
-    sandbox.connect(fails(max_attempts=1_000, backoff=Fixed(900)), "orders")
-    sandbox.send("orders", "1")
+    work(sandbox, failing(max_attempts=1_000, backoff=Fixed(900)), "1", dead_letter=None, retention=15 * 900)
     report = sandbox.run(for_=60 * 900, check=False)
     assert sum(event.what == "received" for event in report.events) > 40
     assert report.violations == []
@@ -493,7 +455,7 @@ def test_messages_that_sqs_delivers_twice_run_twice_and_break_no_rule(seed: int)
 
 def test_a_dead_lettered_message_that_reappears_breaks_no_rule() -> None:
     with Sandbox(realism=Realism(duplicate=1)) as sandbox:
-        work(sandbox, fails(max_attempts=2, backoff=Fixed(5)), *"12345")
+        work(sandbox, failing(max_attempts=2, backoff=Fixed(5)), *"12345")
         assert any(event.what == "reappeared" for event in sandbox.run().events)
 
 
@@ -518,15 +480,13 @@ def test_a_visibility_change_after_the_end_of_the_lease_is_reported(sandbox: San
 
 def test_on_a_slow_cpu_the_check_of_a_lease_may_be_as_old_as_the_readings_of_the_clock_since(sandbox: Sandbox) -> None:
     sandbox.faults.add("slow_cpu", seconds=0.05)
-    events = events_of(sandbox, fails_once(max_attempts=2, backoff=Fixed(30)), "1", visibility_timeout=60)
+    events = events_of(sandbox, failing(1, max_attempts=2, backoff=Fixed(30)), "1", visibility_timeout=60)
     changed_at = first(events, CHANGED).at
 
     def ended_before(seconds: float) -> Callable[[HistoryEvent], HistoryEvent]:
         """Move the first receive back, so that the lease ends ``seconds`` before the visibility change."""
-        ends_at = changed_at - seconds
-        return only(
-            first(events, "received"), lambda event: replace(having(visible_until=ends_at)(event), at=ends_at - 60)
-        )
+        at = changed_at - seconds
+        return only(first(events, "received"), lambda event: replace(having(visible_until=at)(event), at=at - 60))
 
     assert LEASES not in broken(events, "received", ended_before(0.3))
     assert LEASES in broken(events, "received", ended_before(1))
@@ -544,8 +504,7 @@ def test_the_log_decides_which_of_two_messages_with_equal_bodies_was_dead_letter
         if message.id != seen[0]:
             raise Reject("never")
 
-    small: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}, "batch_size": 2, "window": 1}
-    work(sandbox, handler, "x" * 1_000, "x" * 1_000, **small)
+    work(sandbox, handler, "x" * 1_000, "x" * 1_000, batch_size=2, window=1, **TOO_SMALL)
     sandbox.run()
     assert len(sandbox.messages("orders-dlq")) == 1
 
@@ -559,8 +518,7 @@ def test_a_message_without_time_for_its_local_retry_may_be_late(sandbox: Sandbox
         if message.attempt == 1:
             raise ValueError("no")
 
-    mapping: dict[str, Any] = {"batch_size": 2, "window": 1, "timeout": 15}
-    work(sandbox, handler, "first", "second", visibility_timeout=90, **mapping)
+    work(sandbox, handler, "first", "second", visibility_timeout=90, batch_size=2, window=1, timeout=15)
     sandbox.run()
     assert sorted(runs) == ["first"] * 4 + ["second"] * 2
 
