@@ -389,7 +389,7 @@ def test_the_age_alarm_fits_the_retries(function: dict[str, Any], queue: dict[st
 
 
 def test_the_dashboard_has_every_consumer_and_only_metrics_that_are_emitted() -> None:
-    """Those of AWS, and those of tarry in the namespace of the functions."""
+    """The metrics of AWS, and those of tarry in the namespace of the functions."""
     shared = TEMPLATE["Globals"]["Function"]["Environment"]["Variables"]
     assert shared["POWERTOOLS_METRICS_NAMESPACE"] == {"Ref": "AWS::StackName"}
     body, lists = RESOURCES["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
