@@ -1,6 +1,6 @@
 """The public names with parameters and attributes, the variables and the commands: `python -m tests.public` lists them.
 
-Programs elsewhere are written against them. `tests/unit/test_reference.py` fails for a change that does not edit the list.
+Programs elsewhere are written against them. tests/unit/test_reference.py fails for a change that does not edit them.
 """
 
 import inspect
