@@ -55,12 +55,6 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
         assert ours.get_all(name) == theirs.get_all(name)
 
 
-def test_the_layer_of_this_repository_can_be_installed_with_pip_as_that_of_a_project() -> None:
-    files = project_files(names_of("project"), this_python())
-    for name in ("LICENSE", "Makefile", "pyproject.toml"):
-        assert (ROOT / "layers" / "tarry" / name).read_bytes() == files[Path("layers", "tarry", name)]
-
-
 def contents(wheel: Path) -> dict[str, bytes]:
     """Return the files of a wheel but for its metadata."""
     with ZipFile(wheel) as archive:

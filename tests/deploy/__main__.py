@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tests.deploy import deletion, drift, update, versions
+from tests.deploy import update, versions
 from tests.deploy.aws import REGION
-from tests.deploy.environment import ROOT, interpreter
+from tests.deploy.checks import check_deletion, check_drift
+from tests.deploy.environment import ROOT, copy_project, interpreter, sam
 from tests.deploy.ministack import MiniStack, running
-from tests.deploy.project import copy_project, sam
 from tests.deploy.samples import Samples, expect, receiving
 from tests.deploy.stack import Stack
 from tests.receiver import Receiver
@@ -154,7 +154,7 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
 
     steps.take(BUILD, build)
     steps.take(DEPLOY, deploy, needs=BUILD)
-    steps.take(CHECKED, lambda: drift.check(stack, project / "template.yaml"), needs=DEPLOY)
+    steps.take(CHECKED, lambda: check_drift(stack, project / "template.yaml"), needs=DEPLOY)
     steps.take(SAMPLES, send_samples, needs=DEPLOY)
     checks = (samples.check_orders, samples.check_ledger, samples.check_digest, samples.check_webhooks)
     for each in (*checks, samples.check_attempts, samples.check_rights):
@@ -164,7 +164,7 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
     steps.take("Retry a dead letter: tarry failed retry", lambda: update.check_retried_dead_letter(stack), needs=LOADED)
     steps.take("Deploy a second stack beside it", second_stack, needs=DEPLOY)
     steps.take(f"Run tarry {versions.OLDER} beside this version", two_versions)
-    steps.take("Delete the stack: sam delete", lambda: deletion.check(stack, delete), needs=DEPLOY)
+    steps.take("Delete the stack: sam delete", lambda: check_deletion(stack, delete), needs=DEPLOY)
 
 
 @contextmanager

@@ -120,8 +120,6 @@ class Samples:
         found = [re.search(r" delay=(\d+) ", line) for line in self.stack.log() if line.startswith(start)]
         return [int(delay[1]) for delay in found if delay]
 
-    # ------------------------------------------------------------------ orders
-
     def check_orders(self) -> None:
         """Orders are in the table, one was retried, two are dead letters."""
         items = {item["order_id"]: (item["version"], item["total"]) for item in self.stack.table("OrdersTable")}
@@ -135,8 +133,6 @@ class Samples:
                 '{"order": "o-4002"': ("undecodable", "tarry.Undecodable", "is not JSON"),
             },
         )
-
-    # ------------------------------------------------------------------ ledger
 
     def check_ledger(self) -> None:
         """Entries are applied in order, one was retried and held up its account, one is a dead letter."""
@@ -164,8 +160,6 @@ class Samples:
         done = "dead-lettered" if request.operation == "SendMessageBatch" else "applied"
         return f"{self._entry(request.body)} {done if request.status == 200 else 'refused'}"
 
-    # ------------------------------------------------------------------ attempts
-
     def check_attempts(self) -> None:
         """The table of attempts has the one failed run of each message that was retried, and says that it ended."""
         records = {record["message"]: record for record in self.stack.table("AttemptsTable")}
@@ -173,8 +167,6 @@ class Samples:
             record = records[self.ids[RETRIED[queue]]]
             expect(f"the state of {RETRIED[queue]}", record["state"], "COMMITTED")
             expect(f"the runs of {RETRIED[queue]}", [*map(int, record["runs"])], [1])
-
-    # ------------------------------------------------------------------ digest
 
     def check_digest(self) -> None:
         """Each scan is in one object, no object has a parcel twice, one scan was retried, two are dead letters."""
@@ -196,13 +188,10 @@ class Samples:
             },
         )
 
-    # ------------------------------------------------------------------ webhooks
-
     def check_webhooks(self) -> None:
         """Webhooks are signed, one was retried when its receiver asked for it, five are dead letters."""
         expect("webhooks", Counter(each.path for each in self.receiver.requests), {"/paid": 1, "/busy": 2, "/gone": 1})
-        arn = self.stack.outputs["WebhooksSigningSecretArn"]
-        secret = self.stack.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+        secret = self.stack.secret(self.stack.outputs["WebhooksSigningSecretArn"])
         for webhook in self.receiver.requests:
             require(_is_signed(webhook, secret), f"the signature of the webhook to {webhook.path} is wrong")
         for name, path in (("o-2001", "/paid"), ("o-2002", "/busy"), ("o-2003", "/gone")):
@@ -219,8 +208,6 @@ class Samples:
                 "order o-2007 was paid": ("undecodable", "tarry.Undecodable", "is not JSON"),
             },
         )
-
-    # ------------------------------------------------------------------ all
 
     def check_rights(self) -> None:
         """The roles allow each request that the functions made, and no function missed a right."""

@@ -15,7 +15,7 @@ from samtranslator.yaml_helper import yaml_parse
 
 from tests.deploy.aws import client
 from tests.deploy.corrections import correct
-from tests.deploy.project import sam
+from tests.deploy.environment import sam
 
 PATIENCE_SECONDS = 300.0
 """The limit of all waits on MiniStack. On an idle machine the longest takes about a tenth of this."""
@@ -58,8 +58,6 @@ class Stack:
 
     def client(self, service: Any) -> Any:
         return client(service, self.url)
-
-    # ------------------------------------------------------------------ deploying
 
     def deploy(self, project: Path) -> str:
         """Deploy the built project with `sam deploy`, as its samconfig.toml says; return what it printed."""
@@ -107,8 +105,6 @@ class Stack:
     def _events(self) -> Iterator[dict[str, Any]]:
         yield from self.client("cloudformation").describe_stack_events(StackName=self.name)["StackEvents"]
 
-    # ------------------------------------------------------------------ what it consists of
-
     def resources(self, kind: str) -> dict[str, str]:
         """Return the physical ids of the resources of this type by their logical ids."""
         found = self.client("cloudformation").list_stack_resources(StackName=self.name)["StackResourceSummaries"]
@@ -128,6 +124,9 @@ class Stack:
         items = self.client("dynamodb").scan(TableName=self.resources("AWS::DynamoDB::Table")[name])["Items"]
         return [{name: _plain(value) for name, value in item.items()} for item in items]
 
+    def secret(self, secret: str) -> str:
+        return str(self.client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"])
+
     def objects(self, bucket: str) -> dict[str, str]:
         """Return the texts of the objects in a bucket by their keys."""
         s3 = self.client("s3")
@@ -142,8 +141,6 @@ class Stack:
             for group in logs.describe_log_groups()["logGroups"]
             for event in logs.filter_log_events(logGroupName=group["logGroupName"])["events"]
         ]
-
-    # ------------------------------------------------------------------ queues
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

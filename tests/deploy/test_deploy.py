@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tests.builds import build
-from tests.deploy import deletion, drift
 from tests.deploy.__main__ import SAMPLES, Steps
+from tests.deploy.checks import check_deletion, check_drift
 from tests.deploy.environment import ROOT
 from tests.deploy.ministack import running
 from tests.deploy.samples import Samples, receiving
@@ -24,7 +24,7 @@ def test_each_function_of_the_deployed_stack_works_retries_and_rejects(build: Pa
     with receiving() as receiver, running(tmp_path / "ministack") as ministack:
         stack = Stack(ministack.url, "shop", {"AllowPrivateAddresses": "true"})
         stack.create(build)
-        drift.check(stack, ROOT / "template.yaml")
+        check_drift(stack, ROOT / "template.yaml")
         samples = Samples(stack, ministack.recorder, receiver)
         samples.send()
         samples.wait("orders", "ledger", "webhooks")
@@ -34,7 +34,7 @@ def test_each_function_of_the_deployed_stack_works_retries_and_rejects(build: Pa
         samples.check_webhooks()
         samples.check_rights()
         samples.check_tls(ministack.url_without_tls)
-        deletion.check(stack, stack.delete)
+        check_deletion(stack, stack.delete)
 
 
 def test_a_step_is_not_run_if_the_step_that_it_needs_failed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.aws import KEYS
-from tests.deploy.project import run, sam
+from tests.deploy.environment import run, sam
 from tests.deploy.recorder import Hold, Recorder
 from tests.deploy.samples import expect, records, require
 from tests.deploy.stack import Stack, wait_until

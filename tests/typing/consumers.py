@@ -1,4 +1,4 @@
-"""Consumers as a user writes them. Checked by mypy --strict and pyright strict, never run."""
+"""Consumers and sending as a user writes them. Checked by mypy --strict and pyright strict, never run."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -33,12 +33,14 @@ from tarry import (
     MemoryAttempts,
     Message,
     Outcome,
+    Queue,
     Reject,
     Retry,
     RetryInPlace,
     RetryPolicy,
     Schedule,
     SendAgain,
+    SendError,
     State,
     batch_consumer,
     consumer,
@@ -427,3 +429,38 @@ def refused_parts() -> None:
     Outcome.dead_letter()  # type: ignore[call-arg]
     Exponential(1, jitter="half")  # type: ignore[arg-type]
     LogOptions(True)  # type: ignore[call-arg]
+
+
+# sending
+
+orders = Queue("orders")
+
+assert_type(orders.send({"id": 1}), str)
+assert_type(orders.send_batch({"id": number} for number in range(3)), list[str])
+assert_type(orders.name, str)
+assert_type(orders.is_fifo, bool)
+
+by_default = Queue("orders", delay=timedelta(minutes=1))
+assert_type(by_default.delay, int | None)
+Queue("orders", delay=1.5)
+Queue("orders", delay="60")  # type: ignore[arg-type]
+
+orders.send("a", delay=60)
+orders.send("a", delay=timedelta(hours=1), group_id="g", deduplication_id="d")
+orders.send("a", delay=datetime.now(UTC), attributes={"a": "x", "b": 1, "c": Decimal(1), "d": b"x"})
+orders.send_batch([Queue.entry("a", delay=60), "b"], delay=0, attributes={"a": 1}, group_id="g")
+
+orders.send("a", delay="60")  # type: ignore[arg-type]
+orders.send("a", group_id=1)  # type: ignore[arg-type]
+
+
+def copy(message: Message) -> None:
+    orders.send(message.body, attributes=message.attributes, group_id=message.group_id)
+
+
+def resend(error: SendError) -> None:
+    for unsent in error.failed:
+        assert_type(unsent.index, int)
+        assert_type(unsent.reason, Exception)
+    assert_type(error.message_ids, list[str | None])
+    orders.send_batch(unsent.entry for unsent in error.failed)

@@ -36,14 +36,9 @@ LOCAL = [
 ]
 
 
-@pytest.mark.parametrize("url", AWS)
-def test_an_endpoint_is_aws_if_its_host_is_not_local(url: str) -> None:  # SPEC M3
-    assert is_aws(url)
-
-
-@pytest.mark.parametrize("url", LOCAL)
-def test_loopback_and_private_hosts_over_plain_http_are_local(url: str) -> None:  # SPEC M3
-    assert not is_aws(url)
+@pytest.mark.parametrize("url", [*AWS, *LOCAL])
+def test_only_loopback_and_private_hosts_over_plain_http_are_local(url: str) -> None:  # SPEC M3
+    assert is_aws(url) is (url in AWS)
 
 
 def test_a_place_is_named_by_its_account_and_region_or_by_its_address() -> None:  # SPEC M3

@@ -101,19 +101,21 @@ def test_a_redirect_may_be_relative(location: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["http://xn--/", "//xn--a/", ":https://[::1o/]:/", "https://[::1", "https://a..b/", "/\ud800"]
+    "location",
+    ["http://xn--/", "//xn--a/", ":https://[::1o/]:/", "https://[::1", "https://a..b/", "/\ud800", "http://b.example/"],
 )
-def test_a_redirect_to_a_url_that_is_not_valid_is_rejected_and_the_url_not_shown(location: str) -> None:
+def test_a_redirect_to_a_url_that_is_not_valid_or_to_http_is_rejected_and_the_url_not_shown(location: str) -> None:
     with pytest.raises(Reject) as rejected:
         module("addresses").redirect_of(httpx.URL("https://hooks.example/in"), location)
-    assert str(rejected.value) == "hooks.example redirects to a URL that is refused: the URL is not valid"
+    if location == "http://b.example/":
+        assert str(rejected.value).startswith("hooks.example redirects from https to http")
+    else:
+        assert str(rejected.value) == "hooks.example redirects to a URL that is refused: the URL is not valid"
 
 
-@pytest.mark.parametrize(
-    "host", ["hooks.example.", "a_b.example", "xn--fiqs8s", "b\u00fccher.example", "[2a00::1]", "0x7f.1"]
-)
-def test_every_host_that_can_be_looked_up_is_accepted(host: str) -> None:
-    assert module("addresses").url_of(f"https://{host}/in").scheme == "https"
+def test_every_host_that_can_be_looked_up_is_accepted() -> None:
+    for host in ("hooks.example.", "a_b.example", "xn--fiqs8s", "b\u00fccher.example", "[2a00::1]", "0x7f.1"):
+        assert module("addresses").url_of(f"https://{host}/in").scheme == "https"
 
 
 @pytest.mark.parametrize(
@@ -122,11 +124,6 @@ def test_every_host_that_can_be_looked_up_is_accepted(host: str) -> None:
 def test_only_a_status_of_500_to_599_is_a_failure_of_the_receiver(status: int, is_final: bool) -> None:
     error = module("answers").error_of(module("answers").Answer("hooks.example", status), NOW)
     assert isinstance(error, Reject) is is_final
-
-
-def test_a_redirect_from_https_to_http_is_refused() -> None:
-    with pytest.raises(Reject, match=r"^hooks\.example redirects from https to http"):
-        module("addresses").redirect_of(httpx.URL("https://hooks.example/a"), "http://hooks.example/a")
 
 
 @pytest.mark.parametrize(

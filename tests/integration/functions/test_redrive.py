@@ -17,26 +17,19 @@ from tarry import failed
 from tarry.testing import lambda_context
 from tarry.world import World, current, use
 from tests.unit.failed.dead_letters import envelope_of
-from tests.wire import arn
+from tests.wire import RunningClock, arn
 
 EVENTS = Path(__file__).parents[3] / "events"
 BUCKET = "removed-dead-letters"
 
 
-class Clock:
-    """A clock whose sleeps take no time, on top of the real one."""
+class Clock(RunningClock):
+    """A clock whose sleeps take no time, on top of a real one."""
 
-    def __init__(self) -> None:
-        self.slept = 0.0
-        self._real = current().clock
-
-    def time(self) -> float:
-        return self._real.time() + self.slept
-
-    def monotonic(self) -> float:
-        return self._real.monotonic() + self.slept
+    slept = 0.0
 
     def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
         self.slept += seconds
 
 

@@ -29,11 +29,8 @@ def test_it_ends_with_the_commands_to_type(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     head, _, commands = result.stdout.partition("\n\nNext:\n")
     assert head.startswith(f"Created a project in {folder / 'shop' / 'orders'}:\n")
-    assert [line.partition("#")[0].strip() for line in commands.splitlines()] == [
-        "cd shop/orders",
-        "make test",
-        "make run",
-    ]
+    typed = [line.partition("#")[0].strip() for line in commands.splitlines()]
+    assert typed == ["cd shop/orders", "make test", "make run"]
     assert max(map(len, result.stdout.splitlines()[1:])) < 80
     listed = re.findall(r"^  ([\w./-]+)|, ([\w.-]+)$", head, re.MULTILINE)
     assert all((folder / "shop" / "orders" / (first or last)).exists() for first, last in listed)
@@ -105,12 +102,25 @@ def test_files_in_the_way_are_named_and_nothing_is_changed(folder: Path, existin
     assert all((folder / name).read_text() == "mine" for name in existing)
 
 
-def test_a_file_is_not_a_directory(folder: Path) -> None:
-    (folder / "notes").write_text("mine")
-    for name in ("notes", "notes/orders"):
+def test_a_file_is_not_a_directory_and_one_without_write_permission_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: Any) -> None:  # the tests may run as root, which may write everywhere
+        raise PermissionError(13, "Permission denied", str(path))
+
+    def refusal_of(name: str) -> str:
         result = CliRunner().invoke(app, ["init", name])
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr == "tarry: notes is not a directory; name another one: tarry init DIR\n"
+        return result.stderr
+
+    (folder / "notes").write_text("mine")
+    for name in ("notes", "notes/orders"):
+        assert refusal_of(name) == "tarry: notes is not a directory; name another one: tarry init DIR\n"
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert refusal_of("orders") == (
+        f"tarry: {folder / 'orders'} cannot be written (Permission denied), so no project was made; "
+        "name a directory that you can write to: tarry init DIR\n"
+    )
 
 
 def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,19 +139,6 @@ def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypa
     with pytest.raises(UsageError, match=r"cannot be written \(No space left on device\), so no project was made; "):
         write_project(Path(), files)
     assert [each.name for each in folder.rglob("*")] == ["tests"]
-
-
-def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, *_: Any) -> None:  # the tests may run as root, which may write everywhere
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    result = CliRunner().invoke(app, ["init", "orders"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        f"tarry: {folder / 'orders'} cannot be written (Permission denied), so no project was made; "
-        "name a directory that you can write to: tarry init DIR\n"
-    )
 
 
 @pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.13")])
@@ -188,6 +185,13 @@ def test_the_layer_of_a_project_is_that_of_this_repository() -> None:
         tomllib.loads(path.read_text())
         for path in (TEMPLATES / "layers/tarry/pyproject.toml-tpl", ROOT / "pyproject.toml")
     )
+    for name in (
+        "LICENSE",
+        "Makefile",
+        "pyproject.toml",
+    ):  # so pip installs the layer as that of a project
+        made = project_files(names_of("project"), 13)[Path("layers", "tarry", name)]
+        assert (ROOT / "layers" / "tarry" / name).read_bytes() == made
     assert theirs["build-system"] == ours["build-system"]
     assert theirs["project"].items() <= ours["project"].items()
     assert {"scripts", "entry-points", "optional-dependencies"} <= theirs["project"].keys()
