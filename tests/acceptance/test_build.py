@@ -63,7 +63,6 @@ def names_of(requirements: str) -> dict[str, str]:
 
 def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machine(build: Path) -> None:
     package = build / "TarryLayer" / "python" / "tarry"
-
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     names = {path.name for path in package.iterdir()}
@@ -85,7 +84,6 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
 
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
     assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
-
     too_large = {"TarryLayer": Counter(run=550_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
     assert list(excesses(too_large)) == [
         "TarryLayer has 550,001 bytes; the limit is 550,000",
@@ -97,7 +95,6 @@ def test_the_powertools_layer_has_the_tested_versions_with_licences_and_bytecode
     python = build / "PowertoolsLayer" / "python"
     files = files_in(python)
     installed = dict(re.findall(r"^([\w.]+)-([\w.]+)\.dist-info/METADATA$", "\n".join(files), re.MULTILINE))
-
     tested = names_of((ROOT / "constraints.txt").read_text())
     assert names_of(POWERTOOLS) == installed, "layers/powertools/requirements.txt must pin all that it installs"
     assert {name: tested[name] for name in installed} == installed, "constraints.txt has other versions"
@@ -168,7 +165,6 @@ def test_a_built_function_reports_failed_messages_and_handles_the_next_batch_or_
         with pytest.raises(FunctionError, match="InvalidEvent"):
             api.invoke(sample("not-sqs"))
         assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
-
     with start("OrdersFunction") as api, pytest.raises(FunctionError, match="ORDERS_TABLE"):
         api.invoke(sample("all-well"))  # it cannot be loaded
     order_of = {record["messageId"]: json.loads(record["body"]) for record in event["Records"]}

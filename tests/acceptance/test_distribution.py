@@ -33,7 +33,6 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
     monkeypatch.chdir(next((tmp_path / "unpacked").iterdir()))
     wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
     assert not check([str(wheel), str(sdist)], strict=True)
-
     installed, project = tmp_path / "installed", tmp_path / "project"
     with ZipFile(wheel) as archive:
         archive.extractall(installed)
@@ -45,7 +44,6 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(
     assert result.stdout.startswith(f"{installed / 'tarry' / '__init__.py'} {tarry.__version__}\n"), result.stderr
     made = {path.relative_to(project): path.read_bytes() for path in project.rglob("*") if path.is_file()}
     assert made == project_files(names_of("project"), this_python())
-
     monkeypatch.chdir(project / "layers" / "tarry")
     (tmp_path / "copy").mkdir()
     copy = tmp_path / "copy" / hatchling.build.build_wheel(str(tmp_path / "copy"))

@@ -30,7 +30,6 @@ def check(stack: Stack, recorder: Recorder, project: Path) -> str:
     before = len(stack.messages(dead_letters))
     stack.send(queue, NEW_CURRENCY)
     wait_until("o-3004 is a dead letter", lambda: len(stack.messages(dead_letters)) == before + 1)
-
     accept_the_currency(project)
     sam(stack.url, "build", cwd=project)
     hold = recorder.hold(Hold("PutItem", '"u-0"'))
@@ -40,7 +39,6 @@ def check(stack: Stack, recorder: Recorder, project: Path) -> str:
         stack.deploy(project)
     hold.released.set()
     stack.wait_until_settled(queue)
-
     orders = {item["order_id"] for item in stack.table("OrdersTable")}
     expect("orders lost in the update", sorted({f"u-{number}" for number in range(len(sent) + 1)} - orders), [])
     expect("dead letters after the update", len(stack.messages(dead_letters)), before + 1)

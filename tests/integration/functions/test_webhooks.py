@@ -110,7 +110,6 @@ def test_a_webhook_is_posted_once_and_a_receiver_that_verifies_as_the_guide_says
     assert sent["host"] == f"127.0.0.1:{receiver.port}"
     assert before <= int(sent["webhook-timestamp"]) <= time.time()
     assert wire.requests == []
-
     guide: dict[str, Any] = {"__name__": "receiver"}
     for block in Page(ROOT / "docs/guides/webhooks.md").blocks:
         if block.file == "receiver.py":
@@ -132,7 +131,6 @@ def test_a_webhook_is_posted_once_and_a_receiver_that_verifies_as_the_guide_says
 
 def test_all_webhooks_of_a_batch_are_in_flight_at_once(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
     receiver.hold_until = 10
-
     assert deliver(app, *(webhook(receiver.url, f"m{n}") for n in range(10))) == []
     assert receiver.most_in_flight == 10
     assert {request.headers["webhook-id"] for request in receiver.requests} == {f"m{n}" for n in range(10)}
@@ -144,7 +142,6 @@ def test_the_path_and_query_of_a_url_are_not_logged(
     caplog.set_level(logging.INFO)
     receiver.does("/token?key=1", answer(500))
     receiver.does("/token?key=2", answer(400))
-
     assert deliver(app, *(webhook(f"{receiver.url}/token?key={n}", f"m{n}") for n in range(3))) == ["m1"]
     assert "token" not in caplog.text
     assert "token" not in str(wire.envelopes())
@@ -178,7 +175,6 @@ def test_a_failing_or_busy_receiver_is_tried_again_with_growing_delays_and_not_b
     for number, (status, retry_after, attempt, _, _) in enumerate(cases):
         receiver.does(f"/{number}", answer(status, **({"retry_after": retry_after} if retry_after else {})))
         batch.append(webhook(f"{receiver.url}/{number}", f"m{number}", receives=attempt))
-
     assert deliver(app, *batch) == [f"m{number}" for number in range(len(cases))]
     assert wire.envelopes() == []
     for number, (*case, earliest, latest) in enumerate(cases):
@@ -189,7 +185,6 @@ def test_a_webhook_that_failed_eight_times_is_dead_lettered_with_the_last_respon
     app: ModuleType, receiver: Receiver, wire: Wire
 ) -> None:
     receiver.does("/hook", answer(503, "overloaded\n\x1b[31m", retry_after="20"))
-
     assert send(app, f"{receiver.url}/hook", receives=8) == []
     assert dead(wire) == [("exhausted", "127.0.0.1 answered 503: overloaded [31m (Retry-After: 20 s)")]
 
@@ -209,7 +204,6 @@ def test_other_responses_are_dead_lettered_at_once_with_the_beginning_of_their_b
     }
     for status in (400, 304, 301, 308):
         receiver.does(f"/{status}", answer(status, "" if status == 304 else "no field\r\n  'amount'"))
-
     paths = ["well", *map(str, cases)]
     assert deliver(app, *(webhook(f"{receiver.url}/{path}", path) for path in paths)) == []
     texts = [("rejected", f"127.0.0.1 answered {status}{text}") for status, text in cases.items()]
@@ -224,7 +218,6 @@ def test_a_receiver_that_does_not_answer_is_tried_again(app: ModuleType, receive
     closed = f"http://127.0.0.1:{free_port()}"
     urls = [f"{receiver.url}/cut", f"{receiver.url}/cut-in-the-headers", f"{receiver.url}/silence", closed]
     app.client.timeout = httpx.Timeout(5, read=0.1)
-
     assert deliver(app, *(webhook(url, f"m{n}") for n, url in enumerate(urls))) == ["m0", "m1", "m2", "m3"]
     assert all(5 <= seconds <= 10 for seconds in wire.visibilities().values())
     assert deliver(app, *(webhook(url, f"m{n}", receives=8) for n, url in enumerate(urls))) == []
@@ -237,7 +230,6 @@ def test_a_webhook_that_takes_longer_than_its_timeout_fails_alone(app: ModuleTyp
     receiver.does("/slow", serving.silence)
     clock = RunningClock(begins=lambda: len(receiver.requests) == 2)
     handler = app.handler.replace(timeout=0.2)
-
     with Wire(clock=clock) as wire:
         batch = event(webhook(f"{receiver.url}/slow"), webhook(f"{receiver.url}/fast", "m2"))
         assert failed(handler(batch, Context())) == ["m1"]
@@ -263,7 +255,6 @@ def test_a_message_that_is_no_webhook_is_dead_lettered_with_the_reason_and_witho
         ("order o-1 was paid", "undecodable", "is not JSON"),
         ({"url": "https://ada:pass@hooks.example/", "payload": {}}, "rejected", "contains a user name or a password"),
     ]
-
     assert deliver(app, *(record(body, f"m{n}", "webhooks") for n, (body, _, _) in enumerate(cases))) == []
     found = {each["id"]: each["failure"] for each in wire.envelopes()}
     for number, (_, reason, text) in enumerate(cases):
@@ -274,7 +265,6 @@ def test_a_message_that_is_no_webhook_is_dead_lettered_with_the_reason_and_witho
 def test_a_payload_that_json_does_not_have_is_rejected(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
     nan = record(f'{{"url": "{receiver.url}", "payload": [NaN]}}', "m1", "webhooks")
     surrogate = record(f'{{"url": "{receiver.url}", "payload": "\\ud83d"}}', "m2", "webhooks")
-
     assert deliver(app, nan, surrogate) == []
     assert {reason for reason, _ in dead(wire)} <= {"rejected", "undecodable"}
     assert "m1" not in [request.headers["webhook-id"] for request in receiver.requests]
@@ -288,7 +278,6 @@ def test_a_receiver_at_a_private_address_is_refused_however_the_address_is_writt
 ) -> None:
     hosts = ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"]
     batch = [webhook(f"http://{host}:{receiver.port}/", f"m{n}") for n, host in enumerate(hosts)]
-
     app = start(allow_private=False)
     monkeypatch.delenv("ALLOW_PRIVATE_ADDRESSES")
     for refusing in (app, load("webhooks")):  # and by default
@@ -305,7 +294,6 @@ def test_a_host_with_one_private_address_among_others_is_refused(
     app: ModuleType, receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolving(app, monkeypatch, ["127.0.0.1", "10.0.0.5"])
-
     assert send(app, f"http://hooks.example:{receiver.port}/") == []
     text = "hooks.example has the address 10.0.0.5, which is not public; ALLOW_PRIVATE_ADDRESSES=true would allow it"
     assert dead(wire) == [("rejected", text)]
@@ -322,7 +310,6 @@ def test_the_connection_goes_to_the_address_that_was_checked_when_dns_changes_it
         monkeypatch.setattr(
             socket, "getaddrinfo", lambda host, *more, **named: by_socket.append(host) or original(host, *more, **named)
         )
-
         assert send(app, f"http://hooks.example:{receiver.port}/") == []  # delivered
         assert wire.requests == []
         assert send(app, f"http://hooks.example:{receiver.port}/") == []  # rejected
@@ -339,7 +326,6 @@ def test_the_next_address_of_a_host_is_used_if_one_refuses_the_connection(
 ) -> None:
     resolving(app, monkeypatch, ["127.0.0.9", "127.0.0.1"])
     monkeypatch.setattr(sys.modules["connections"], "is_public", lambda _: True)
-
     assert send(app, f"http://hooks.example:{receiver.port}/") == []
     assert len(receiver.requests) == 1
 
@@ -348,7 +334,6 @@ def test_a_host_that_cannot_be_looked_up_is_tried_again(
     app: ModuleType, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolving(app, monkeypatch, socket.gaierror(-2, "Name or service not known"), socket.gaierror(-3, "Try again"))
-
     assert send(app, "https://hooks.example/") == ["m1"]
     assert send(app, "https://hooks.example/", receives=8) == []
     text = "hooks.example did not answer: its address cannot be looked up: [Errno -3] Try again"
@@ -395,7 +380,6 @@ def test_tls_uses_the_name_of_the_host_and_not_its_address(
     app = start()
     with serving.receiver(tls=tls) as receiver:
         resolving(app, monkeypatch, ["127.0.0.1"], ["127.0.0.1"])
-
         assert send(app, f"https://hooks.example:{receiver.port}/") == []
         assert send(app, f"https://other.example:{receiver.port}/") == ["m1"]
     assert names == ["hooks.example", "other.example"]
@@ -436,7 +420,6 @@ def test_a_redirect_that_repeats_the_post_is_followed_with_the_same_body_and_sig
 ) -> None:
     receiver.does("/old", answer(307, location="/moved"))
     receiver.does("/moved", answer(308, location=f"http://localhost:{receiver.port}/new"))
-
     assert send(app, f"{receiver.url}/old") == []
     assert [request.path for request in receiver.requests] == ["/old", "/moved", "/new"]
     first, _, last = receiver.requests
@@ -452,7 +435,6 @@ def test_a_redirect_to_a_private_address_is_refused_on_every_hop(
         receiver.does("/", answer(307, location="/again"))
         receiver.does("/again", answer(308, location=f"http://internal.example:{port}/admin"))
         resolving(app, monkeypatch, ["127.0.0.1"], ["127.0.0.1"], ["127.0.0.2"])
-
         assert send(app, f"http://hooks.example:{port}/") == []
         assert [text.partition(",")[0] for _, text in dead(wire)] == ["internal.example has the address 127.0.0.2"]
         assert internal.requests == []
@@ -469,7 +451,6 @@ def test_a_redirect_loop_and_a_redirect_to_a_bad_url_are_rejected(
     paths = ["/loop", "/user"]
     for path, location in zip(paths, cases, strict=True):
         receiver.does(path, answer(307, location=location))
-
     assert deliver(app, *(webhook(receiver.url + path, path[1:]) for path in paths)) == []
     assert sorted(dead(wire)) == sorted(("rejected", text) for text in cases.values())
     assert sorted(request.path for request in receiver.requests) == [*["/loop"] * 4, "/user"]
@@ -584,7 +565,6 @@ def test_without_a_key_every_message_is_deferred_and_one_error_names_the_paramet
         monkeypatch.setattr(app, "signing_key", app.SigningKey(source))
         with Wire() as wire:
             assert deliver(app, *(webhook(receiver.url, f"m{n}", receives=8) for n in range(3))) == []
-
         # A copy in the same queue, whose next attempt has the same number.
         assert [(each["id"], each["carried"]) for each in wire.envelopes()] == [("m0", 7), ("m1", 7), ("m2", 7)]
         assert {entry["DelaySeconds"] for entry in wire.sent_entries()} == {900}
@@ -603,7 +583,6 @@ def test_a_key_that_was_missing_is_found_when_it_is_there(
     now = [1_000.0]
     monkeypatch.setattr(sys.modules["signing_key"].time, "monotonic", lambda: now[0])
     operations = requests_to_store(app)
-
     for _ in range(2):
         assert send(app, receiver.url) == []
     assert operations == ["GetParameter"]  # a failed read is not repeated at once

@@ -64,9 +64,7 @@ def handler(message: Message) -> None:
 
 def test_the_result_has_the_state_of_each_message_and_the_queue_what_is_left(sqs: Any) -> None:
     url = queue(sqs, "orders", "ok", "retry", "reject", "discard", "defer")
-
     result = deliver(handler, url, sqs)
-
     ok, retry, reject, *_ = result.messages
     assert result.states == ["COMMITTED", "WAITING_RETRY", "DEAD_LETTERED", "DISCARDED", "DEFERRED"]
     assert (result.state(ok.id), result.count("DEAD_LETTERED")) == ("COMMITTED", 1)
@@ -90,15 +88,12 @@ def test_the_result_has_the_state_of_each_message_and_the_queue_what_is_left(sqs
 def test_a_retry_is_received_again_as_the_next_attempt_once_it_is_visible(sqs: Any) -> None:
     url = queue(sqs, "orders", "retry")
     at_once = handler.replace(backoff=Fixed(0))
-
     results = [deliver(at_once, url, sqs) for _ in range(3)]
-
     assert [result.states for result in results] == [["WAITING_RETRY"], ["DEAD_LETTERED"], []]
     assert [message.attempt for result in results for message in result.messages] == [1, 2]
     [dead_letter] = results[1].dead_letters
     assert dead_letter.failure is not None
     assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("exhausted", 2)
-
     sqs.send_message(QueueUrl=url, MessageBody="retry")
     [waiting] = deliver(handler, url, sqs).messages
     assert repr(deliver(handler, url, sqs)) == "<DeliveredBatch of orders: no messages to receive, 1 invisible>"
@@ -115,9 +110,7 @@ def test_the_event_is_that_of_lambda(sqs: Any) -> None:
         "key": {"DataType": "Binary", "BinaryValue": b"\xff\0"},
     }
     sent = sqs.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes=attributes)
-
     result = deliver(lambda *given: events.append(given), url, sqs)
-
     [(event, context)] = events
     [record] = event["Records"]
     assert result.states == ["COMMITTED"]
@@ -149,7 +142,6 @@ def test_if_the_handler_raises_all_messages_stay_and_the_traceback_is_on_stderr(
         raise ValueError("no such customer")
 
     result = deliver(raises, queue(sqs, "orders", "a", "b"), sqs)
-
     assert isinstance(result.error, ValueError)
     assert (result.response, result.count("WAITING_RETRY")) == (None, 2)
     assert depth(sqs) == (0, 2)
@@ -169,7 +161,6 @@ def test_if_the_handler_raises_all_messages_stay_and_the_traceback_is_on_stderr(
 )
 def test_after_an_invalid_response_no_message_is_deleted(sqs: Any, response: Any, why: str) -> None:
     result = deliver(lambda event, context: response, queue(sqs, "orders", "a", "b"), sqs)
-
     assert why in str(result.error)
     assert result.count("WAITING_RETRY") == 2
     assert depth(sqs) == (0, 2)
@@ -190,7 +181,6 @@ def test_the_messages_that_powertools_reports_as_failed_are_left(sqs: Any) -> No
     assert result.states == ["COMMITTED", "WAITING_RETRY"]
     assert result.messages[1].why == "reported as failed"
     assert depth(sqs) == (0, 1)
-
     sqs.send_message(QueueUrl=url, MessageBody="bad")
     alone = deliver(lambda_handler, url, sqs)
     assert type(alone.error).__name__ == "BatchProcessingError"  # Powertools raises if the whole batch has failed
@@ -211,9 +201,7 @@ def test_a_message_that_sqs_refuses_to_delete_stays(sqs: Any, monkeypatch: pytes
         return {"Failed": [{"Id": "1", "Code": "InternalError", "Message": "try again", "SenderFault": False}]}
 
     monkeypatch.setattr(sqs, "delete_message_batch", refuse)
-
     result = deliver(lambda event, context: None, queue(sqs, "orders", "a", "b"), sqs)
-
     assert result.states == ["COMMITTED", "WAITING_RETRY"]
     assert result.messages[1].why == "not deleted: InternalError: try again"
 
@@ -222,9 +210,7 @@ def test_a_batch_has_at_most_batch_size_messages_and_may_need_several_receives(s
     sizes: list[int] = []
     count = batch_consumer(lambda batch: sizes.append(len(batch)))
     url = queue(sqs, "orders", *({"id": number} for number in range(30)))
-
     results = [deliver(count, url, sqs, batch_size=size) for size in (25, 3, 10_000, 1)]
-
     assert sizes == [25, 3, 2]
     assert [len(result.messages) for result in results] == [25, 3, 2, 0]
     assert [message.json()["id"] for message in results[0].messages] == list(range(25))
@@ -240,9 +226,7 @@ def test_on_fifo_the_messages_behind_a_failed_one_of_their_group_are_left(sqs: A
     url = queue(sqs, "ledger.fifo")
     for body in ("a1", "a2", "b1"):
         sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId=body[0])
-
     first, second = deliver(fails_once, url, sqs), deliver(fails_once, url, sqs)
-
     states = {message.body: message.state for message in first.messages}
     assert states == {"a1": "WAITING_RETRY", "a2": "READY", "b1": "COMMITTED"}
     # a2 has not run before
@@ -254,11 +238,9 @@ def test_by_default_the_client_is_that_of_tarry_and_each_call_sees_changes_of_th
     url = queue(sqs, "orders", "reject")
     other = sqs.create_queue(QueueName="other-dlq")["QueueUrl"]
     assert [each.queue for each in deliver(handler, url).dead_letters] == ["orders-dlq"]
-
     policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:other-dlq", "maxReceiveCount": 15}
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
     sqs.send_message(QueueUrl=url, MessageBody="reject")
-
     assert [each.queue for each in deliver(handler, url).dead_letters] == ["other-dlq"]
     assert len(sqs.receive_message(QueueUrl=other)["Messages"]) == 1
 
@@ -273,9 +255,7 @@ def test_the_states_are_those_of_a_consumer_below_a_decorator(sqs: Any) -> None:
 
 def test_without_log_fields_a_message_is_committed_or_left(sqs: Any) -> None:
     silent = handler.replace(log=LogOptions(redact=lambda fields: {}))
-
     result = deliver(silent, queue(sqs, "orders", "retry", "reject"), sqs)
-
     assert result.states == ["WAITING_RETRY", "COMMITTED"]
     assert [dead_letter.body for dead_letter in result.dead_letters] == ["reject"]
 
@@ -287,18 +267,14 @@ def test_it_works_with_the_sqs_of_tarry_local() -> None:
         url = local.queue("orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 15}))
         for body in ("ok", "reject"):
             local.client.send_message(QueueUrl=url, MessageBody=body)
-
         result = deliver(handler, url, local.client)
-
     assert sorted(result.states) == ["COMMITTED", "DEAD_LETTERED"]
 
 
 def test_a_batch_that_is_larger_than_an_event_is_refused_and_visible_again(sqs: Any) -> None:
     url = queue(sqs, "orders", *["x" * (MAX_EVENT_BYTES // 6)] * 6)
-
     with pytest.raises(ValueError, match=r"the batch of 6 messages has 6,\d+,\d+ bytes, and .*: give a smaller batch"):
         deliver(handler, url, sqs)
-
     assert depth(sqs) == (6, 0)
     assert deliver(handler, url, sqs, batch_size=5).count("COMMITTED") == 5
 

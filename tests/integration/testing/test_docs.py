@@ -41,7 +41,6 @@ def test_the_timeline_on_the_page_is_the_one_that_is_printed(sandbox: Sandbox) -
     sandbox.faults.add("lost_answer", operation="SendMessageBatch")
     sandbox.send("orders", {"order": 7, "total": 1350})
     report = sandbox.run()
-
     [shown] = [block.text for block in PAGE.blocks if block.text.startswith("1 DEAD_LETTERED")]
     assert shape(f"{report}\n") == shape(shown)
     assert len({dead_letter.id for dead_letter in sandbox.messages("orders-dlq")}) == 1

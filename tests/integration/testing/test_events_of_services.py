@@ -58,14 +58,12 @@ def test_messages_of_s3_sns_and_eventbridge_have_the_fields_that_aws_documents(t
             sns.publish(TopicArn=topics["ordered.fifo"], Message=text, MessageGroupId="g", MessageAttributes=number)
         entry = {"EventBusName": "other", "Source": "shop", "DetailType": "paid", "Detail": '{"id": 1}'}
         boto3.client("events").put_events(Entries=[entry])
-
         created = [body["Records"][0] for body in bodies(sandbox, "Direct")]
         objects = [each["s3"]["object"] for each in created]
         assert [(each["key"], each["size"]) for each in objects] == [("in/a+b.csv", 1), ("in/a+b.csv", 2)]
         assert objects[0]["sequencer"] < objects[1]["sequencer"]
         assert created[0]["s3"]["bucket"]["arn"] == "arn:aws:s3:::files"
         assert created[0]["eventTime"] == "2027-01-15T08:00:00.000Z"
-
         [published] = bodies(sandbox, "Published")
         signed = {"SignatureVersion", "Signature", "SigningCertURL", "UnsubscribeURL"}
         fields = {"Type", "MessageId", "TopicArn", "Message", "Timestamp", *signed}
@@ -73,13 +71,11 @@ def test_messages_of_s3_sns_and_eventbridge_have_the_fields_that_aws_documents(t
         assert published["Subject"] == "Amazon S3 Notification"
         [removed] = json.loads(published["Message"])["Records"]
         assert (removed["eventName"], removed["s3"]["object"].keys()) == ("ObjectRemoved:Delete", {"key", "sequencer"})
-
         first, second = bodies(sandbox, "Ordered.fifo")
         assert first.keys() == {*fields, "MessageAttributes", "SequenceNumber"}
         assert first["MessageAttributes"] == {"n": {"Type": "Number", "Value": "1.50"}}
         assert len(first["SequenceNumber"]) == 20
         assert first["SequenceNumber"] < second["SequenceNumber"]
-
         events = bodies(sandbox, "Bussed")
         kinds = ["Object Created", "Object Created", "Object Tags Added", "Object Deleted", "paid"]
         assert [each["detail-type"] for each in events] == kinds

@@ -103,7 +103,6 @@ def test_a_sandbox_of_a_template_runs_all_its_queues_and_functions(project: Path
     with Sandbox.from_template(project) as sandbox:
         order = sandbox.send("orders", {"id": 1})
         report = sandbox.run()
-
         assert report.state(order) == "DEAD_LETTERED"
         [dead_letter] = sandbox.messages("orders-dlq")
         assert dead_letter.failure is not None

@@ -108,7 +108,6 @@ def test_a_function_uses_its_tables_buckets_topics_and_keys_in_virtual_time(temp
     with Sandbox.from_template(template, resources=True, region="eu-west-1") as sandbox:
         order = sandbox.send("orders", {"id": "o-1"})
         report = sandbox.run(for_=4_000)
-
         assert report.state(order) == "COMMITTED"
         assert [step.state for step in report.story(order)][:3] == ["READY", "IN_FLIGHT", "WAITING_RETRY"]
         assert orders() == [{"id": "o-1"}]

@@ -315,7 +315,6 @@ def test_builds_whose_modules_this_python_cannot_import_are_left_out_and_a_note_
             (tmp_path / place / "pack" / name).write_bytes(ELF_OF_ANOTHER_MACHINE)
     function = serverless("src", Layers=[{"Ref": "L"}, {"Ref": "V"}])
     found = read(tmp_path, {"F": function, "L": layer("layer"), "V": layer("vendored")})
-
     notes: list[str] = []
     note_builds([found, found], notes.append)
     if built_for:

@@ -92,7 +92,6 @@ def test_a_crash_after_the_end_of_an_invocation_strikes_the_next_one_that_lasts_
     with pytest.raises(AssertionError, match=r"the fault 'crash' never struck: .* seconds="):
         sandbox.run()
     assert "crash" not in str(sandbox.report())
-
     sandbox.send("orders", "slow")
     report = sandbox.run()
     answers = [event.fields["kind"] for event in report.events if event.what == "answered"]

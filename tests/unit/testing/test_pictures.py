@@ -69,7 +69,6 @@ def test_a_picture_shows_messages_states_attempts_faults_and_broken_rules(sandbo
     assert len([*shapes(picture, "fault")]) == 2 + 1
     assert any(re.match(r"\d.* rule broken: no message is lost: ", title) for title in titles(picture))
     assert any("fault: throttle of GetQueueAttributes" in title for title in titles(picture))
-
     with Sandbox() as fresh:
         waiting = drawn(run(fresh, "bad"))
     assert [*shapes(waiting, "WAITING_RETRY")]

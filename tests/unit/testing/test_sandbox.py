@@ -192,7 +192,6 @@ def test_a_queue_in_a_handler_or_in_a_test_sends_to_the_sandbox_and_its_requests
     [message] = sandbox.messages("orders")
     assert message.id == order
     assert 59 < message.invisible_seconds <= 60
-
     sandbox.connect(handler, "orders")
     work(sandbox, lambda event, context: shipments.send_batch([event]) and None, "1", queue="returns", dead_letter=None)
     assert sandbox.run().violations == []

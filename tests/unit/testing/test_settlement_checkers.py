@@ -142,7 +142,6 @@ def test_deliveries_that_an_attempt_store_did_not_take_count_as_attempts(sandbox
 
 def test_a_crash_may_be_dead_lettered_before_the_last_attempt_only_if_errors_are_not_retried(sandbox: Sandbox) -> None:
     """``max_attempts`` beside a list without `RetryInPlace` limits the retries that are asked for (SPEC B7)."""
-
     settings: dict[str, Any] = {"on_failure": [DeadLetter()], "max_attempts": 5, "attempts": MemoryAttempts()}
     handler = consumer(**settings)(lambda message: os._exit(1))
     events = events_of(sandbox, handler, "1", queue=FIFO, max_receive_count=100)
