@@ -9,8 +9,7 @@ import pytest
 
 from tests.builds import build
 from tests.deploy.__main__ import SAMPLES, Steps
-from tests.deploy.checks import check_deletion, check_drift
-from tests.deploy.environment import ROOT
+from tests.deploy.checks import check_deletion
 from tests.deploy.ministack import running
 from tests.deploy.samples import Samples, receiving
 from tests.deploy.stack import Stack
@@ -24,7 +23,6 @@ def test_each_function_of_the_deployed_stack_works_retries_and_rejects(build: Pa
     with receiving() as receiver, running(tmp_path / "ministack") as ministack:
         stack = Stack(ministack.url, "shop", {"AllowPrivateAddresses": "true"})
         stack.create(build)
-        check_drift(stack, ROOT / "template.yaml")
         samples = Samples(stack, ministack.recorder, receiver)
         samples.send()
         samples.wait("orders", "ledger", "webhooks")

@@ -113,9 +113,8 @@ DIFFERS = ProbeResult("differs", "accepted: 1, 2 | <3>", TODAY)
 
 def test_a_table_that_was_written_can_be_read_and_a_probe_that_was_not_run_keeps_its_earlier_result() -> None:
     key = "1", "a claim"
-    page = with_table(
-        EMPTY_PAGE, {key: {"AWS": HOLDS, "simulator": ProbeResult("absent"), "moto": DIFFERS}}, [claim()], []
-    )
+    results = {key: {"AWS": HOLDS, "simulator": ProbeResult("absent"), "moto": DIFFERS}}
+    page = with_table(EMPTY_PAGE, results, [claim()], [])
     assert "| 1 | a claim | holds, 2026-01-02 | - | differs: accepted: 1, 2 / &lt;3>, 2026-01-02 |" in page
     recorded = read_table(page)[key]
     differs = ProbeResult("differs", recorded["moto"].detail, TODAY)
@@ -227,14 +226,19 @@ def test_the_function_writes_its_invocations_to_the_journal(cloud: MotoCloud, mo
         assert platform.depth(url)["in_flight"] == 1
 
 
-def test_an_interrupted_probe_deletes_its_queues(cloud: MotoCloud) -> None:
+def test_an_interrupted_probe_deletes_its_queues_and_one_without_permission_was_not_run(cloud: MotoCloud) -> None:
     def interrupted(platform: Platform) -> None:
         platform.queue()
         raise KeyboardInterrupt
 
+    def denied(**_: Any) -> None:
+        raise cloud.stack.sqs.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "CreateQueue")
+
     with pytest.raises(KeyboardInterrupt):
         run_probe(Probe("1", "a claim", interrupted, "seconds", frozenset()), aws(cloud.stack), TODAY)
     assert cloud.queue_names() == ["facts-journal"]
+    cloud.stack.sqs.meta.events.register("before-call.sqs.CreateQueue", denied)
+    assert run_probe(of_fact("2")[0], aws(cloud.stack), TODAY) == ProbeResult("not run", "CreateQueue: AccessDenied")
 
 
 def test_a_stack_is_found_by_its_name(cloud: MotoCloud) -> None:
@@ -244,20 +248,10 @@ def test_a_stack_is_found_by_its_name(cloud: MotoCloud) -> None:
     assert Stack.find("mine").outputs == {"JournalUrl": "https://queue", "Function": "one"}
 
 
-def test_a_probe_without_permission_counts_as_not_run(cloud: MotoCloud) -> None:
-    def denied(**_: Any) -> None:
-        raise cloud.stack.sqs.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "CreateQueue")
-
-    cloud.stack.sqs.meta.events.register("before-call.sqs.CreateQueue", denied)
-    assert run_probe(of_fact("2")[0], aws(cloud.stack), TODAY) == ProbeResult("not run", "CreateQueue: AccessDenied")
-
-
 def test_the_script_shows_the_costs_and_asks_before_it_uses_aws(capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main(["--stack", "mine"]) == 2
     output = capsys.readouterr().out
-    assert "less than 0.10 USD" in output
-    assert "mine-probe-*" in output
-    assert "--yes" in output
+    assert all(text in output for text in ("less than 0.10 USD", "mine-probe-*", "--yes"))
 
 
 def test_the_template_and_the_probes_use_the_same_names() -> None:
