@@ -48,7 +48,9 @@ def _formatters_of(logger: object) -> list[Any]:
 
 def with_keys(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that sets the keys of its message in the current context, then calls ``function``."""
-    append = formatters()[0].thread_safe_append_keys
+    if not (found := formatters()):
+        return function  # a handler has configured the logging anew
+    append = found[0].thread_safe_append_keys
 
     def keyed(message: Message[Any], *more: Any) -> Any:
         try:
