@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -17,9 +16,10 @@ from tarry.tools.simulator import actors
 from tarry.tools.simulator.actors import Blocked, Killed, Process
 from tarry.tools.simulator.scheduler import START
 from tarry.tools.simulator.simulation import ForeignThread, Simulation, WaitsForEver
+from tests.unit.simulator.conftest import Stage
 
 
-def test_only_one_actor_runs_at_any_time(simulation: Simulation) -> None:
+def test_only_one_actor_runs_at_any_time(stage: Stage) -> None:
     """Each actor counts itself in and out around some work; two at once would show in the count."""
     inside = most = 0
 
@@ -30,261 +30,192 @@ def test_only_one_actor_runs_at_any_time(simulation: Simulation) -> None:
             most = max(most, inside)
             sum(range(2_000))
             inside -= 1
-            simulation.clock.sleep(1)
+            stage.sleep(1)
 
-    for _ in range(10):
-        simulation.threads.start(work)
-    simulation.scheduler.run()
+    stage.run(*[work] * 10)
     assert (inside, most) == (0, 1)
 
 
-def test_actors_are_resumed_in_the_order_in_which_their_waits_end(simulation: Simulation) -> None:
-    resumed: list[str] = []
-
-    def work(name: str, seconds: float) -> None:
-        simulation.clock.sleep(seconds)
-        resumed.append(name)
-
-    for name, seconds in [("slow", 3), ("fast", 1), ("slow too", 3), ("middle", 2)]:
-        simulation.threads.start(lambda name=name, seconds=seconds: work(name, seconds))
-    simulation.scheduler.run()
-    assert resumed == ["fast", "middle", "slow", "slow too"]
-
-
-def random_script(seed: int) -> list[tuple[str, int, float]]:
-    """Run ten actors that sleep, wake and wait for each other at random; return what they did."""
-    simulation, random, observed = Simulation(), Random(seed), []
-    events = [simulation.threads.event() for _ in range(10)]
-
-    def work(number: int) -> None:
-        for _ in range(20):
-            match random.randrange(3):
-                case 0:
-                    simulation.clock.sleep(random.choice([0, 1, 1.5]))
-                case 1:
-                    events[random.randrange(10)].set()
-                case 2:
-                    events[number].wait(random.choice([1, 2]))
-                    events[number].clear()
-            observed.append(("did", number, simulation.scheduler.now - START))
-
-    for number in range(10):
-        simulation.threads.start(lambda number=number: work(number))
-    simulation.scheduler.run()
-    simulation.close()
-    return observed
+def test_actors_are_resumed_in_the_order_in_which_their_waits_end(stage: Stage) -> None:
+    waits = [("slow", 3), ("fast", 1), ("slow too", 3), ("middle", 2)]
+    assert stage.run(*(stage.sleeper(*each) for each in waits)) == [
+        ("fast", 1), ("middle", 2), ("slow", 3), ("slow too", 3),
+    ]  # fmt: skip
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    assert random_script(seed=7) == random_script(seed=7)
-    assert len(random_script(seed=7)) == 200
-    assert random_script(seed=7) != random_script(seed=8)
+    """Ten actors sleep, wake and wait for each other at random."""
+
+    def noted(seed: int) -> list[object]:
+        stage, random = Stage(Simulation()), Random(seed)
+        events = [stage.actors.event() for _ in range(10)]
+
+        def work(number: int) -> None:
+            for _ in range(20):
+                match random.randrange(3):
+                    case 0:
+                        stage.sleep(random.choice([0, 1, 1.5]))
+                    case 1:
+                        events[random.randrange(10)].set()
+                    case 2:
+                        events[number].wait(random.choice([1, 2]))
+                        events[number].clear()
+                stage.note(number)
+
+        stage.run(*(partial(work, number) for number in range(10)))
+        stage.simulation.close()
+        return stage.noted
+
+    assert len(noted(7)) == 200
+    assert noted(7) == noted(7) != noted(8)
 
 
-def test_an_action_of_the_scheduler_cannot_sleep(simulation: Simulation) -> None:
-    simulation.scheduler.after(1, lambda: simulation.clock.sleep(1))
-    with pytest.raises(RuntimeError, match="cannot wait"):
-        simulation.scheduler.run()
+def test_a_run_may_end_before_a_sleep_and_its_condition_is_checked_between_the_steps_of_a_single_actor(
+    stage: Stage,
+) -> None:
+    stage.actors.start(stage.sleeper("woken", 100))
+    assert stage.scheduler.run(START + 10) == "until"
+    assert (stage.noted, stage.now) == ([], 10)
+    assert stage.run() == [("woken", 100)]
+
+    def steps() -> None:
+        while True:
+            stage.note("step")
+            stage.sleep(1)
+
+    stage.actors.start(steps)
+    assert stage.scheduler.run(lambda: len(stage.noted) == 4) == "until"
+    assert stage.noted[1:] == [("step", 100), ("step", 101), ("step", 102)]
 
 
-def test_a_sleep_longer_than_a_run_ends_in_a_later_run(simulation: Simulation) -> None:
-    woken: list[float] = []
-
-    def work() -> None:
-        simulation.clock.sleep(100)
-        woken.append(simulation.clock.monotonic())
-
-    simulation.threads.start(work)
-    assert simulation.scheduler.run(START + 10) == "until"
-    assert (woken, simulation.clock.monotonic()) == ([], 10)
-    simulation.scheduler.run()
-    assert woken == [100]
-
-
-def test_the_condition_of_a_run_is_checked_between_the_steps_of_a_single_actor(simulation: Simulation) -> None:
-    steps = 0
-
-    def work() -> None:
-        nonlocal steps
-        for _ in range(10):
-            steps += 1
-            simulation.clock.sleep(1)
-
-    simulation.threads.start(work)
-    simulation.scheduler.run(lambda: steps == 3)
-    assert steps == 3
-
-
-def test_an_actor_runs_in_a_copy_of_the_context_of_its_starter(simulation: Simulation) -> None:
+def test_an_actor_runs_in_a_copy_of_the_context_of_its_starter(stage: Stage) -> None:
     colour: ContextVar[str] = ContextVar("colour")
-    seen: list[str] = []
 
     def inner() -> None:
-        seen.append(colour.get())
+        stage.note(colour.get())
         colour.set("green")
 
     def outer() -> None:
         colour.set("blue")
-        simulation.threads.start(inner).join()
-        seen.append(colour.get())
+        stage.simulation.threads.start(inner).join()
+        stage.note(colour.get())
 
     colour.set("red")
-    simulation.threads.start(outer)
-    simulation.scheduler.run()
-    assert (seen, colour.get()) == (["blue", "blue"], "red")
+    assert [seen for seen, _ in stage.run(outer)] == ["blue", "blue"]
+    assert colour.get() == "red"
 
 
 # threads and events, as the runtime uses them
 
 
-def test_a_join_waits_for_the_end_of_the_thread_or_its_timeout(simulation: Simulation) -> None:
-    observed: list[tuple[bool, float]] = []
-
+def test_a_join_waits_for_the_end_of_the_thread_or_its_timeout(stage: Stage) -> None:
     def work() -> None:
-        thread = simulation.threads.start(lambda: simulation.clock.sleep(10))
-        for timeout in (3, 100):
+        thread = stage.simulation.threads.start(stage.sleeper("ended", 10))
+        for timeout in (3, 100, None):
             thread.join(timeout)
-            observed.append((thread.is_alive(), simulation.clock.monotonic()))
-        thread.join()
+            stage.note(thread.is_alive())
 
-    simulation.threads.start(work)
-    simulation.scheduler.run()
-    assert observed == [(True, 3), (False, 10)]
+    assert stage.run(work) == [(True, 3), ("ended", 10), (False, 10), (False, 10)]
 
 
-def test_code_outside_of_actors_runs_the_scheduler_while_it_waits(simulation: Simulation) -> None:
-    thread = simulation.threads.start(lambda: simulation.clock.sleep(10))
-    thread.join(4)
-    assert (thread.is_alive(), simulation.clock.monotonic()) == (True, 4)
-    thread.join()
-    assert (thread.is_alive(), simulation.clock.monotonic()) == (False, 10)
-    happened: list[float] = []
-    simulation.scheduler.after(10, lambda: happened.append(simulation.clock.monotonic()))
-    simulation.clock.sleep(30)
-    assert (happened, simulation.clock.monotonic()) == ([20], 40)
+def test_code_outside_of_actors_runs_the_scheduler_while_it_waits(stage: Stage) -> None:
+    thread = stage.simulation.threads.start(stage.sleeper("ended", 10))
+    for timeout, seen in ((4, (True, 4)), (None, (False, 10))):
+        thread.join(timeout)
+        assert (thread.is_alive(), stage.now) == seen
+    stage.scheduler.after(10, partial(stage.note, "an action"))
+    stage.sleep(30)
+    assert (stage.noted[1:], stage.now) == ([("an action", 20)], 40)
     with pytest.raises(WaitsForEver):
-        simulation.threads.event().wait()
-    assert simulation.threads.interrupt(1, lambda _: Interrupt()) is None
+        stage.actors.event().wait()
+    assert stage.simulation.threads.interrupt(1, lambda _: Interrupt()) is None
 
 
-def test_an_event_wakes_all_actors_that_wait_for_it_also_if_it_is_cleared_at_once(simulation: Simulation) -> None:
-    event = simulation.threads.event()
-    observed: list[tuple[bool, float]] = []
-
-    def work(timeout: float | None) -> None:
-        observed.append((event.wait(timeout), simulation.clock.monotonic()))
-
-    for timeout in (None, 5, 50):
-        simulation.threads.start(lambda timeout=timeout: work(timeout))
-    simulation.scheduler.after(10, event.set)
-    simulation.scheduler.after(10, event.clear)
-    simulation.scheduler.run()
-    assert observed == [(False, 5), (True, 10), (True, 10)]
-    assert simulation.scheduler.now == START + 10
+def test_an_event_wakes_all_actors_that_wait_for_it_also_if_it_is_cleared_at_once(stage: Stage) -> None:
+    event = stage.actors.event()
+    for action in (event.set, event.clear):
+        stage.scheduler.after(10, action)
+    waits = [partial(lambda timeout: stage.note(event.wait(timeout)), timeout) for timeout in (None, 5, 50)]
+    assert stage.run(*waits) == [(False, 5), (True, 10), (True, 10)]
+    assert stage.now == 10
 
 
-def test_an_exception_of_an_actor_ends_the_run(simulation: Simulation) -> None:
-    def work() -> None:
-        simulation.clock.sleep(5)
-        raise ZeroDivisionError
-
-    simulation.threads.start(work)
-    with pytest.raises(ZeroDivisionError):
-        simulation.scheduler.run()
-    assert simulation.clock.monotonic() == 5
-
-
-def test_sys_exit_ends_only_the_actor_as_in_a_thread(simulation: Simulation) -> None:
-    actor = simulation.actors.start(sys.exit)
-    simulation.scheduler.run()
-    assert not actor.is_alive()
+def test_an_error_of_an_actor_or_an_action_is_raised_by_the_run_and_sys_exit_ends_only_its_actor(stage: Stage) -> None:
+    for seconds, error in ((5, ZeroDivisionError), (6, RuntimeError)):
+        stage.actors.start(stage.sleeper("survives", 10 - stage.now))
+        if seconds == 5:
+            stage.actors.start(lambda: (stage.sleep(5), 1 / 0))
+            exits = stage.actors.start(sys.exit)
+        else:
+            stage.scheduler.after(1, partial(stage.sleep, 1))  # an action of the scheduler cannot wait
+        with pytest.raises(error, match="division by zero" if seconds == 5 else "cannot wait"):
+            stage.scheduler.run()
+        assert (stage.noted, stage.now) == ([], seconds)
+    assert not exits.is_alive()
+    assert stage.run() == [("survives", 10)] * 2
 
 
 # killed
 
 
-def test_a_killed_actor_ends_in_its_wait_before_the_rest_of_the_action_that_kills(simulation: Simulation) -> None:
-    """Its code can be recognized while it is unwound: its log lines are left out."""
-    observed: list[object] = []
+def test_a_killed_actor_ends_in_its_wait_before_the_rest_of_the_action_that_kills(stage: Stage) -> None:
+    """All actors of the process end, also one that is killed while frozen. Code that is unwound can be recognized."""
 
     def work() -> None:
-        observed.append(simulation.actors.unwinding)
+        stage.simulation.threads.start(stage.sleeper("the child survived", 100))
         try:
-            simulation.clock.sleep(100)
-            observed.append("survived")
-        finally:
-            observed.append(simulation.actors.unwinding)
+            stage.sleep(100)
+        except Killed:
+            stage.note("unwinding" if stage.actors.unwinding else "not unwinding")
+            raise
 
-    def kill() -> None:
-        actor.process.kill()
-        observed.append("killed")
+    def kill(process: Process) -> None:
+        process.kill()
+        stage.note("killed")
 
-    actor = simulation.actors.start(work)
-    simulation.scheduler.after(10, kill)
-    simulation.scheduler.run()
-    assert (observed, actor.is_alive()) == ([False, True, "killed"], False)
-    assert not simulation.actors.unwinding
-
-
-def test_all_actors_of_a_process_are_killed_together(simulation: Simulation) -> None:
-    observed: list[str] = []
-
-    def child() -> None:
-        simulation.clock.sleep(100)
-        observed.append("child survived")
-
-    def work() -> None:
-        simulation.threads.start(child)
-        simulation.clock.sleep(100)
-        observed.append("survived")
-
-    actor = simulation.actors.start(work)
-    simulation.threads.start(lambda: (simulation.clock.sleep(50), observed.append("another process")))
-    simulation.scheduler.after(10, actor.process.kill)
-    simulation.scheduler.run()
-    assert observed == ["another process"]
+    one, frozen = Process(stage.actors), Process(stage.actors)
+    for process in (one, frozen):
+        stage.actors.start(work, process)
+    stage.actors.start(stage.sleeper("another process", 70))
+    stage.scheduler.after(5, frozen.freeze)
+    for at, process in ((10, one), (50, frozen)):
+        stage.scheduler.after(at, partial(kill, process))
+    assert stage.run() == [
+        ("unwinding", 10), ("killed", 10), ("unwinding", 50), ("killed", 50), ("another process", 70),
+    ]  # fmt: skip
+    assert not stage.actors.unwinding
 
 
-def test_a_killed_actor_that_catches_the_exception_is_killed_at_its_next_wait(simulation: Simulation) -> None:
-    reached: list[str] = []
-
-    def work() -> None:
+def test_a_killed_actor_that_catches_the_exception_is_killed_at_its_next_wait_and_in_the_end_abandoned(
+    stage: Stage,
+) -> None:
+    def settles() -> None:
         try:
-            simulation.clock.sleep(100)
+            stage.sleep(100)
         except BaseException:  # noqa: BLE001 as the runtime does, to settle messages
-            reached.append("settling")
-            simulation.clock.sleep(1)
-            reached.append("settled")
+            stage.note("settling")
+            stage.sleep(1)
+            stage.note("settled")
 
-    actor = simulation.actors.start(work)
-    simulation.scheduler.after(10, actor.process.kill)
-    simulation.scheduler.run()
-    assert (reached, simulation.clock.monotonic()) == (["settling"], 10)
-
-
-def test_a_killed_actor_that_keeps_catching_the_exception_is_abandoned(simulation: Simulation) -> None:
-    def work() -> None:
+    def catches_on() -> None:
         while True:
             with suppress(BaseException):
-                simulation.clock.sleep(1)
+                stage.sleep(1)
 
-    actor = simulation.actors.start(work)
-    simulation.scheduler.after(10.5, actor.process.kill)
-    assert simulation.scheduler.run() == "idle"
-    assert not actor.is_alive()
+    for work in (settles, catches_on):
+        assert not stage.kill_at(10.5, work).is_alive()
+    assert (stage.noted, stage.now) == ([("settling", 10.5)], 21)
 
 
-def test_a_process_can_end_itself(simulation: Simulation) -> None:
-    observed: list[str] = []
-    process = Process(simulation.actors, on_death=observed.append)
+def test_a_process_can_end_itself_and_its_actors_do_not_start_later(stage: Stage) -> None:
+    process = Process(stage.actors, on_death=stage.note)
 
     def work() -> None:
-        simulation.clock.sleep(5)
+        stage.simulation.threads.start_unless(stage.actors.event(), 10, partial(stage.note, "later"))
+        stage.sleep(5)
         process.die("signal: killed")
 
-    actor = simulation.actors.start(work, process)
-    simulation.scheduler.run()
-    assert (observed, actor.is_alive()) == (["signal: killed"], False)
+    assert stage.run(work, process=process) == [("signal: killed", 5)]
 
 
 def test_closing_the_simulation_ends_all_threads() -> None:
@@ -301,73 +232,52 @@ def test_closing_the_simulation_ends_all_threads() -> None:
     assert threading.active_count() == before
 
 
-def test_an_actor_runs_in_the_thread_of_one_that_has_ended(simulation: Simulation) -> None:
-    """To start a thread takes longer than most actors run. The context of the one before is not seen."""
-    variable: ContextVar[str] = ContextVar("variable", default="unset")
-    seen: list[tuple[str, threading.Thread]] = []
+def test_an_actor_runs_in_the_thread_of_one_that_has_ended_and_sees_nothing_of_it(stage: Stage) -> None:
+    """To start a thread takes longer than most actors run. A killed actor leaves nothing, such as an event loop."""
+    colour: ContextVar[str] = ContextVar("colour", default="unset")
+    local, threads = threading.local(), set()
 
     def work() -> None:
-        seen.append((variable.get(), threading.current_thread()))
-        variable.set("by the actor before")
-
-    for _ in range(3):
-        simulation.threads.start(work)
-        simulation.scheduler.run()
-    assert [text for text, _ in seen] == ["unset"] * 3
-    assert len({thread for _, thread in seen}) == 1
-
-
-def test_a_killed_actor_leaves_nothing_behind_in_the_thread_of_another(simulation: Simulation) -> None:
-    """Such as an event loop that still runs, with coroutines of the killed process."""
-    local = threading.local()
+        threads.add(threading.current_thread())
+        stage.note((colour.get(), hasattr(local, "left")))
+        colour.set("by the actor before")
 
     def leave() -> None:
         local.left = True
-        simulation.clock.sleep(100)
+        stage.sleep(100)
 
-    killed = simulation.actors.start(leave)
-    simulation.scheduler.after(10, killed.process.kill)
-    simulation.scheduler.run()
-    seen: list[bool] = []
-    simulation.actors.start(lambda: seen.append(hasattr(local, "left")))
-    simulation.scheduler.run()
-    assert seen == [False]
-
-
-# frozen
+    for _ in range(3):
+        stage.run(work)
+    stage.kill_at(10, leave)
+    stage.run(work)
+    assert [seen for seen, _ in stage.noted] == [("unset", False)] * 4
+    assert len(threads) == 2
 
 
-def test_the_waits_of_a_frozen_process_end_when_it_is_thawed(simulation: Simulation) -> None:  # PLATFORM 26
-    process = Process(simulation.actors)
-    woken: list[tuple[str, float]] = []
-
-    def work(name: str, seconds: float) -> None:
-        simulation.clock.sleep(seconds)
-        woken.append((name, simulation.clock.monotonic()))
-
-    for name, seconds in [("second", 20), ("first", 10), ("later", 200)]:
-        simulation.actors.start(lambda name=name, seconds=seconds: work(name, seconds), process)
-    simulation.scheduler.after(5, process.freeze)
-    simulation.scheduler.after(100, process.thaw)
-    simulation.scheduler.run()
+def test_the_waits_of_a_frozen_process_end_when_it_is_thawed(stage: Stage) -> None:  # PLATFORM 26
+    process = Process(stage.actors)
+    stage.scheduler.after(5, process.freeze)
+    stage.scheduler.after(100, process.thaw)
+    waits = [("second", 20), ("first", 10), ("later", 200)]
+    woken = stage.run(*(stage.sleeper(*each) for each in waits), process=process)
     assert woken == [("first", 100), ("second", 100), ("later", 200)]
 
 
-def test_a_frozen_process_can_be_killed(simulation: Simulation) -> None:
-    ended: list[str] = []
-    process = Process(simulation.actors)
+def test_an_actor_that_starts_unless_an_event_is_set_has_no_thread_until_then(stage: Stage) -> None:
+    colour: ContextVar[str] = ContextVar("colour")
 
-    def work() -> None:
-        try:
-            simulation.clock.sleep(10)
-        except Killed:
-            ended.append("killed")
+    def work(name: str, set_after: float) -> None:
+        colour.set(name)
+        event = stage.actors.event()
+        stage.actors.start_unless(event, 10, lambda: stage.note((name, colour.get())))
+        stage.sleep(set_after)
+        event.set()
+        stage.actors.start_unless(event, 10, partial(stage.note, "never"))
 
-    simulation.actors.start(work, process)
-    simulation.scheduler.after(5, process.freeze)
-    simulation.scheduler.after(50, process.kill)
-    simulation.scheduler.run()
-    assert ended == ["killed"]
+    before = threading.active_count()
+    assert stage.run(partial(work, "early", 5), partial(work, "late", 15)) == [(("late", "late"), 10)]
+    assert threading.active_count() <= before + 3
+    assert stage.now == 15, "no timer of an event that was set is left"
 
 
 # misuse
@@ -381,30 +291,26 @@ def test_an_actor_that_really_blocks_ends_the_run_and_the_error_has_its_stack() 
     simulation = Simulation(patience_seconds=0.1)
     other = simulation.threads.start(lambda: simulation.clock.sleep(100))
     simulation.threads.start(blocked_forever)
-    with pytest.raises(Blocked) as error:
+    with pytest.raises(Blocked, match=r"(?s)in blocked_forever.*threading\.Event\(\)\.wait\(\)"):
         simulation.scheduler.run()
-    assert "in blocked_forever" in str(error.value)
-    assert "threading.Event().wait()" in str(error.value)
     simulation.close()
     assert not other.is_alive()
 
 
 def test_an_actor_that_waits_for_a_core_is_not_reported_as_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread is runnable, but has used hardly any CPU time since the last check."""
-    checks: list[int | None] = []
+    checks, gets_a_core = count(1), threading.Event()
 
     def usage_on_a_busy_machine(native_id: int | None) -> tuple[bool, float]:
-        checks.append(native_id)
-        if len(checks) == 3:
+        if next(checks) == 3:
             gets_a_core.set()
         return True, 0.01
 
-    gets_a_core = threading.Event()
     monkeypatch.setattr(actors, "usage", usage_on_a_busy_machine)
     simulation = Simulation(patience_seconds=0.05)
     simulation.threads.start(lambda: gets_a_core.wait(60))
     simulation.scheduler.run()
-    assert len(checks) >= 3
+    assert next(checks) > 3
     simulation.close()
 
 
@@ -448,81 +354,21 @@ def test_an_actor_that_advances_time_alone_is_not_reported_as_blocked() -> None:
     simulation.close()
 
 
-def test_a_foreign_thread_may_run_code_but_cannot_wait_in_virtual_time(simulation: Simulation) -> None:
-    observed: list[int] = []
-
+def test_a_foreign_thread_may_run_code_but_cannot_wait_in_virtual_time(stage: Stage) -> None:
     def swallow() -> None:
-        observed.append(sum(range(100)))
+        stage.noted.append((sum(range(100)), 0))
         with suppress(Exception):
-            simulation.clock.sleep(1)
+            stage.sleep(1)
 
     def handler() -> None:
         thread = threading.Thread(target=swallow, name="my own")
         thread.start()
         thread.join()
-        simulation.clock.sleep(1)
+        stage.sleep(1)
 
-    simulation.threads.start(handler)
     with pytest.raises(ForeignThread, match="'my own' was not started by the simulator"):
-        simulation.scheduler.run()
-    assert observed == [4950]
-
-
-# errors, kills, and actors that start later
-
-
-def test_an_error_of_an_action_is_raised_by_the_run(simulation: Simulation) -> None:
-    woken: list[str] = []
-
-    def work(name: str) -> None:
-        simulation.clock.sleep(10)
-        woken.append(name)
-
-    for name in ("first", "second"):
-        simulation.threads.start(partial(work, name))
-    simulation.scheduler.after(5, lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        simulation.scheduler.run()
-    assert woken == []
-    simulation.scheduler.run()
-    assert woken == ["first", "second"]
-
-
-def test_an_actor_that_starts_unless_an_event_is_set_has_no_thread_until_then(simulation: Simulation) -> None:
-    variable: ContextVar[str] = ContextVar("variable", default="unset")
-    ran: list[tuple[str, float, str]] = []
-
-    def note(name: str) -> None:
-        ran.append((name, simulation.clock.monotonic(), variable.get()))
-
-    def work(name: str, set_after: float) -> None:
-        variable.set(name)
-        event = simulation.threads.event()
-        simulation.threads.start_unless(event, 10, partial(note, name))
-        simulation.clock.sleep(set_after)
-        event.set()
-        simulation.threads.start_unless(event, 10, partial(note, "never"))
-
-    before = threading.active_count()
-    for name, seconds in [("early", 5), ("late", 15)]:
-        simulation.threads.start(partial(work, name, seconds))
-    simulation.scheduler.run()
-    assert ran == [("late", 10, "late")]
-    assert threading.active_count() <= before + 3
-    assert simulation.clock.monotonic() == 15, "no timer of an event that was set is left"
-
-
-def test_an_actor_of_a_killed_process_does_not_start_later(simulation: Simulation) -> None:
-    ran: list[str] = []
-
-    def work() -> None:
-        simulation.threads.start_unless(simulation.threads.event(), 10, lambda: ran.append("later"))
-        simulation.clock.sleep(100)
-
-    actor = simulation.actors.start(work)
-    simulation.scheduler.after(5, actor.process.kill)
-    simulation.scheduler.run()
-    assert ran == []
+        stage.run(handler)
+    assert stage.noted == [(4950, 0)]
 
 
 # interruptions
@@ -532,65 +378,48 @@ class Interrupt(BaseException):
     """The exception that interrupts an actor."""
 
 
-def interrupted(simulation: Simulation, wait: Callable[[], object], times: int = 1, postpone: float = 0) -> list[float]:
-    """Run an actor that is interrupted after 10 s; return the times at which its waits were interrupted."""
-    observed: list[float] = []
-    answers = iter([postpone] if postpone else [])
+@pytest.mark.parametrize("waits_for", ["a time", "an event", "an event that is set later"])
+@pytest.mark.parametrize(
+    ("times", "postpone", "expected"), [(1, 0, [10]), (3, 0, [10, 10.1, 10.2]), (1, 5, [15])],
+    ids=["once", "again and again", "postponed"],
+)  # fmt: skip
+def test_an_actor_is_interrupted_in_its_wait_again_and_again_unless_it_is_postponed(
+    stage: Stage, waits_for: str, times: int, postpone: float, expected: list[float]
+) -> None:  # SPEC I3
+    answers, event = iter([postpone] if postpone else []), stage.actors.event()
+    if waits_for == "an event that is set later":
+        stage.scheduler.after(20, event.set)
 
     def work() -> None:
-        interruption = simulation.threads.interrupt(10, lambda _: next(answers, Interrupt()))
-        assert interruption is not None
-        while len(observed) < times:
+        interruption = stage.simulation.threads.interrupt(10, lambda _: next(answers, Interrupt()))
+        while len(stage.noted) < times:
             try:
-                wait()
+                stage.sleep(60) if waits_for == "a time" else event.wait()
             except Interrupt:
-                observed.append(round(simulation.clock.monotonic(), 6))
+                stage.note("interrupted")
         interruption.cancel()
-        simulation.clock.sleep(60)
+        stage.sleep(60)
 
-    simulation.threads.start(work)
-    simulation.scheduler.run()
-    return observed
-
-
-def test_an_actor_is_interrupted_in_its_wait_again_and_again_unless_it_is_postponed() -> None:  # SPEC I3
-    for times, postpone, expected in ((1, 0, [10]), (3, 0, [10, 10.1, 10.2]), (1, 5.0, [15])):
-        for wait in (lambda one: one.clock.sleep(60), lambda one: one.threads.event().wait()):
-            simulation = Simulation()
-            assert interrupted(simulation, partial(wait, simulation), times, postpone) == expected
-            assert simulation.clock.monotonic() == pytest.approx(expected[-1] + 60)
-            simulation.close()
-
-
-def test_an_event_is_not_missed_after_an_interruption(simulation: Simulation) -> None:
-    event = simulation.threads.event()
-    simulation.scheduler.after(20, event.set)
-    assert interrupted(simulation, event.wait) == [10]
-    assert event.is_set()
-    assert simulation.clock.monotonic() == 70
+    assert [round(at, 6) for _, at in stage.run(work)] == expected
+    assert stage.now == pytest.approx(expected[-1] + 60)
+    assert event.is_set() == (waits_for == "an event that is set later"), "it is not missed after an interruption"
 
 
 @pytest.mark.parametrize("is_thawed", [True, False])
-def test_an_actor_of_a_frozen_process_is_interrupted_when_that_is_thawed(
-    is_thawed: bool, simulation: Simulation
-) -> None:
+def test_an_actor_of_a_frozen_process_is_interrupted_when_that_is_thawed(is_thawed: bool, stage: Stage) -> None:
     """Until then its timer stands still: otherwise the simulation would never come to rest."""
-    process = Process(simulation.actors)
-    observed: list[float] = []
+    process = Process(stage.actors)
 
     def work() -> None:
-        interruption = simulation.threads.interrupt(10, lambda _: Interrupt())
-        assert interruption is not None
+        interruption = stage.simulation.threads.interrupt(10, lambda _: Interrupt())
         try:
-            simulation.threads.event().wait()
+            stage.actors.event().wait()
         except Interrupt:
-            observed.append(simulation.clock.monotonic())
+            stage.note("interrupted")
         interruption.cancel()
 
-    simulation.actors.start(work, process)
-    simulation.scheduler.after(5, process.freeze)
+    stage.scheduler.after(5, process.freeze)
     if is_thawed:
-        simulation.scheduler.after(50, process.thaw)
-    simulation.scheduler.run()
-    assert observed == ([50] if is_thawed else [])
-    assert simulation.clock.monotonic() == (50 if is_thawed else 10)
+        stage.scheduler.after(50, process.thaw)
+    assert stage.run(work, process=process) == ([("interrupted", 50)] if is_thawed else [])
+    assert stage.now == (50 if is_thawed else 10)

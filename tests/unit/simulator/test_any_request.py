@@ -35,13 +35,7 @@ TEXTS += [f'{{"deadLetterTargetArn": "{TEXTS[-1]}", "maxReceiveCount": {count}}}
 TEXTS += [f"http://x/123456789012/{name}" for name in ("orders.fifo", "dead", "nowhere", "")]
 NUMBERS = [-1, 0, 1, 10, 11, 20, 21, 901, 43_201, 10**30, 1.5, 1e308]
 LISTS: list[Any] = [[], [None], [[]], [{}], ["x"] * 11, [{"Id": "1"}, {"Id": "1"}]]
-OBJECTS: list[Any] = [
-    {},
-    {"a": {}},
-    {"a": "x"},
-    {"AWSTraceHeader": {"DataType": "String"}},
-    {"": {"DataType": "String"}},
-]
+OBJECTS: list[Any] = [{}, {"a": {}}, {"a": "x"}, *({name: {"DataType": "String"}} for name in ("AWSTraceHeader", ""))]
 VALUES = [None, True, *TEXTS, *NUMBERS, *LISTS, *OBJECTS, *({name: text} for name in ATTRIBUTES for text in TEXTS)]
 """Values for a parameter; None leaves it out."""
 

@@ -9,34 +9,31 @@ from tarry.tools.simulator.code import Code, CodeError
 from tarry.tools.template import TemplateFunction
 from tarry.tools.template.model import TemplateLayer
 
+ARN = "arn:aws:lambda:us-east-1:123456789012:function:f"
+
 
 def code_in(
-    folder: Path, text: str = "def handler(event, context): return event", handler: str = "app.handler"
+    folder: Path,
+    text: str = "def handler(event, context): return event",
+    handler: str = "app.handler",
+    layers: tuple[TemplateLayer, ...] = (),
 ) -> Code:
     folder.mkdir(exist_ok=True)
     (folder / "app.py").write_text(text)
-    return Code(TemplateFunction("F", "f", "arn:aws:lambda:us-east-1:123456789012:function:f", folder, handler), {})
+    return Code(TemplateFunction("F", "f", ARN, folder, handler, all_layers=layers), {})
 
 
-def test_a_function_that_is_not_called_is_not_imported(tmp_path: Path) -> None:
-    code_in(tmp_path, "raise RuntimeError('imported')")
-
-
-def test_a_function_is_imported_once_and_its_modules_are_loaded_only_while_it_is_active(tmp_path: Path) -> None:
-    code = code_in(tmp_path)
-    with code.running():
-        assert code.handler("event", None) == "event"
-        assert sys.modules["app"] is code.load()
-    assert "app" not in sys.modules
-    assert code.load() is code.load()
-
-
-def test_two_functions_may_each_have_an_app_module(tmp_path: Path) -> None:
-    one = code_in(tmp_path / "one", "def handler(event, context): return 1")
-    other = code_in(tmp_path / "other", "def handler(event, context): return 2")
-    for code, answer in ((one, 1), (other, 2), (one, 1)):
+def test_a_function_is_imported_once_when_it_is_called_and_its_modules_are_loaded_only_while_it_is_active(
+    tmp_path: Path,
+) -> None:
+    code_in(tmp_path / "never called", "raise RuntimeError('imported')")
+    codes = [code_in(tmp_path / name, f"def handler(event, context): return '{name}'") for name in ("one", "other")]
+    for code, answer in ((codes[0], "one"), (codes[1], "other"), (codes[0], "one")):  # each may have an app module
         with code.running():
             assert code.handler({}, None) == answer
+            assert sys.modules["app"] is code.load()
+        assert "app" not in sys.modules
+    assert codes[0].load() is codes[0].load()
 
 
 def test_the_modules_of_a_layer_belong_to_each_function_except_compiled_ones(tmp_path: Path) -> None:
@@ -55,11 +52,7 @@ def handler(event, context):
 """
     found = []
     for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "app.py").write_text(text)
-        layers = (TemplateLayer(tmp_path / "layer"),)
-        arn = f"arn:aws:lambda:us-east-1:123456789012:function:{name}"
-        code = Code(TemplateFunction(name, name, arn, tmp_path / name, "app.handler", all_layers=layers), {})
+        code = code_in(tmp_path / name, text, layers=(TemplateLayer(tmp_path / "layer"),))
         with code.running():
             found.append(code.handler({}, None))
     assert found == [(1, 1), (1, 2)]
@@ -68,34 +61,26 @@ def handler(event, context):
     assert str(packages) not in sys.path
 
 
+NOT_IMPORTED = r"its handler app\.handler cannot be imported from "
+
+
 @pytest.mark.parametrize(
     ("text", "handler", "error"),
     [
-        (
-            "import no_such_library",
-            "app.handler",
-            "its handler app.handler cannot be imported from .*no_such_library",
-        ),
-        ("", "app.handler", "its handler app.handler cannot be imported from .*AttributeError"),
+        ("import no_such_library", "app.handler", f"{NOT_IMPORTED}.*no_such_library"),
+        ("", "app.handler", f"{NOT_IMPORTED}.*AttributeError"),
         ("", "", "F cannot run here: it needs a local CodeUri and a Handler"),
+        ("", "no file", r"app\.handler is not in .*\. If a build makes it, run: sam build"),
+        ("", "no folder", r"is not a directory\. If a build makes it, run: sam build"),
     ],
 )
 def test_code_that_cannot_be_imported_is_an_error_at_first_use(
     tmp_path: Path, text: str, handler: str, error: str
 ) -> None:
-    code = code_in(tmp_path, text, handler)
+    code = code_in(tmp_path / "built", text, "app.handler" if handler.startswith("no ") else handler)
+    if handler.startswith("no "):
+        (tmp_path / "built" / "app.py").unlink()
+    if handler == "no folder":
+        (tmp_path / "built").rmdir()
     with pytest.raises(CodeError, match=error), code.running():
-        pass
-
-
-def test_code_that_a_build_has_yet_to_make_is_an_error_with_the_command(tmp_path: Path) -> None:
-    code = code_in(tmp_path / "built", "")
-    (tmp_path / "built" / "app.py").unlink()
-    with (
-        pytest.raises(CodeError, match=r"app\.handler is not in .*\. If a build makes it, run: sam build"),
-        code.running(),
-    ):
-        pass
-    (tmp_path / "built").rmdir()
-    with pytest.raises(CodeError, match=r"is not a directory\. If a build makes it, run: sam build"), code.running():
         pass

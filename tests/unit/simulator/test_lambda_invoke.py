@@ -11,34 +11,27 @@ from tarry.tools.simulator.lambda_invoke import InvokeAnswer, Invoker, InvokeTar
 from tarry.tools.simulator.scheduler import Scheduler
 from tarry.tools.template.model import TemplateAsync
 
-ARN = "arn:aws:lambda:us-east-1:123456789012:function:"
+ARN, QUEUE = "arn:aws:lambda:us-east-1:123456789012:function:", "arn:aws:sqs:us-east-1:123456789012:failures"
+TOPIC = "arn:aws:sns:us-east-1:123456789012:topic"
 RETURNED, FAILED = InvocationResult("returned", {"a": 1}), InvocationResult("error", {"errorType": "E"}, "E: why")
 THROTTLED = InvocationResult("throttled")
 
 
-class Host:
-    """A function that ends as told, one result per invocation; then it returns."""
+class Cloud:
+    """The functions f and after, and what is sent to queues. The results are those of f, which then returns."""
 
-    def __init__(self, *results: InvocationResult) -> None:
-        self.results = list(results)
-        self.events: list[Any] = []
-        self.qualifiers: list[str] = []
-
-    def invoke(self, event: Any, done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
-        self.events.append(event)
-        self.qualifiers.append(qualifier)
-        done(self.results.pop(0) if self.results else RETURNED)
-
-
-class World:
-    """Functions by name, and what is sent to queues."""
-
-    def __init__(self, **targets: InvokeTarget) -> None:
+    def __init__(self, *results: InvocationResult, f: TemplateAsync, after: TemplateAsync) -> None:
         self.scheduler = Scheduler(0)
-        self.targets = targets
+        self.results = list(results)
+        self.targets = {name: InvokeTarget(self, f"{ARN}{name}", each) for name, each in (("f", f), ("after", after))}
+        self.invoked: list[tuple[Any, str]] = []
         self.sent: list[tuple[str, Any]] = []
         self.notes: list[str] = []
         self.invoker = Invoker(self.scheduler, self.find, self.sqs, lambda: "id", self.notes.append)
+
+    def invoke(self, event: Any, done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
+        self.invoked.append((event, qualifier))
+        done(self.results.pop(0) if self.results else RETURNED)
 
     def find(self, name: str) -> InvokeTarget:
         if name not in self.targets:
@@ -51,7 +44,7 @@ class World:
         self.sent.append((parameters["QueueUrl"], json.loads(parameters["MessageBody"])))
         return {}
 
-    def invoke(self, function: str, kind: str = "RequestResponse", payload: bytes = b"{}") -> InvokeAnswer:
+    def answer(self, function: str, kind: str = "RequestResponse", payload: bytes = b"{}") -> InvokeAnswer:
         answers: list[InvokeAnswer] = []
         self.invoker.invoke(function, kind, payload, answers.append)
         self.scheduler.run()
@@ -59,19 +52,23 @@ class World:
         return answer
 
 
+def cloud(*results: InvocationResult, after: Any = None, **f: Any) -> Cloud:
+    return Cloud(*results, f=TemplateAsync(**f), after=TemplateAsync(on_success=after))
+
+
 @pytest.mark.parametrize("name", ["f", "f:live", f"{ARN}f", f"{ARN}f:1", "123456789012:function:f"])
 def test_a_function_is_found_by_its_name_or_arn_with_or_without_a_qualifier(name: str) -> None:
-    host = Host()
-    answer = World(f=InvokeTarget(host, f"{ARN}f")).invoke(name)
-    assert host.qualifiers == [name.removeprefix(ARN).removeprefix("123456789012:function:")[2:]]
+    found = cloud()
+    answer = found.answer(name)
+    assert found.invoked == [({}, name.removeprefix(ARN).removeprefix("123456789012:function:")[2:])]
     assert (answer.status, json.loads(answer.body), "X-Amz-Function-Error" in answer.headers) == (200, {"a": 1}, False)
 
 
 def test_the_answer_tells_how_an_invocation_ended() -> None:
-    world = World(f=InvokeTarget(Host(FAILED, THROTTLED), f"{ARN}f"))
-    failed = world.invoke("f")
+    found = cloud(FAILED, THROTTLED)
+    failed = found.answer("f")
     assert (failed.status, failed.headers["X-Amz-Function-Error"]) == (200, "Unhandled")
-    errors = [world.invoke("f"), world.invoke("f", payload=b"{"), world.invoke("g"), world.invoke("f", "DryRun")]
+    errors = [found.answer("f"), found.answer("f", payload=b"{"), found.answer("g"), found.answer("f", "DryRun")]
     assert [(each.status, each.headers.get("x-amzn-ErrorType")) for each in errors] == [
         (429, "TooManyRequestsException"),
         (400, "InvalidRequestContentException"),
@@ -81,28 +78,20 @@ def test_the_answer_tells_how_an_invocation_ended() -> None:
 
 
 def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination() -> None:
-    queue = "arn:aws:sqs:us-east-1:123456789012:failures"
-    settings = TemplateAsync(on_failure=queue, dead_letter_arn=f"{queue}-dlq")
-    f = InvokeTarget(Host(FAILED, THROTTLED, FAILED, FAILED), f"{ARN}f", settings)
-    world = World(f=f)
-    answer = world.invoke("f", "Event", b'{"n": 1}')
-    assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, [])  # 60 s, throttled 1 s, 120 s
-    assert world.notes == [
+    failing = cloud(FAILED, THROTTLED, FAILED, FAILED, on_failure=QUEUE, dead_letter_arn=f"{QUEUE}-dlq")
+    answer = failing.answer("f", "Event", b'{"n": 1}')
+    assert (answer.status, failing.scheduler.now, failing.invoker.pending) == (202, 181, [])  # 60 s, 1 s, 120 s
+    assert failing.notes == [
         f"Asynchronous invocation of f: attempt {number} of 3 failed; Lambda runs the next one in {seconds} s."
         for number, seconds in ((1, 60), (2, 120))
     ]
-    (name, record), dead = world.sent
+    (name, record), dead = failing.sent
     context = record["requestContext"]
     assert (name, context["condition"], context["approximateInvokeCount"]) == ("failures", "RetriesExhausted", 3)
     assert (record["requestPayload"], record["responsePayload"], dead[1]) == ({"n": 1}, {"errorType": "E"}, {"n": 1})
-
-    after, topic = Host(), "arn:aws:sns:us-east-1:123456789012:topic"
-    world = World(
-        f=InvokeTarget(Host(), f"{ARN}f", TemplateAsync(on_success=f"{ARN}after")),
-        after=InvokeTarget(after, f"{ARN}after", TemplateAsync(on_success=topic)),
-    )
-    world.invoke("f", "Event")
-    assert after.events[0]["requestContext"]["condition"] == "Success"
-    assert world.notes == [
-        f"{topic} does not get a record: destinations other than queues and functions are not emulated."
+    chain = cloud(on_success=f"{ARN}after", after=TOPIC)
+    chain.answer("f", "Event")
+    assert chain.invoked[1][0]["requestContext"]["condition"] == "Success"
+    assert chain.notes == [
+        f"{TOPIC} does not get a record: destinations other than queues and functions are not emulated."
     ]

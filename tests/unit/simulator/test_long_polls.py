@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from random import Random
 from typing import Any
 
@@ -11,104 +12,105 @@ from tarry.tools.simulator.scheduler import AsyncioScheduler
 from tarry.tools.simulator.sqs import Sqs
 
 Poll = asyncio.Task[dict[str, Any]]
+FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
 
 
 class PollRig:
     """A queue, and long polls of it that wait ten seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: str = "orders", **attributes: str) -> None:
         scheduler = AsyncioScheduler()
         self.sqs = Sqs(lambda: scheduler.now, Random(1), History(lambda: scheduler.now))
-        self.url = self.sqs.call("CreateQueue", {"QueueName": "orders"})["QueueUrl"]
+        self.url = self.sqs.call("CreateQueue", {"QueueName": queue, "Attributes": attributes})["QueueUrl"]
         self.long_polls = LongPolls(self.sqs, scheduler)
 
-    def poll(self, url: str | None = None, *, gone: bool = False) -> Poll:
-        request = {"QueueUrl": url or self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}
-        return asyncio.ensure_future(self.long_polls.receive(request, lambda: gone))
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        return self.sqs.call(operation, {"QueueUrl": self.url, **parameters})
 
-    def send(self) -> None:
-        self.sqs.call("SendMessage", {"QueueUrl": self.url, "MessageBody": "x"})
+    async def polls(self, *, first_is_gone: bool = False) -> tuple[Poll, Poll]:
+        """Start two long polls, and wait until they wait."""
+        request = {"QueueUrl": self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}
+        gone = (first_is_gone, False)
+        first, second = (
+            asyncio.ensure_future(self.long_polls.receive(request, lambda each=each: each)) for each in gone
+        )
+        await asyncio.sleep(0.01)
+        return first, second
+
+    def send(self, body: str = "x", **more: str) -> None:
+        self.call("SendMessage", MessageBody=body, **more)
 
     def receives(self) -> list[int]:
         """Return the receive counts of the messages in the queue."""
         return [message.receive_count for message in self.sqs.peek("orders")]
 
 
-def run(scenario: Callable[[PollRig], Awaitable[None]]) -> None:
-    async def with_timeout() -> None:
-        async with asyncio.timeout(5):
-            await scenario(PollRig())
+def within_seconds(scenario: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    @wraps(scenario)
+    def test() -> None:
+        async def with_timeout() -> None:
+            async with asyncio.timeout(5):
+                await scenario()
 
-    asyncio.run(with_timeout())
+        asyncio.run(with_timeout())
 
-
-def count(answer: dict[str, Any]) -> int:
-    return len(answer.get("Messages", []))
-
-
-def test_the_long_poll_that_waits_longest_gets_the_message() -> None:
-    async def scenario(rig: PollRig) -> None:
-        first, second = rig.poll(), rig.poll()
-        await asyncio.sleep(0.01)
-        rig.send()
-        assert count(await first) == 1
-        assert not second.done()
-        rig.send()
-        assert count(await second) == 1
-
-    run(scenario)
+    return test
 
 
-def test_a_cancelled_long_poll_leaves_the_message_to_the_next() -> None:
-    async def scenario(rig: PollRig) -> None:
-        first, second = rig.poll(), rig.poll()
-        await asyncio.sleep(0.01)
-        rig.send()
-        first.cancel()
-        assert count(await second) == 1
-        assert rig.receives() == [1]
-
-    run(scenario)
+async def bodies(poll: Poll) -> list[str]:
+    return [message["Body"] for message in (await poll).get("Messages", [])]
 
 
-def test_a_long_poll_whose_client_has_disconnected_receives_no_message() -> None:
-    async def scenario(rig: PollRig) -> None:
-        first, second = rig.poll(gone=True), rig.poll()
-        await asyncio.sleep(0.01)
-        rig.send()
-        assert count(await first) == 0
-        assert count(await second) == 1
-        assert rig.receives() == [1]
-
-    run(scenario)
-
-
-def test_a_long_poll_that_finds_no_message_keeps_its_place() -> None:
-    async def scenario(rig: PollRig) -> None:
-        first, second = rig.poll(), rig.poll()
-        await asyncio.sleep(0.01)
-        rig.send()
-        rig.sqs.call("ReceiveMessage", {"QueueUrl": rig.url})  # another receive was faster
-        await asyncio.sleep(0.01)
-        rig.send()
-        assert count(await first) == 1
-        assert not second.done()
-        second.cancel()
-
-    run(scenario)
+@within_seconds
+async def test_the_long_poll_that_waits_longest_gets_the_message() -> None:
+    rig = PollRig()
+    first, second = await rig.polls()
+    rig.send("1")
+    assert await bodies(first) == ["1"]
+    assert not second.done()
+    rig.send("2")
+    assert await bodies(second) == ["2"]
 
 
-def test_a_long_poll_of_a_fifo_queue_wakes_when_a_delete_lets_the_next_message_be_received() -> None:  # PLATFORM 34
-    async def scenario(rig: PollRig) -> None:
-        attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
-        url = rig.sqs.call("CreateQueue", {"QueueName": "ledger.fifo", "Attributes": attributes})["QueueUrl"]
-        for body in ("first", "second"):
-            rig.sqs.call("SendMessage", {"QueueUrl": url, "MessageBody": body, "MessageGroupId": "a"})
-        [first] = rig.sqs.call("ReceiveMessage", {"QueueUrl": url})["Messages"]
-        waiting = rig.poll(url)
-        await asyncio.sleep(0.01)
-        rig.sqs.call("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})
-        [second] = (await waiting)["Messages"]
-        assert second["Body"] == "second"
+@within_seconds
+async def test_a_cancelled_long_poll_leaves_the_message_to_the_next() -> None:
+    rig = PollRig()
+    first, second = await rig.polls()
+    rig.send()
+    first.cancel()
+    assert (await bodies(second), rig.receives()) == (["x"], [1])
 
-    run(scenario)
+
+@within_seconds
+async def test_a_long_poll_whose_client_has_disconnected_receives_no_message() -> None:
+    rig = PollRig()
+    first, second = await rig.polls(first_is_gone=True)
+    rig.send()
+    assert (await bodies(first), await bodies(second), rig.receives()) == ([], ["x"], [1])
+
+
+@within_seconds
+async def test_a_long_poll_that_finds_no_message_keeps_its_place() -> None:
+    rig = PollRig()
+    first, second = await rig.polls()
+    rig.send()
+    rig.call("ReceiveMessage")  # another receive was faster
+    await asyncio.sleep(0.01)
+    rig.send("next")
+    assert await bodies(first) == ["next"]
+    assert not second.done()
+    second.cancel()
+
+
+@within_seconds
+async def test_a_long_poll_of_a_fifo_queue_wakes_when_a_delete_lets_the_next_message_be_received() -> (
+    None
+):  # PLATFORM 34
+    rig = PollRig("ledger.fifo", **FIFO)
+    for body in ("first", "second"):
+        rig.send(body, MessageGroupId="a")
+    [head] = rig.call("ReceiveMessage")["Messages"]
+    waiting, other = await rig.polls()
+    rig.call("DeleteMessage", ReceiptHandle=head["ReceiptHandle"])
+    assert await bodies(waiting) == ["second"]
+    other.cancel()

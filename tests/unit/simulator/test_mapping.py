@@ -1,19 +1,18 @@
-"""The event source mapping, with a fake queue and a fake function."""
+"""The event source mapping, with a fake queue and a fake function: batches, responses, concurrency, settings."""
 
 import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from tarry.tools.simulator.history import History
-from tarry.tools.simulator.invocations import InvocationResult
+from tarry.tools.simulator.invocations import InvocationResult, WholeBatchFailed, failed_ids
 from tarry.tools.simulator.mapping import EventSourceMapping
-from tarry.tools.simulator.mapping_settings import InvalidParameterValue, MappingSettings
+from tarry.tools.simulator.mapping_settings import InvalidParameterValue, MappingSettings, Scaling
 from tarry.tools.simulator.scheduler import START, AsyncioScheduler, Scheduler
 from tarry.tools.template import TemplateMapping
 from tests.wire import arn
@@ -23,19 +22,15 @@ LATENCY = 0.001
 Answering = Callable[[list[str]], InvocationResult]
 
 
-def well(ids: list[str]) -> InvocationResult:
-    return InvocationResult("returned", {"batchItemFailures": []})
+def reporting(*ids: Any) -> dict[str, Any]:
+    return {"batchItemFailures": [{"itemIdentifier": each} for each in ids]}
 
 
 def returns(value: Any) -> Answering:
     return lambda ids: InvocationResult("returned", value)
 
 
-def fails(*failed: str) -> Answering:
-    """Return a function that reports these messages as failed."""
-    return lambda ids: InvocationResult(
-        "returned", {"batchItemFailures": [{"itemIdentifier": i} for i in ids if i in failed]}
-    )
+well = returns(reporting())
 
 
 def settings_of(queue: str = "orders", function: str = "function", **settings: Any) -> MappingSettings:
@@ -122,9 +117,16 @@ class MappingRig:
 
     # results
 
-    def run(self) -> "MappingRig":
+    def run(self, *bodies: str) -> "MappingRig":
+        """Send messages and run until nothing is left to do."""
+        if bodies:
+            self.send(*bodies)
         assert self.scheduler.run(limit=START + 100_000) == "idle"
         return self
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
 
     def recorded(self, what: str) -> list[dict[str, Any]]:
         return [dict(event.fields) for event in self.history.events if event.what == what]
@@ -132,11 +134,12 @@ class MappingRig:
 
 def message(body: str, group: str | None = None) -> dict[str, Any]:
     attributes = {"ApproximateReceiveCount": "1"} | ({"MessageGroupId": group} if group else {})
+    name, md5 = body[:20], hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
     return {
-        "MessageId": body[:20],
-        "ReceiptHandle": f"handle-{body[:20]}",
+        "MessageId": name,
+        "ReceiptHandle": f"handle-{name}",
         "Body": body,
-        "MD5OfBody": hashlib.md5(body.encode(), usedforsecurity=False).hexdigest(),
+        "MD5OfBody": md5,
         "Attributes": attributes,
     }
 
@@ -151,8 +154,7 @@ def names(count: int) -> list[str]:
 def test_the_function_gets_the_records_of_sqs() -> None:
     rig = MappingRig(queue="orders.fifo")
     rig.send('{"n": 1}', group="g1")
-    rig.run()
-    [record] = rig.events[0]["Records"]
+    [record] = rig.run().events[0]["Records"]
     assert record == {
         "messageId": '{"n": 1}',
         "receiptHandle": 'handle-{"n": 1}',
@@ -166,134 +168,110 @@ def test_the_function_gets_the_records_of_sqs() -> None:
     }
 
 
-def test_without_a_window_messages_go_to_the_function_at_once_up_to_the_batch_size() -> None:  # PLATFORM 13
-    rig = MappingRig(batch_size=3)
-    rig.send(*names(7))
-    rig.send("a", at=0.5)
+@pytest.mark.parametrize(
+    ("settings", "sends", "sizes", "invoked_at"),
+    [
+        ({"batch_size": 3}, {0: 7, 0.5: 1}, [3, 3, 1, 1], [0, 0, 0, 0.5]),  # without a window, at once
+        ({"window_seconds": 20}, {100: 1, 105: 1, 119: 1, 125: 1}, [3, 1], [120, 145]),  # from the first receive on
+        ({"batch_size": 25, "window_seconds": 300}, {0: 30}, [25, 5], [0.02, 300.02]),  # ends when the batch is full
+        ({"batch_size": 10_000, "window_seconds": 1}, {0: 95}, [95], [1]),  # ten at a time, in each direction
+        ({}, {24 * 3600: 1}, [1], [24 * 3600]),  # a day without messages takes a few receives, not a loop
+    ],
+)
+def test_messages_go_to_the_function_when_a_batch_is_full_or_its_window_ends(
+    settings: dict[str, Any], sends: dict[float, int], sizes: list[int], invoked_at: list[float]
+) -> None:  # PLATFORM 13
+    rig = MappingRig(**settings)
+    for at, number in sends.items():
+        rig.send(*(f"{at} {name}" for name in names(number)), at=at)
     rig.run()
-    assert [len(batch) for batch in rig.batches] == [3, 3, 1, 1]
-    assert rig.invoked_at == [0, 0, 0, 0.5]
-
-
-def test_a_window_starts_with_the_receive_of_its_first_message() -> None:  # PLATFORM 13
-    rig = MappingRig(window_seconds=20)
-    for at, body in [(100, "a"), (105, "b"), (119, "c"), (125, "d")]:
-        rig.send(body, at=at)
-    rig.run()
-    assert rig.batches == [["a", "b", "c"], ["d"]]
-    assert rig.invoked_at == [120, 145]
-
-
-def test_a_window_ends_when_the_batch_is_full() -> None:  # PLATFORM 13
-    rig = MappingRig(batch_size=25, window_seconds=300)
-    rig.send(*names(30))
-    rig.run()
-    assert [len(batch) for batch in rig.batches] == [25, 5]
-    assert rig.invoked_at[0] < 1
-    assert 300 <= rig.invoked_at[1] < 301
-
-
-def test_a_large_batch_is_received_ten_messages_at_a_time() -> None:
-    rig = MappingRig(batch_size=10_000, window_seconds=1)
-    rig.send(*names(95))
-    rig.run()
-    assert [len(batch) for batch in rig.batches] == [95]
-    assert max(rig.receives) == 10
-    assert max(rig.deletes) == 10
-    assert sorted(rig.deleted) == sorted(names(95))
+    assert rig.sizes == sizes
+    assert rig.invoked_at == pytest.approx(invoked_at, abs=0.02)
+    assert len(set(rig.deleted)) == len(rig.deleted) == sum(sizes)
+    assert (max(rig.receives) <= 10, max(rig.deletes) <= 10, len(rig.receives) < 20) == (True, True, True)
 
 
 def test_an_event_has_at_most_six_megabytes() -> None:  # PLATFORM 13
     """Five messages of a megabyte fit into one event; the others go into the next one without another receive."""
     rig = MappingRig()
-    rig.send(*(name + "x" * 1_048_550 for name in ("a" * 18, "b" * 18, "c" * 18, "d" * 18)))
-    rig.send(*(name + "x" * 1_048_550 for name in ("e" * 18, "f" * 18, "g" * 18, "h" * 18)))
-    rig.run()
-    assert [len(batch) for batch in rig.batches] == [5, 3]
-    assert len(rig.deleted) == 8
-
-
-def test_an_idle_mapping_makes_no_requests() -> None:
-    """In virtual time a mapping does not poll in a loop: a day without messages takes one receive."""
-    rig = MappingRig()
-    rig.send("a", at=24 * 3600)
-    rig.run()
-    assert len(rig.receives) <= 4
+    rig.send(*(name * 18 + "x" * 1_048_550 for name in "abcd"))
+    rig.send(*(name * 18 + "x" * 1_048_550 for name in "efgh"))
+    assert (rig.run().sizes, len(rig.deleted)) == ([5, 3], 8)
 
 
 # responses
 
 
 @pytest.mark.parametrize(
-    ("answer", "failed", "why"),
+    ("response", "failed", "why"),
     [
-        (fails("b"), ["b"], ""),
-        (returns(None), [], ""),
-        (
-            returns({"batchItemFailures": [{"itemIdentifier": "a"}, {"itemIdentifier": "z"}]}),
-            ["a", "b", "c"],
-            "an itemIdentifier is not the id of a message of the batch: z",
-        ),
+        *((each, "", "") for each in (None, {}, reporting(), {"batchItemFailures": None}, {"somethingElse": 1})),
+        (reporting("b"), "b", ""),
+        (reporting("a", "c"), "ac", ""),
+        (reporting("b", "b"), "b", ""),
+        *((each, "abc", "not an object") for each in ("ok", [])),
+        ({"batchItemFailures": "a"}, "abc", "not a list"),
+        *(({"batchItemFailures": each}, "abc", "without itemIdentifier") for each in (["a"], [{"foo": "a"}])),
+        *((reporting(each), "abc", f"not a non-empty string: {each!r}") for each in ("", None, 1)),
+        (reporting("a", "z"), "abc", "an itemIdentifier is not the id of a message of the batch: z"),
     ],
 )
-def test_the_response_decides_which_messages_are_deleted_and_is_recorded(
-    answer: Answering, failed: list[str], why: str
+def test_the_response_names_the_messages_that_failed_or_fails_the_whole_batch(
+    response: Any, failed: str, why: str
 ) -> None:  # PLATFORM 10
-    rig = MappingRig(lambda ids: replace(answer(ids), request_id="r1"))
-    rig.send("a", "b", "c")
-    rig.run()
-    assert rig.deleted == [each for each in "abc" if each not in failed]
-    what = {"function": "handle-orders", "queue": "orders", "request_id": "r1", "kind": "returned"}
-    assert rig.recorded("answered") == [{**what, "failed": failed, "ignored": [], "why": why}]
+    try:
+        found, text = failed_ids(response, list("abc")), ""
+    except WholeBatchFailed as error:
+        found, text = set("abc"), str(error)
+    assert found == set(failed)
+    assert why in text
+    assert bool(text) == bool(why)
 
 
 @pytest.mark.parametrize(
-    ("response", "ignored"),
+    ("response", "failed", "ignored", "why"),
     [
-        ({"batchItemFailures": [{"itemIdentifier": "b"}]}, ["b"]),
-        ({"batchItemFailures": [{"itemIdentifier": "unknown"}]}, ["a", "b"]),
-        ({"batchItemFailures": []}, []),
-        ({"statusCode": 200}, []),
-        ("{not json", []),
-        (None, []),
+        (reporting("b"), "b", "b", ""),
+        (reporting("z"), "ab", "ab", "an itemIdentifier is not the id of a message of the batch: z"),
+        (reporting(), "", "", ""),
+        ({"statusCode": 200}, "", "", ""),
+        ("{not json", "ab", "", "the response is not an object"),
+        (None, "", "", ""),
     ],
 )
-def test_without_report_batch_item_failures_the_failures_are_ignored_and_recorded(
-    response: Any, ignored: list[str]
+@pytest.mark.parametrize("reports_failures", [True, False])
+def test_the_response_decides_which_messages_are_deleted_and_is_recorded(
+    reports_failures: bool, response: Any, failed: str, ignored: str, why: str
 ) -> None:  # PLATFORM 10
-    rig = MappingRig(returns(response), reports_failures=False)
-    rig.send("a", "b")
-    rig.run()
+    """Without ReportBatchItemFailures all are deleted."""
+    answer = InvocationResult("returned", response, request_id="r1")
+    rig = MappingRig(lambda ids: answer, reports_failures=reports_failures).run("a", "b")
+    assert rig.deleted == [each for each in "ab" if each not in failed or not reports_failures]
     [answered] = rig.recorded("answered")
-    assert (answered["failed"], answered["ignored"], rig.deleted) == ([], ignored, ["a", "b"])
+    text = answered.pop("why")
+    assert text.startswith(why if reports_failures else "")
+    assert bool(text) == bool(why and reports_failures)
+    assert answered == {
+        "function": "handle-orders", "queue": "orders", "request_id": "r1", "kind": "returned",
+        "failed": list(failed) if reports_failures else [], "ignored": [] if reports_failures else list(ignored),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["error", "timeout", "crash"])
-def test_a_function_error_returns_the_whole_batch(kind: Any) -> None:  # PLATFORM 11
-    for reports_failures in (True, False):
-        result = InvocationResult(kind, {"batchItemFailures": []}, "it failed")
-        rig = MappingRig(lambda ids, result=result: result, reports_failures=reports_failures)  # type: ignore[misc]
-        rig.send("a", "b")
-        rig.run()
-        assert (rig.batches, rig.deleted) == ([["a", "b"]], [])
-
-
-# filters
+@pytest.mark.parametrize("reports_failures", [True, False])
+def test_a_function_error_returns_the_whole_batch(kind: Any, reports_failures: bool) -> None:  # PLATFORM 11
+    result = InvocationResult(kind, reporting(), "it failed")
+    rig = MappingRig(lambda ids: result, reports_failures=reports_failures).run("a", "b")
+    assert (rig.batches, rig.deleted) == ([["a", "b"]], [])
 
 
 def test_a_message_that_matches_no_filter_is_deleted_without_an_invocation() -> None:  # PLATFORM 15c
-    rig = MappingRig(filters=['{"body": {"n": [1]}}'])
-    rig.send('{"n": 1}', '{"n": 2}', "no json")
-    rig.run()
+    rig = MappingRig(filters=['{"body": {"n": [1]}}']).run('{"n": 1}', '{"n": 2}', "no json")
     assert rig.batches == [['{"n": 1}']]
     assert sorted(rig.deleted) == sorted(['{"n": 1}', '{"n": 2}', "no json"])
     assert [event["delivery_id"] for event in rig.recorded("filtered")] == ['{"n": 2}', "no json"]
-
-
-def test_the_function_is_not_invoked_if_all_messages_are_filtered_out() -> None:  # PLATFORM 15c
     rig = MappingRig(filters=['{"body": {"n": [1]}}'], window_seconds=5)
-    rig.send(*(json.dumps({"n": 2, "i": index}) for index in range(25)))
-    rig.run()
+    rig.run(*(json.dumps({"n": 2, "i": index}) for index in range(25)))
     assert (rig.batches, len(rig.deleted)) == ([], 25)
 
 
@@ -301,71 +279,89 @@ def test_the_function_is_not_invoked_if_all_messages_are_filtered_out() -> None:
 
 
 def test_invocations_do_not_exceed_the_maximum_concurrency() -> None:  # PLATFORM 15
-    rig = MappingRig(batch_size=1, maximum_concurrency=3)
-    rig.send(*names(20))
-    rig.run()
+    rig = MappingRig(batch_size=1, maximum_concurrency=3).run(*names(20))
     assert (rig.most_running, len(rig.deleted)) == (3, 20)
 
 
 def test_concurrency_starts_at_five_and_grows_under_load() -> None:  # PLATFORM 15a
     rig = MappingRig(batch_size=1)
     rig.takes_seconds = 60
-    rig.send(*names(100))
-    rig.run()
-    at_once = [at for at in rig.invoked_at if at < 0.1]
-    assert len(at_once) == 5
+    rig.run(*names(100))
+    assert len([at for at in rig.invoked_at if at < 0.1]) == 5
     assert len([at for at in rig.invoked_at if at <= 10]) == pytest.approx(5 + 10 * 300 / 60, abs=1)
 
 
-def test_a_function_error_lowers_the_concurrency() -> None:  # PLATFORM 15a
-    """Failures that are reported in the response do not lower the concurrency."""
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_function_error_lowers_the_concurrency_and_reported_failures_do_not(fails: bool) -> None:  # PLATFORM 15a
+    rig = MappingRig(lambda ids: InvocationResult("error", text="no") if fails else well(ids), batch_size=1)
+    rig.takes_seconds = 0.1
+    rig.run(*names(5))
+    rig.most_running = 0
+    rig.run(*(f"second {name}" for name in names(20)))
+    assert (rig.most_running < 5) == fails
 
-    def at_once(answer: Answering) -> int:
-        rig = MappingRig(answer, batch_size=1)
-        rig.takes_seconds = 0.1
-        rig.send(*names(5))
-        rig.run()
-        rig.most_running = 0
-        rig.send(*(f"second {name}" for name in names(20)))
-        rig.run()
-        return rig.most_running
 
-    assert at_once(lambda ids: InvocationResult("error", text="it failed")) < 5
-    assert at_once(lambda ids: fails(*ids)(ids)) >= 5
+def test_concurrency_grows_by_300_a_minute_under_load_to_its_maximum_and_returns_to_its_start_when_idle() -> None:
+    # PLATFORM 15, 15a
+    scaling = Scaling()
+    assert (scaling.limit(0), scaling.limit(3600), scaling.more_wanted(3600)) == (5, 5, 3600.2)
+    limits = {0.1: 5, 0.2: 6, 1: 10, 60: 305, 248: 1_245, 249: 1_250, 3600: 1_250}
+    assert {seconds: scaling.limit(3600 + seconds) for seconds in limits} == limits
+    assert scaling.more_wanted(7200) is None
+    scaling = Scaling()
+    scaling.more_wanted(0)
+    scaling.enough(10, running=55)
+    assert scaling.limit(3600) == 55
+    scaling.more_wanted(3600)
+    scaling.enough(3610, running=0)
+    assert scaling.limit(3610) == 5
+    scaling.failed(3610, running=40)
+    assert scaling.limit(3610) == 2
+    scaling.failed(3610, running=1)
+    assert scaling.limit(3610) == 1
+    scaling.more_wanted(3610)
+    assert scaling.limit(3612) == 11
+    scaling = Scaling(maximum=7)
+    scaling.more_wanted(0)
+    assert (scaling.limit(0), scaling.limit(60)) == (5, 7)
+    starts = [Scaling(maximum=2), Scaling(is_fifo=True), Scaling(50, is_fifo=True)]
+    assert [each.limit(0) for each in starts] == [2, 1_250, 50]
+
+
+def test_the_limit_rises_at_the_announced_time() -> None:
+    """Otherwise a caller that waits until then would ask again at the same time, in an endless loop."""
+    scaling, now = Scaling(), 1_800_000_000.0
+    for limit in range(6, 100):
+        when = scaling.more_wanted(now)
+        assert when is not None
+        assert when > now
+        now = when
+        assert scaling.limit(now) == limit
 
 
 # throttles
 
 
-def throttled_until(seconds: float, scheduler: Callable[[], Scheduler]) -> Answering:
-    return lambda ids: InvocationResult("throttled") if scheduler().now < START + seconds else well(ids)
+def throttled_for(seconds: float, **settings: Any) -> MappingRig:
+    rig = MappingRig(**settings)
+    rig.answer = lambda ids: InvocationResult("throttled") if rig.scheduler.now < START + seconds else well(ids)
+    return rig
 
 
-def test_a_throttled_batch_is_retried_with_growing_pauses() -> None:  # PLATFORM 15
-    rig = MappingRig(queue_visibility_seconds=60)
-    rig.answer = throttled_until(20, lambda: rig.scheduler)
-    rig.send("a", "b")
-    rig.run()
-    assert rig.invoked_at == [0, 1, 3, 7, 15, 31]
-    assert rig.deleted == ["a", "b"]
+def test_a_throttled_batch_is_retried_with_growing_pauses_and_dropped_when_its_messages_are_visible_again() -> None:
+    # PLATFORM 15
+    rig = throttled_for(20, queue_visibility_seconds=60).run("a", "b")
+    assert (rig.invoked_at, rig.deleted) == ([0, 1, 3, 7, 15, 31], ["a", "b"])
     assert len(rig.recorded("throttled")) == 5
-
-
-def test_a_throttled_batch_is_dropped_when_its_messages_are_visible_again() -> None:  # PLATFORM 15
-    rig = MappingRig(queue_visibility_seconds=30)
-    rig.answer = throttled_until(3600, lambda: rig.scheduler)
-    rig.send("a", "b")
-    rig.run()
-    assert rig.invoked_at == [0, 1, 3, 7, 15]
-    assert rig.deleted == []
+    rig = throttled_for(3600, queue_visibility_seconds=30).run("a", "b")
+    assert (rig.invoked_at, rig.deleted) == ([0, 1, 3, 7, 15], [])
     assert [event["delivery_ids"] for event in rig.recorded("dropped")] == [["a", "b"]]
     assert rig.scheduler.now == pytest.approx(START + 30, abs=0.1)
 
 
 def test_a_throttled_batch_still_counts_towards_the_concurrency() -> None:
     """Otherwise the mapping would keep receiving messages that cannot run."""
-    rig = MappingRig(batch_size=1, queue_visibility_seconds=30, maximum_concurrency=5)
-    rig.answer = throttled_until(3600, lambda: rig.scheduler)
+    rig = throttled_for(3600, batch_size=1, queue_visibility_seconds=30, maximum_concurrency=5)
     rig.send(*names(12))
     rig.scheduler.run(START + 29)
     assert len(rig.waiting) == 7
@@ -374,27 +370,22 @@ def test_a_throttled_batch_still_counts_towards_the_concurrency() -> None:
 # FIFO
 
 
-def test_a_message_group_is_in_one_invocation_at_a_time() -> None:  # PLATFORM 14
-    """This holds even if its messages become visible again while the function still runs."""
-    rig = MappingRig(queue="orders.fifo", batch_size=1)
+@pytest.mark.parametrize(
+    ("batch_size", "sends", "batches", "invoked_at"),
+    [
+        (1, ["a1 0", "b1 0", "a2 1"], [["a1"], ["b1"], ["a2"]], [0, 0, 10]),  # also if they are visible again
+        (2, ["a1 0", "a2 1", "b1 1", "b2 2"], [["a1"], ["a2", "b1"], ["b2"]], [0, 10, 20]),  # and do not overtake
+    ],
+)
+def test_a_message_group_is_in_one_invocation_at_a_time(
+    batch_size: int, sends: list[str], batches: list[list[str]], invoked_at: list[float]
+) -> None:  # PLATFORM 14
+    rig = MappingRig(queue="orders.fifo", batch_size=batch_size)
     rig.takes_seconds = 10
-    rig.send("a1", group="a")
-    rig.send("b1", group="b")
-    rig.send("a2", group="a", at=1)
+    for body, at in map(str.split, sends):
+        rig.send(body, group=body[0], at=int(at))
     rig.run()
-    assert rig.batches == [["a1"], ["b1"], ["a2"]]
-    assert rig.invoked_at == [0, 0, 10]
-
-
-def test_a_waiting_batch_is_not_overtaken_by_a_later_batch_of_its_group() -> None:  # PLATFORM 14
-    rig = MappingRig(queue="orders.fifo", batch_size=2)
-    rig.takes_seconds = 10
-    rig.send("a1", group="a")
-    rig.send("a2", group="a", at=1)
-    rig.send("b1", group="b", at=1)
-    rig.send("b2", group="b", at=2)
-    rig.run()
-    assert rig.batches == [["a1"], ["a2", "b1"], ["b2"]]
+    assert (rig.batches, rig.invoked_at) == (batches, pytest.approx(invoked_at, abs=0.01))
 
 
 def test_a_waiting_batch_is_dropped_when_its_messages_are_visible_again() -> None:  # PLATFORM 14, 15
@@ -409,58 +400,34 @@ def test_a_waiting_batch_is_dropped_when_its_messages_are_visible_again() -> Non
 
 def test_group_ids_on_a_standard_queue_do_not_order_messages() -> None:  # PLATFORM 14
     rig = MappingRig(batch_size=1)
-    for body in ("a1", "a2"):
-        rig.send(body, group="a")
-    rig.run()
-    assert (rig.most_running, rig.invoked_at) == (2, [0, 0])
+    rig.send("a1", "a2", group="a")
+    assert (rig.run().most_running, rig.invoked_at) == (2, [0, 0])
 
 
-# failing requests
+# failing requests, starting and stopping
 
 
-def test_a_failed_receive_is_repeated() -> None:
+def test_a_failed_receive_or_delete_is_repeated_until_the_messages_are_visible_again() -> None:
     rig = MappingRig()
-    rig.receive_fails = 5
-    rig.send("a")
-    rig.run()
-    assert rig.deleted == ["a"]
-    assert rig.invoked_at[0] >= 5
-
-
-def test_a_failed_delete_is_repeated() -> None:
-    rig = MappingRig()
-    rig.delete_fails = 2
-    rig.send("a", "b")
-    rig.run()
-    assert (rig.deletes, rig.deleted) == ([2, 2, 2], ["a", "b"])
-
-
-def test_a_failing_delete_is_abandoned_when_the_messages_are_visible_again() -> None:
+    rig.receive_fails, rig.delete_fails = 5, 2
+    rig.run("a", "b")
+    assert (rig.invoked_at[0] >= 5, rig.deletes, rig.deleted) == (True, [2, 2, 2], ["a", "b"])
     rig = MappingRig(queue_visibility_seconds=30)
     rig.delete_fails = 1_000
-    rig.send("a")
-    rig.run()
-    assert rig.deleted == []
+    assert rig.run("a").deleted == []
     assert 25 <= len(rig.deletes) <= 30
-
-
-# starting and stopping
 
 
 def test_a_limited_mapping_receives_only_the_messages_that_it_may_run() -> None:
     rig = MappingRig(batch_size=1).run()
     rig.mapping.limit_to(0)
     receives = len(rig.receives)
-    rig.send(*names(4))
-    rig.run()
+    rig.run(*names(4))
     assert (rig.batches, rig.receives[receives:], len(rig.waiting)) == ([], [], 4)
-    rig.mapping.limit_to(1)
-    rig.run()
-    assert (len(rig.batches), rig.most_running) == (4, 1)
-    rig.mapping.limit_to(None)
-    rig.send(*names(4))
-    rig.run()
-    assert (len(rig.batches), rig.most_running) == (8, 4)
+    for limit, more, seen in ((1, [], (4, 1)), (None, names(4), (8, 4))):
+        rig.mapping.limit_to(limit)
+        rig.run(*more)
+        assert (len(rig.batches), rig.most_running) == seen
 
 
 def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_running_invocations() -> None:
@@ -470,11 +437,9 @@ def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_r
     rig.send("b", at=5)
     rig.scheduler.run(START + 2)
     rig.mapping.stop()
-    rig.run()
-    assert (rig.batches, rig.deleted) == ([["a"]], ["a"])
+    assert (rig.run().batches, rig.deleted) == ([["a"]], ["a"])
     rig.mapping.start()
-    rig.run()
-    assert rig.deleted == ["a", "b"]
+    assert rig.run().deleted == ["a", "b"]
 
 
 def test_a_mapping_runs_in_real_time_too() -> None:
@@ -493,6 +458,8 @@ def test_a_mapping_runs_in_real_time_too() -> None:
 
 # settings
 
+TOO_SHORT = {"queue_visibility_seconds": 36, "function_timeout_seconds": 450}
+
 
 @pytest.mark.parametrize(
     ("queue", "settings", "text"),
@@ -500,21 +467,13 @@ def test_a_mapping_runs_in_real_time_too() -> None:
         ("orders", {"batch_size": 0}, "between 1 and 10000, got 0"),
         ("orders", {"batch_size": 10_001, "window_seconds": 1}, "between 1 and 10000, got 10001"),
         ("orders.fifo", {"batch_size": 11}, "between 1 and 10, got 11"),
-        (
-            "orders",
-            {"batch_size": 11},
-            "must be greater than 0 if maximum batch size is greater than 10",
-        ),
+        ("orders", {"batch_size": 11}, "must be greater than 0 if maximum batch size is greater than 10"),
         ("orders", {"window_seconds": 301}, "between 0 and 300 seconds, got 301"),
         ("orders.fifo", {"window_seconds": 1}, "not supported for FIFO"),
         ("orders", {"maximum_concurrency": 1}, "between 2 and 1000, got 1"),
         ("orders", {"maximum_concurrency": 1_001}, "between 2 and 1000, got 1001"),
         ("orders", {"filters": ["{"]}, "Invalid filter pattern definition."),
-        (
-            "orders",
-            {"queue_visibility_seconds": 36, "function_timeout_seconds": 450},
-            "^Invalid request provided: Queue visibility timeout: 36 seconds is less than Function timeout: 450",
-        ),
+        ("orders", TOO_SHORT, "^Invalid request provided: Queue visibility timeout: 36 seconds is less than .*: 450"),
     ],
 )
 def test_invalid_settings_are_refused(queue: str, settings: dict[str, Any], text: str) -> None:  # PLATFORM 13, 15

@@ -15,40 +15,28 @@ from tarry.tools.simulator import actors
 from tarry.tools.simulator.actors import Blocked, Process
 from tarry.tools.simulator.passing_time import passing_time
 from tarry.tools.simulator.simulation import RealSleep, Simulation
+from tests.unit.simulator.conftest import Stage
 
 
 def charge() -> None:
     time.sleep(30)
 
 
-def test_a_real_sleep_ends_the_run_and_the_error_has_its_location(simulation: Simulation) -> None:
-    simulation.threads.start(charge)
+def test_a_real_sleep_ends_the_run_whatever_the_handler_catches_and_the_error_has_its_location(stage: Stage) -> None:
+    def work() -> None:
+        time.sleep(0)  # allowed
+        try:
+            charge()
+        except Exception:  # noqa: BLE001 as handlers do
+            stage.note("caught")
+
     with pytest.raises(RealSleep) as error:
-        simulation.scheduler.run()
+        stage.run(work)
     line = charge.__code__.co_firstlineno + 1
     assert f"test_reality.py:{line} in charge() calls time.sleep(30)" in str(error.value)
     assert "tarry.world.current().clock.sleep" in str(error.value)
     assert str(error.value).endswith("time.sleep(30)")
-
-
-def test_a_real_sleep_of_0_seconds_is_allowed(simulation: Simulation) -> None:
-    simulation.threads.start(lambda: time.sleep(0))
-    simulation.scheduler.run()
-
-
-def test_a_handler_cannot_catch_the_error_for_a_real_sleep(simulation: Simulation) -> None:
-    survived: list[str] = []
-
-    def work() -> None:
-        try:
-            time.sleep(30)
-        except Exception:  # noqa: BLE001 as handlers do
-            survived.append("caught")
-
-    simulation.threads.start(work)
-    with pytest.raises(RealSleep):
-        simulation.scheduler.run()
-    assert survived == []
+    assert stage.noted == []
 
 
 def test_a_sleep_imported_by_name_is_detected_by_the_time_it_takes() -> None:
@@ -76,32 +64,16 @@ def test_an_actor_that_goes_on_while_its_state_is_read_is_not_blocked(monkeypatc
     simulation.close()
 
 
-def test_a_test_may_replace_the_sleep(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", simulation.clock.sleep)
-    simulation.threads.start(charge)
-    simulation.scheduler.run()
-    assert simulation.clock.monotonic() == 30
-
-
-def test_a_sleep_outside_of_actors_is_real(simulation: Simulation) -> None:
+def test_a_sleep_outside_of_actors_is_real_and_a_test_may_replace_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = time.sleep
-    simulation.scheduler.after(1, lambda: time.sleep(0.001))
-    simulation.threads.start(lambda: simulation.clock.sleep(1))
-    simulation.scheduler.run()
+    stage.scheduler.after(1, lambda: time.sleep(0.001))
+    stage.run(stage.sleeper("", 1))
     assert time.sleep is real
-
-
-WAITS: dict[str, Callable[[], object]] = {
-    "time.sleep": lambda: time.sleep(30),
-    "an event": lambda: threading.Event().wait(30),
-    "a semaphore": lambda: threading.Semaphore(0).acquire(timeout=30),
-    "an empty queue": lambda: get_nothing(queue.Queue()),
-    "a condition": lambda: until_true(threading.Condition()),
-    "a future": lambda: wait([Future[int]()], timeout=30),
-    "a loop on the monotonic clock": lambda: sleep_until(time.monotonic, 30),
-    "a loop on the time of day": lambda: sleep_until(time.time, 30),
-    "a loop on nanoseconds": lambda: sleep_until(lambda: time.perf_counter_ns() / 1e9, 30),
-}
+    monkeypatch.setattr(time, "sleep", stage.sleep)
+    stage.run(charge)
+    assert stage.now == 31
 
 
 def get_nothing(empty: queue.Queue[int]) -> None:
@@ -120,16 +92,28 @@ def sleep_until(now: Callable[[], float], seconds: float) -> None:
         time.sleep(1)
 
 
+WAITS: dict[str, Callable[[], object]] = {
+    "time.sleep": lambda: time.sleep(30),
+    "an event": lambda: threading.Event().wait(30),
+    "a semaphore": lambda: threading.Semaphore(0).acquire(timeout=30),
+    "an empty queue": lambda: get_nothing(queue.Queue()),
+    "a condition": lambda: until_true(threading.Condition()),
+    "a future": lambda: wait([Future[int]()], timeout=30),
+    "a loop on the monotonic clock": lambda: sleep_until(time.monotonic, 30),
+    "a loop on the time of day": lambda: sleep_until(time.time, 30),
+    "a loop on nanoseconds": lambda: sleep_until(lambda: time.perf_counter_ns() / 1e9, 30),
+}
+
+
 @pytest.mark.parametrize("name", WAITS)
-def test_waits_that_pass_virtual_time(simulation: Simulation, name: str) -> None:  # SPEC N3
-    with passing_time(simulation.actors):
-        simulation.threads.start(WAITS[name])
-        simulation.scheduler.run()
-    assert 29 < simulation.clock.monotonic() <= 30
+def test_waits_that_pass_virtual_time(stage: Stage, name: str) -> None:  # SPEC N3
+    with passing_time(stage.actors):
+        stage.run(WAITS[name])
+    assert 29 < stage.now <= 30
     assert time.sleep is sleep_imported_by_name
 
 
-def test_a_wait_ends_early_when_a_thread_of_the_actor_ends_it(simulation: Simulation) -> None:  # SPEC N3
+def test_a_wait_ends_early_when_a_thread_of_the_actor_ends_it(stage: Stage) -> None:  # SPEC N3
     def work() -> None:
         event = threading.Event()
         thread = threading.Thread(target=lambda: (sleep_imported_by_name(0.01), event.set()))
@@ -140,23 +124,20 @@ def test_a_wait_ends_early_when_a_thread_of_the_actor_ends_it(simulation: Simula
         with ThreadPoolExecutor(1) as threads:
             assert wait([threads.submit(sleep_imported_by_name, 0.01)], timeout=30).not_done == set()
 
-    with passing_time(simulation.actors):
-        simulation.threads.start(work)
-        simulation.scheduler.run()
-    assert simulation.clock.monotonic() == 0
+    with passing_time(stage.actors):
+        stage.run(work)
+    assert stage.now == 0
 
 
-def test_waits_outside_of_actors_take_real_time(simulation: Simulation) -> None:
-    with passing_time(simulation.actors):
+def test_waits_outside_of_actors_take_real_time(stage: Stage) -> None:
+    with passing_time(stage.actors):
         assert not threading.Event().wait(0.001)
         time.sleep(0.001)
         assert abs(time.time() - real_time()) < 5
-    assert simulation.clock.monotonic() == 0
+    assert stage.now == 0
 
 
-def test_an_actor_that_exits_ends_only_its_own_process(simulation: Simulation) -> None:
-    reasons: list[str] = []
-    simulation.actors.start(lambda: os._exit(3), Process(simulation.actors, reasons.append))
-    simulation.actors.start(lambda: os._exit(0), Process(simulation.actors, reasons.append))
-    simulation.scheduler.run()
-    assert reasons == ["exit status 3", ""]
+def test_an_actor_that_exits_ends_only_its_own_process(stage: Stage) -> None:
+    for status in (3, 0):
+        stage.run(lambda status=status: os._exit(status), process=Process(stage.actors, stage.note))
+    assert [reason for reason, _ in stage.noted] == ["exit status 3", ""]

@@ -16,6 +16,8 @@ def account() -> Account:
     account = Account()
     account.queue("dead")
     account.queue("orders", dead_letter="dead", max_receives=2)
+    account.queue("dead.fifo")
+    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
     return account
 
 
@@ -38,38 +40,34 @@ def test_a_moved_message_keeps_its_id_body_and_attributes_and_others_are_receive
     assert (fields["queue"], fields["to"], fields["delivery_id"]) == ("orders", "dead", sent)
     [dead] = account.receive("dead")
     assert (dead["MessageId"], dead["Body"], dead["MessageAttributes"]) == (sent, "hello", {"a": text("b")})
-    attributes = dead["Attributes"]
-    assert attributes["AWSTraceHeader"] == "Root=1-2-3"
-    assert attributes["ApproximateReceiveCount"] == "3"
-    assert attributes["ApproximateFirstReceiveTimestamp"] == "1800000000000"
-    assert attributes["SentTimestamp"] == "1800000000000"
-    assert attributes["DeadLetterQueueSourceArn"] == account.sqs.arn("orders")
+    kept = {"AWSTraceHeader": "Root=1-2-3", "ApproximateReceiveCount": "3", "SentTimestamp": "1800000000000"}
+    kept |= {"ApproximateFirstReceiveTimestamp": kept["SentTimestamp"]}
+    assert dead["Attributes"].items() >= {**kept, "DeadLetterQueueSourceArn": account.sqs.arn("orders")}.items()
 
 
-def test_a_fifo_group_continues_after_its_head_was_moved() -> None:
-    account = Account()
-    account.queue("dead.fifo")
-    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
-    account.send("ledger.fifo", "1", group="a")
-    account.send("ledger.fifo", "2", group="a")
+def test_a_fifo_group_continues_after_its_head_was_moved(account: Account) -> None:
+    for body in ("1", "2"):
+        account.send("ledger.fifo", body, group="a")
     assert account.bodies("ledger.fifo", most=1) == ["1"]
     account.wait(30)
     assert account.bodies("ledger.fifo") == ["2"]
     [dead] = account.receive("dead.fifo")
-    assert dead["MessageId"] == dead["Attributes"]["MessageDeduplicationId"]
-    assert (dead["Attributes"]["SentTimestamp"], dead["Attributes"]["MessageGroupId"]) == ("1800000030000", "a")
+    own = {"MessageDeduplicationId": dead["MessageId"], "SentTimestamp": "1800000030000", "MessageGroupId": "a"}
+    assert dead["Attributes"].items() >= own.items()
 
 
-def test_a_queue_whose_dead_letter_queue_was_deleted_keeps_delivering(account: Account) -> None:
+def test_the_sources_of_a_dead_letter_queue_can_be_listed_and_keep_delivering_when_it_is_deleted(
+    account: Account,
+) -> None:
+    account.queue("invoices", dead_letter="dead")
+    for changed, sources in ((None, ["orders", "invoices"]), ("invoices", ["orders"])):
+        if changed is not None:
+            account.call("SetQueueAttributes", changed, Attributes={"RedrivePolicy": ""})
+        listed = account.call("ListDeadLetterSourceQueues", "dead")
+        assert listed == {"queueUrls": [account.sqs.url(each) for each in sources]}
     account.send("orders")
     account.call("DeleteQueue", "dead")
     exhaust(account, "orders", receives=5)
-
-
-def test_the_sources_of_a_dead_letter_queue_can_be_listed(account: Account) -> None:
-    assert account.call("ListDeadLetterSourceQueues", "dead") == {"queueUrls": [account.sqs.url("orders")]}
-    account.call("SetQueueAttributes", "orders", Attributes={"RedrivePolicy": ""})
-    assert account.call("ListDeadLetterSourceQueues", "dead") == {"queueUrls": []}
 
 
 # message move tasks
@@ -103,7 +101,7 @@ def test_a_move_task_sends_all_messages_back_as_new_ones_and_records_both(accoun
     assert back["Attributes"]["ApproximateReceiveCount"] == "1"
     assert "DeadLetterQueueSourceArn" not in back["Attributes"]
     assert (last_task(account)["Status"], last_task(account)["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
-    [(_, moved)] = [(what, fields) for what, fields in account.recorded("moved") if fields["queue"] == "dead"]
+    [moved] = [fields for _, fields in account.recorded("moved") if fields["queue"] == "dead"]
     (_, new) = account.recorded("sent")[-1]
     assert (moved["delivery_id"], moved["new_delivery_id"]) == (sent, new["delivery_id"])
     assert new["origin"] == "redrive"
@@ -135,24 +133,29 @@ def test_a_queue_has_one_move_task_at_a_time_which_can_be_cancelled(account: Acc
     assert account.sqs.depth("orders").ready == 3
 
 
-def test_a_move_task_moves_messages_at_its_rate(account: Account) -> None:
+def test_a_move_task_moves_messages_at_its_rate_and_wakes_who_waits_for_them(account: Account) -> None:
     dead_letters(account, 3)
     move(account, MaxNumberOfMessagesPerSecond=1)
-    moved = []
-    calls: list[float] = []
+    moved, calls = [], []
     account.sqs.subscribe("orders", lambda: calls.append(account.clock.now))
     for _ in range(4):
         moved.append((account.sqs.depth("orders").ready, account.sqs.depth("dead").ready))
         at = account.sqs.next_visible_at("orders")  # a long poll waits until then
         account.wait((at or account.clock.now) - account.clock.now)
-    assert moved == [(1, 2), (2, 1), (3, 0), (3, 0)]
-    assert len(calls) == 2
+    assert (moved, len(calls)) == ([(1, 2), (2, 1), (3, 0), (3, 0)], 2)
     account.wait(1)
-    task = last_task(account)
-    assert task["Status"] == "COMPLETED"
-    assert (task["ApproximateNumberOfMessagesMoved"], task["ApproximateNumberOfMessagesToMove"]) == (3, 3)
+    numbers = {"ApproximateNumberOfMessagesMoved": 3, "ApproximateNumberOfMessagesToMove": 3}
+    assert last_task(account).items() >= {"Status": "COMPLETED", **numbers}.items()
     sent = [message.sent_at for message in account.sqs.peek("orders")]
     assert [at - sent[0] for at in sent] == [0, 1, 2]
+    dead_letters(account, 3)
+    account.queue("elsewhere")
+    move(account, DestinationArn=account.sqs.arn("elsewhere"), MaxNumberOfMessagesPerSecond=1)
+    account.call("DeleteQueue", "elsewhere")
+    account.wait(1)
+    gone = {"Status": "FAILED", "FailureReason": "AWS.SimpleQueueService.NonExistentQueue"}
+    task = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"][0]
+    assert task.items() >= {**gone, "ApproximateNumberOfMessagesMoved": 1}.items()
 
 
 def test_a_mapping_receives_what_a_move_task_brings_as_it_arrives() -> None:
@@ -169,31 +172,7 @@ def test_a_mapping_receives_what_a_move_task_brings_as_it_arrives() -> None:
         assert [round(at - began[0]) for at in began] == [0, 1, 2]
 
 
-def test_a_move_task_fails_when_its_destination_is_deleted(account: Account) -> None:
-    account.queue("elsewhere")
-    dead_letters(account, 3)
-    move(account, DestinationArn=account.sqs.arn("elsewhere"), MaxNumberOfMessagesPerSecond=1)
-    account.call("DeleteQueue", "elsewhere")
-    account.wait(1)
-    task = last_task(account)
-    assert (task["Status"], task["FailureReason"]) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
-    assert (task["ApproximateNumberOfMessagesMoved"], account.sqs.depth("dead").ready) == (1, 2)
-
-
-def test_a_move_task_returns_the_messages_of_several_queues_to_where_they_come_from(account: Account) -> None:
-    account.queue("invoices", dead_letter="dead", max_receives=2)
-    for queue in ("orders", "invoices"):
-        account.send(queue, f"of {queue}")
-        exhaust(account, queue)
-        account.receive(queue)
-    move(account)
-    assert (account.bodies("orders"), account.bodies("invoices")) == (["of orders"], ["of invoices"])
-
-
-def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight() -> None:
-    account = Account()
-    account.queue("dead.fifo")
-    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
+def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight(account: Account) -> None:
     for body in ("a1", "a2", "b1"):
         account.send("ledger.fifo", body, group=body[0])
     exhaust(account, "ledger.fifo", receives=1)
@@ -204,19 +183,19 @@ def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight() -
 
 
 def test_a_completed_move_task_cannot_be_cancelled(account: Account) -> None:
-    def cancel(handle: bytes) -> None:
-        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": b64encode(handle).decode()})
+    def cancel(handle: object) -> None:
+        text = handle if isinstance(handle, str) else b64encode(json.dumps(handle).encode()).decode()
+        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": text})
 
-    handle = b64decode(move(account))
-    with refused("ResourceNotFoundException", "Task does not exist."):
-        cancel(handle)
-    fields = json.loads(handle)
+    fields = json.loads(b64decode(move(account)))
     assert (set(fields), fields["sourceArn"]) == ({"taskId", "sourceArn"}, account.sqs.arn("dead"))
     with pytest.raises(SqsError, match=r"^ResourceNotFoundException: Task does not exist\.$") as refusal:
-        cancel(json.dumps({**fields, "taskId": "1"}).encode())
+        cancel({**fields, "taskId": "1"})
     assert refusal.value.status == 404
+    with refused("ResourceNotFoundException", "Task does not exist."):
+        cancel(fields)
     with refused("ResourceNotFoundException", "specified for the SourceArn parameter doesn't exist"):
-        cancel(json.dumps({**fields, "sourceArn": account.sqs.arn("dead") + "x"}).encode())
-    for nonsense in ("nonsense", b64encode(b"[]").decode(), b64encode(b'{"taskId": "1"}').decode(), "%"):
+        cancel({**fields, "sourceArn": account.sqs.arn("dead") + "x"})
+    for nonsense in ("nonsense", [], {"taskId": "1"}, "%"):
         with refused("InvalidParameterValue", "Value for parameter TaskHandle is invalid."):
-            account.sqs.call("CancelMessageMoveTask", {"TaskHandle": nonsense})
+            cancel(nonsense)
