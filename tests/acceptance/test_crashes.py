@@ -1,34 +1,31 @@
-"""Messages that crash their process, under the runtime client of Lambda, which is restarted after each crash.
+"""Messages that crash their process, and handlers that do not end, under the runtime client of Lambda.
 
-`tests/integration/test_crashes.py` tests many more cases in virtual time.
+`tests/integration/test_crashes.py` and `test_timeouts.py` test many more cases in virtual time.
 """
 
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
 
 import pytest
 
 from tests.acceptance.redelivery import Redelivery
 from tests.acceptance.runtime import ROOT, Start, running
+from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded
+from tests.records import batch_of, failed
 
-RECEIVES = 6
-A_FEW = 4
+RECEIVES, A_FEW = 6, 4
+HANGS_SECONDS = 8.0
 
 APP = """
-import contextlib, ctypes, os, resource, signal, time
-from tarry import consumer
+import asyncio, contextlib, os, resource, signal, time
+from tarry import Fixed, consumer
 
 def exits():
     os._exit(3)
-
-def runs_out_of_memory():
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    while True:
-        block = libc.malloc(ctypes.c_size_t(100_000_000))
-        ctypes.memset(block, 1, 1)  # like C code that does not check the result of malloc
 
 def is_killed():  # as Lambda does when memory runs out
     os.kill(os.getpid(), signal.SIGKILL)
@@ -44,67 +41,107 @@ def takes_all_memory_it_can_get():
     blocks = []
     while True:
         blocks.append(bytearray(1_000_000))
+
+def retries(message):
+    while message.body == "1":
+        try:
+            time.sleep(60)
+        except Exception:
+            pass
+
+async def blocks(message):
+    if message.body == "1":
+        time.sleep(60)
+
+async def waits(message):
+    while message.body == "1":
+        try:
+            await asyncio.sleep(60)
+        except Exception:
+            pass
+
+def hangs(message):
+    while message.body == "1":
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
 """
+Function = Callable[[str], Start]
 
 
 @pytest.fixture
-def function(tmp_path: Path, lambda_packages: Path) -> Any:
-    """Return a function that makes a function whose handler crashes at the message ``poison``."""
+def function(tmp_path: Path, lambda_packages: Path) -> Function:
+    """Return a function that makes a function whose handler is made by a line of code."""
 
-    def make(crash: str, before: str = "") -> Start:
-        handler = f"""
-@consumer
-def handler(message):
-    if message.body == "poison":
-        {crash}()
-"""
-        (tmp_path / "app.py").write_text(f"{before}\n{APP}\n{handler}")
-        return lambda **environment: running(tmp_path, [ROOT / "layers" / "tarry"], lambda_packages, environment)
+    def make(line: str) -> Start:
+        folder = Path(mkdtemp(dir=tmp_path))
+        (folder / "app.py").write_text(f"{APP}\n{line}\n")
+        return lambda **environment: running(folder, [ROOT / "layers" / "tarry"], lambda_packages, environment)
 
     return make
 
 
-def ten(place: int) -> list[str]:
-    return [*(f"m{number}" for number in range(place)), "poison", *(f"m{number}" for number in range(place, 9))]
+def poisoned(crash: str) -> str:
+    return f"@consumer\ndef handler(message):\n    if message.body == 'poison':\n        {crash}()"
 
 
-def assert_only_the_poison_is_dead_lettered(played: Redelivery) -> None:
-    assert played.dead_letters == ["poison"], played.crashes
-    times = Counter(body for batch in played.crashes for body in batch)
-    assert times.pop("poison") == RECEIVES
-    assert max(times.values()) <= A_FEW, played.crashes
-    assert played.crashes[-1] == ["poison"]
-    assert len(set(played.done)) >= 9 - len(times)
-
-
-@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
-def test_a_message_whose_handler_exits_is_dead_lettered_alone(function: Any, is_fifo: bool) -> None:  # SPEC G4
-    with Redelivery(function("exits"), timeout=60, receives=RECEIVES, is_fifo=is_fifo) as queue:
-        queue.send(*ten(4))
-        assert_only_the_poison_is_dead_lettered(queue.play())
-    assert queue.exits == [3] * RECEIVES
-
-
-@pytest.mark.parametrize("crash", ["runs_out_of_memory", "is_killed"])
-def test_a_message_whose_process_is_killed_is_dead_lettered_alone(function: Any, crash: str) -> None:  # SPEC G4
-    with Redelivery(function(crash), timeout=60, receives=RECEIVES) as queue:
-        queue.send(*ten(0))
-        assert_only_the_poison_is_dead_lettered(queue.play())
-    assert queue.exits == [-9 if crash == "is_killed" else -11] * RECEIVES
-
-
-def test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone(function: Any) -> None:  # SPEC G4, I3
-    """The handler suppresses every interruption; otherwise only its message would fail, before the timeout."""
-    with Redelivery(function("loops", before="import boto3"), timeout=2, receives=RECEIVES) as queue:
-        queue.send(*ten(9))
-        assert_only_the_poison_is_dead_lettered(queue.play())
-    assert queue.exits == [None] * RECEIVES
-
-
-def test_a_memory_error_fails_only_its_message(function: Any) -> None:
-    """SPEC A2, A5. A `MemoryError` holds the frames of the handler, and with them the memory."""
-    with Redelivery(function("takes_all_memory_it_can_get"), timeout=60, receives=2) as queue:
-        queue.send("poison", *(f"m{number}" for number in range(9)))
+@pytest.mark.parametrize(
+    ("crash", "is_fifo", "place", "timeout", "exit_code"),
+    [
+        ("exits", True, 4, 60, 3),
+        ("is_killed", False, 0, 60, -9),
+        # It suppresses every interruption; otherwise only its message would fail, before the timeout.
+        ("loops", False, 9, 2, None),
+    ],
+    ids=["exit on fifo", "kill", "endless loop"],
+)
+def test_a_message_whose_process_ends_is_dead_lettered_alone(
+    function: Function, crash: str, is_fifo: bool, place: int, timeout: float, exit_code: int | None
+) -> None:  # SPEC G4, I3
+    others = [f"m{number}" for number in range(9)]
+    before = "import boto3" if crash == "loops" else ""
+    with Redelivery(
+        function(f"{before}\n{poisoned(crash)}"), timeout=timeout, receives=RECEIVES, is_fifo=is_fifo
+    ) as queue:
+        queue.send(*others[:place], "poison", *others[place:])
         queue.play()
-    assert queue.crashes == []
-    assert sorted(queue.done) == sorted(["poison", *(f"m{number}" for number in range(9))])
+    assert queue.dead_letters == ["poison"], queue.crashes
+    times = Counter(body for batch in queue.crashes for body in batch)
+    assert times.pop("poison") == RECEIVES
+    assert max(times.values()) <= A_FEW, queue.crashes
+    assert queue.crashes[-1] == ["poison"]
+    assert set(queue.done) | set(times) == set(others)
+    assert queue.exits == [exit_code] * RECEIVES
+
+
+def test_a_memory_error_fails_only_its_message(function: Function) -> None:
+    """SPEC A2, A5. A `MemoryError` holds the frames of the handler, and with them the memory."""
+    bodies = ["poison", *(f"m{number}" for number in range(9))]
+    with Redelivery(function(poisoned("takes_all_memory_it_can_get")), timeout=60, receives=2) as queue:
+        queue.send(*bodies)
+        queue.play()
+    assert (queue.crashes, sorted(queue.done)) == ([], sorted(bodies))
+
+
+def test_the_response_comes_before_the_deadline_and_the_process_continues(function: Function, aws: str) -> None:
+    """SPEC I2, I3. Three processes in parallel; each runs until shortly before its deadline."""
+
+    def play(handler: str) -> None:
+        with started(function(f"handler = consumer(backoff=Fixed(60))({handler})"), aws) as api:
+            answer = api.invoke(batch_of(3), HANGS_SECONDS)  # raises TimeoutError after the deadline
+            assert failed(answer) == ["m1", "m2"], handler
+            assert failed(api.invoke(batch_of(1), HANGS_SECONDS)) == [], handler
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(play, ["retries", "blocks", "waits"]))
+
+
+def test_a_process_with_hanging_handlers_ends_after_the_settlement(function: Function, aws: str) -> None:
+    """SPEC I3. Lambda treats it as a function error and starts a new process."""
+    with started(function("handler = consumer(concurrency=2, timeout=1)(hangs)"), aws) as api:
+        assert failed(api.invoke(batch_of(3), 60)) == ["m1"]
+        with pytest.raises(ProcessEnded, match="exit code 1"):
+            api.invoke(batch_of(3), 60)
+
+
+def started(start: Start, aws: str) -> AbstractContextManager[FakeRuntimeApi]:
+    return start(AWS_ENDPOINT_URL=aws)

@@ -99,40 +99,28 @@ REFUSED: dict[str, list[tuple[Request, str]]] = {
     INVALID: [
         (send("x" * (MIB + 1)), f"Reason: Message must be shorter than {MIB} bytes."),  # PLATFORM 17
         *[(with_attribute(**text(f"a{each}")), "Invalid characters found.") for each in BAD],
-        (
-            send(MessageAttributes={f"a{number}": text("x") for number in range(11)}),
-            "Number of message attributes [11] exceeds the allowed maximum [10].",
-        ),  # PLATFORM 18
-        *[
-            (with_attribute(name), f"The message attribute name '{name}' is invalid.")
-            for name in ("", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "a!", "§", "a(", "٣", "x" * 257)
-        ],
+        (send(MessageAttributes={f"a{number}": text("x") for number in range(11)}),
+            "Number of message attributes [11] exceeds the allowed maximum [10]."),  # PLATFORM 18
+        *[(with_attribute(name), f"The message attribute name '{name}' is invalid.")
+            for name in ("", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "a!", "§", "a(", "٣", "x" * 257)],
         (with_attribute(StringValue=""), f"attribute 'a' {EMPTY.format('String')}"),
         (with_attribute(DataType="Binary"), f"attribute 'a' {EMPTY.format('Binary')}"),
         *[(with_attribute(DataType=each), TYPES) for each in ("", "string", "Text", "String.", "List.String")],
         (with_attribute(**text("one", "Number")), NO_NUMBER),
         (send(MessageSystemAttributes={"SenderId": text("me")}), "SenderId"),
-        *[
-            (send(MessageSystemAttributes={"AWSTraceHeader": each}), f"'AWSTraceHeader' {EMPTY.format('String')}")
-            for each in ({"DataType": "Binary", "BinaryValue": b"x"}, text(""))
-        ],
+        *[(send(MessageSystemAttributes={"AWSTraceHeader": each}), f"'AWSTraceHeader' {EMPTY.format('String')}")
+            for each in ({"DataType": "Binary", "BinaryValue": b"x"}, text(""))],
         *[(send(DelaySeconds=each), wrong("DelaySeconds", each)[:-1]) for each in (-1, 901)],  # PLATFORM 3
         (send(MessageDeduplicationId="1"), "not valid for this queue type"),
         (send(queue="ledger.fifo", MessageGroupId="a", DelaySeconds=2), NO_DELAY),
         (send(queue="plain.fifo", MessageGroupId="a"), NO_DEDUPLICATION_ID),  # PLATFORM 20
-        *[
-            (send(queue=queue, MessageGroupId="a", MessageDeduplicationId=""), EMPTY_ID)
-            for queue in ("ledger.fifo", "plain.fifo")
-        ],
-        (
-            batch(entry(MessageDeduplicationId="d"), queue="plain.fifo"),
-            "The request must contain the parameter MessageGroupId.",
-        ),
+        *[(send(queue=queue, MessageGroupId="a", MessageDeduplicationId=""), EMPTY_ID)
+            for queue in ("ledger.fifo", "plain.fifo")],
+        (batch(entry(MessageDeduplicationId="d"), queue="plain.fifo"),
+            "The request must contain the parameter MessageGroupId."),
         (batch(entry(MessageGroupId="g"), queue="plain.fifo"), NO_DEDUPLICATION_ID[:63]),
-        *[
-            (receive(MaxNumberOfMessages=each), f"{wrong('MaxNumberOfMessages', each)} Reason: Must")
-            for each in (0, 11)
-        ],
+        *[(receive(MaxNumberOfMessages=each), f"{wrong('MaxNumberOfMessages', each)} Reason: Must")
+            for each in (0, 11)],
         (receive(WaitTimeSeconds=21), "Value 21 for parameter WaitTimeSeconds is invalid"),
         (receive(VisibilityTimeout=43_201), "Value 43201 for parameter VisibilityTimeout is invalid"),
         *[(create(each), NO_NAME) for each in ("", "a b", "a.b", "x" * 81)],
@@ -140,39 +128,25 @@ REFUSED: dict[str, list[tuple[Request, str]]] = {
         *[(each, "end with .fifo suffix") for each in NO_FIFO_NAMES],
         *[((*each, {"MaxResults": most}), wrong("MaxResults", most)) for each in MOST for most in (0, 1_001)],
         (permit("one"), "Value one for parameter Label is invalid. Reason: Already exists."),
-        (
-            ("RemovePermission", "orders", {"Label": "two"}),
-            "Value two for parameter Label is invalid. Reason: can't find label.",
-        ),
+        (("RemovePermission", "orders", {"Label": "two"}),
+            "Value two for parameter Label is invalid. Reason: can't find label."),
         (permit("two", "111111111111", "Eat"), "Value SQS:Eat for parameter ActionName is invalid."),
         (permit("two", "bob"), "for parameter PrincipalId is invalid. Reason: Unable to verify."),
         (permit("a b"), "Value a b for parameter Label is invalid."),
         # redrive policies: PLATFORM 23
         (create(RedrivePolicy=redrive("deadx")), "Dead letter target does not exist."),
-        (
-            create("new.fifo", FifoQueue="true", RedrivePolicy=redrive("dead")),
-            "Dead-letter queue must be same type of queue as the source.",
-        ),
-        *[
-            (
-                create(RedrivePolicy=redrive("dead", count)),
-                f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to",
-            )
-            for count in (0, 1001, "many", 3.5, True, "3.0", " 3", "9" * 5_000)
-        ],
+        (create("new.fifo", FifoQueue="true", RedrivePolicy=redrive("dead")),
+            "Dead-letter queue must be same type of queue as the source."),
+        *[(create(RedrivePolicy=redrive("dead", count)),
+            f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to")
+            for count in (0, 1001, "many", 3.5, True, "3.0", " 3", "9" * 5_000)],
         (create(RedrivePolicy="{}"), "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
-        (
-            create(RedrivePolicy='{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}'),
-            "Invalid value for deadLetterTargetArn.",
-        ),
+        (create(RedrivePolicy='{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}'),
+            "Invalid value for deadLetterTargetArn."),
         (create(RedrivePolicy=redrive("private")), "does not permit this source queue"),
-        *[
-            (
-                create(RedriveAllowPolicy=json.dumps({"redrivePermission": each, "sourceQueueArns": [f"{ARN}orders"]})),
-                "sourceQueueArns may be given only if redrivePermission is byQueue.",
-            )
-            for each in ("allowAll", "denyAll")
-        ],
+        *[(create(RedriveAllowPolicy=json.dumps({"redrivePermission": each, "sourceQueueArns": [f"{ARN}orders"]})),
+            "sourceQueueArns may be given only if redrivePermission is byQueue.")
+            for each in ("allowAll", "denyAll")],
         # message move tasks: PLATFORM 24
         (move("orders"), "Source queue must be configured as a Dead Letter Queue."),
         *[(move(to=each), "Source queue and destination queue must") for each in ("ledger.fifo", "dead")],
@@ -185,77 +159,54 @@ REFUSED: dict[str, list[tuple[Request, str]]] = {
         (handle("ChangeMessageVisibility", "", VisibilityTimeout=1), "contain the parameter ReceiptHandle"),
     ],
     "InvalidMessageContents": [(send(f"a{each}b"), "Invalid characters found.") for each in BAD],
-    f"{PREFIX}UnsupportedOperation": [
-        (made(**lists), "list values in SendMessage operation are not")
-        for made in (with_attribute, with_trace)
-        for lists in LISTS
-    ],
+    f"{PREFIX}UnsupportedOperation": [(made(**lists), "list values in SendMessage operation are not")
+        for made in (with_attribute, with_trace) for lists in LISTS],
     "SerializationException": [(("SendMessage", "orders", {}), 'Missing required parameter in input: "MessageBody"')],
     GONE: [
         (send(queue="others"), "The specified queue does not exist."),
         (("GetQueueUrl", "", {"QueueName": "others"}), "The specified queue does not exist."),
-        (
-            ("GetQueueUrl", "", {"QueueName": "orders", "QueueOwnerAWSAccountId": "210987654321"}),
-            "The specified queue does not exist or you do not have access to it.",
-        ),
+        (("GetQueueUrl", "", {"QueueName": "orders", "QueueOwnerAWSAccountId": "210987654321"}),
+            "The specified queue does not exist or you do not have access to it."),
     ],
     # batches: PLATFORM 16, 17
-    f"{PREFIX}EmptyBatchRequest": [
-        ((each, "orders", {"Entries": []}), f"at least one {each}RequestEntry in the req") for each in BATCHES
-    ],
+    f"{PREFIX}EmptyBatchRequest": [((each, "orders", {"Entries": []}), f"at least one {each}RequestEntry in the req")
+        for each in BATCHES],
     f"{PREFIX}TooManyEntriesInBatchRequest": [
-        (
-            (each, "orders", {"Entries": [{"Id": str(number), parameter: "x"} for number in range(11)]}),
-            "Maximum number of entries per request are 10. You have sent 11.",
-        )
+        ((each, "orders", {"Entries": [{"Id": str(number), parameter: "x"} for number in range(11)]}),
+            "Maximum number of entries per request are 10. You have sent 11.")
         for each, parameter in BATCHES.items()
     ],
     f"{PREFIX}InvalidBatchEntryId": [(batch(entry(each)), NO_ENTRY_ID) for each in ("", "a.b", "x" * 81, "ä")],
     f"{PREFIX}BatchEntryIdsNotDistinct": [(batch(entry(), entry()), "Id 0 repeated.")],
     f"{PREFIX}BatchRequestTooLong": [
-        (
-            batch({**HALVES[0], "MessageAttributes": {"a": text("1")}}, HALVES[1]),
-            "longer than 1048576 bytes. You have sent 1048584 bytes.",
-        )
+        (batch({**HALVES[0], "MessageAttributes": {"a": text("1")}}, HALVES[1]),
+            "longer than 1048576 bytes. You have sent 1048584 bytes."),
     ],
-    "ReceiptHandleIsInvalid": [
-        (handle("DeleteMessage", each), "is not a valid receipt handl") for each in ("nonsense", "bm9uc2Vuc2U=")
-    ],
+    "ReceiptHandleIsInvalid": [(handle("DeleteMessage", each), "is not a valid receipt handl")
+        for each in ("nonsense", "bm9uc2Vuc2U=")],
     "QueueAlreadyExists": [(create("orders", DelaySeconds="1"), OTHER_VALUE)],
     "InvalidAttributeValue": [
-        *[
-            (change(**{name: value}), f"Invalid value for the parameter {name}.")
-            for name, values in RANGES.items()
-            for value in values
-        ],
+        *[(change(**{name: value}), f"Invalid value for the parameter {name}.") for name, values in RANGES.items()
+            for value in values],
         (change("ledger.fifo", FifoQueue="false"), "Modifying queue type is not supported."),
-        *[
-            (each, "Invalid value for the parameter FifoThroughputLimit.")
-            for each in (
-                create("new.fifo", FifoQueue="true", FifoThroughputLimit="perMessageGroupId"),
-                change("fast.fifo", DeduplicationScope="queue"),
-            )
-        ],
+        *[(each, "Invalid value for the parameter FifoThroughputLimit.")
+            for each in (create("new.fifo", FifoQueue="true", FifoThroughputLimit="perMessageGroupId"),
+                         change("fast.fifo", DeduplicationScope="queue"))],
     ],
     "InvalidAttributeName": [
         (receive(AttributeNames=["Foo"]), "Unknown Attribute Foo."),
         (("GetQueueAttributes", "orders", {"AttributeNames": ["Foo"]}), "Unknown Attribute Foo."),
-        *[
-            (change(**{name: "true"}), f"Unknown Attribute {name}.")
-            for name in ("Foo", "ContentBasedDeduplication", "FifoQueue")
-        ],
-        *[
-            (made(**{name: value}), f"You can specify the {name} only when FifoQueue is set to true.")
-            for made in (change, create)
-            for name, value in OF_FIFO.items()
-        ],
+        *[(change(**{name: "true"}), f"Unknown Attribute {name}.")
+            for name in ("Foo", "ContentBasedDeduplication", "FifoQueue")],
+        *[(made(**{name: value}), f"You can specify the {name} only when FifoQueue is set to true.")
+            for made in (change, create) for name, value in OF_FIFO.items()],
         (change(KmsMasterKeyId="key", SqsManagedSseEnabled="true"), NOT_ALLOWED),
     ],
     "OverLimit": [
         (permit("two", "111111111111", *["*"] * 8), "8 Actions were found, maximum allowed is 7."),
     ],
     "ResourceNotFoundException": [(move("deadx"), "SourceArn"), (move(to="deadx"), "DestinationArn")],
-}
+}  # fmt: skip
 
 
 @pytest.fixture
