@@ -1,14 +1,14 @@
 """``on_outcome`` and metrics in virtual time, with faults: they agree with the history of the run."""
 
-import asyncio
 import json
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from tarry import Batch, Consumer, Fixed, Message, Outcome, State, batch_consumer, consumer
+from tarry import Fixed, Message, Outcome, State
 from tarry.testing import Sandbox
+from tests.handlers import WAYS
+from tests.sandboxes import work
 
 MESSAGES = 60
 
@@ -26,27 +26,6 @@ def finish(message: Message) -> None:
             message.defer(20)
 
 
-def orders(kind: str, sandbox: Sandbox, settings: dict[str, Any]) -> Consumer[Any]:
-    def sync(message: Message) -> None:
-        sandbox.sleep(0.2)
-        finish(message)
-
-    async def runs_async(message: Message) -> None:
-        await asyncio.sleep(0.2)
-        finish(message)
-
-    def in_batches(batch: Batch) -> None:
-        for message in batch:
-            try:
-                finish(message)
-            except ValueError as error:
-                message.fail(error)
-
-    if kind == "batch":
-        return batch_consumer(**settings)(in_batches)
-    return consumer(concurrency=1 if kind == "one by one" else 5, **settings)(runs_async if kind == "tasks" else sync)
-
-
 @pytest.mark.parametrize("kind", ["one by one", "threads", "tasks", "batch"])
 def test_each_delivery_is_reported_once_and_the_last_outcome_of_a_message_is_its_state(
     kind: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -59,15 +38,12 @@ def test_each_delivery_is_reported_once_and_the_last_outcome_of_a_message_is_its
         if len(calls) % 7 == 0:
             raise RuntimeError("the hook fails")
 
-    handler = orders(kind, sandbox, {"on_outcome": hook, "backoff": Fixed(20), "max_attempts": 4, "name": "orders"})
-    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=30, visibility_timeout=60)
-    sandbox.connect(handler, "orders", batch_size=10, timeout=30)
+    handler = WAYS[kind](finish, on_outcome=hook, backoff=Fixed(20), max_attempts=4, name="orders")
     sandbox.faults.add("throttle", queue="orders", times=4)
     sandbox.faults.add("denied", operation="SendMessageBatch", times=2)
-    for number in range(MESSAGES):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(MESSAGES)), max_receive_count=30, visibility_timeout=60, timeout=30)
     report = sandbox.run()
-    capsys_lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"_aws"')]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"_aws"')]
 
     assert [key for key, count in Counter(call[1:3] for call in calls).items() if count > 1] == []
     last = {stable_id: state for stable_id, _, _, state in calls}
@@ -76,10 +52,9 @@ def test_each_delivery_is_reported_once_and_the_last_outcome_of_a_message_is_its
     assert Counter(last.values())[State.DEAD_LETTERED] == MESSAGES // 5
     states = Counter(state for *_, state in calls)
     totals = Counter[str]()
-    for line in capsys_lines:
+    for line in lines:
         totals.update({name: sum(value) for name, value in line.items() if type(value) is list})
-    assert totals["MessagesCommitted"] == states[State.COMMITTED]
-    assert totals["MessagesDeadLettered"] == states[State.DEAD_LETTERED]
-    assert totals["MessagesWaitingRetry"] == states[State.WAITING_RETRY]
-    assert totals["MessagesDeferred"] == states[State.DEFERRED]
+    names = {"Committed": State.COMMITTED, "DeadLettered": State.DEAD_LETTERED, "WaitingRetry": State.WAITING_RETRY}
+    names["Deferred"] = State.DEFERRED
+    assert {name: totals[f"Messages{name}"] for name in names} == {name: states[state] for name, state in names.items()}
     assert totals["SettlementErrors"] > 0

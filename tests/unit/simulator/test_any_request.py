@@ -1,14 +1,20 @@
-"""Requests to the SQS model with any value in place of each parameter: each is answered, or refused as by SQS."""
+"""Requests to the SQS model with any value in place of each parameter, and the fast checks of requests and answers.
+
+Each request is answered, or refused as by SQS; the checks accept only what botocore's validator accepts.
+"""
 
 import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from docs.generator.sqs_api import MESSAGE, REQUESTS, Account, copied, inner, parameters, state_of_operation
 from tarry.tools.simulator.http.requests import parameters_in
 from tarry.tools.simulator.sqs import SqsError
-from tarry.tools.simulator.sqs.errors import service_model
+from tarry.tools.simulator.sqs.errors import fitting, report_of, service_model
 
 ATTRIBUTES = service_model().shape_for("QueueAttributeName").metadata["enum"]
 TEXTS = [
@@ -69,3 +75,55 @@ def test_no_request_is_a_bug_of_the_simulator() -> None:
             except Exception as error:  # noqa: BLE001 any other error is a bug
                 failed.append((operation, request, repr(error)))
     assert failed == []
+
+
+# the fast checks
+
+SHAPES = [
+    shape
+    for name in service_model().operation_names
+    for shape in (service_model().operation_model(name).input_shape, service_model().operation_model(name).output_shape)
+    if shape is not None
+]
+STRANGE = st.sampled_from([None, True, -1, 1.5, "", "text", b"bytes", [], ["a"], {}, {"A": "b"}, (1,)])
+
+
+def values_of(shape: Any) -> st.SearchStrategy[Any]:
+    """Generate values that fit a shape, and some that do not."""
+    fitting: st.SearchStrategy[Any]
+    match shape.type_name:
+        case "structure":
+            required = {name: values_of(shape.members[name]) for name in shape.required_members}
+            optional = {name: values_of(field) for name, field in shape.members.items() if name not in required}
+            fitting = st.fixed_dictionaries(required, optional=optional)
+        case "list":
+            fitting = st.lists(values_of(shape.member), max_size=2)
+        case "map":
+            fitting = st.dictionaries(values_of(shape.key), values_of(shape.value), max_size=2)
+        case "string":
+            fitting = st.sampled_from(["", "a"])
+        case "boolean":
+            fitting = st.booleans()
+        case "blob":
+            fitting = st.sampled_from([b"", b"a"])
+        case _:
+            fitting = st.integers(-1, 1)
+    hashable = shape.type_name == "string"
+    return st.one_of(*[fitting] * 9, STRANGE.filter(lambda each: not hashable or isinstance(each, str)))
+
+
+@given(st.sampled_from(SHAPES).flatmap(lambda shape: st.tuples(st.just(shape), values_of(shape))))
+def test_the_fast_check_accepts_only_values_that_botocore_accepts(given: tuple[Any, Any]) -> None:
+    shape, value = given
+    if fitting(shape)(value):
+        assert report_of(value, shape) == ""
+
+
+def test_the_fast_check_accepts_a_common_request() -> None:
+    shape = service_model().operation_model("SendMessageBatch").input_shape
+    attributes = {
+        "kind": {"DataType": "String", "StringValue": "order"},
+        "b": {"DataType": "Binary", "BinaryValue": b"x"},
+    }
+    entry = {"Id": "0", "MessageBody": "a", "DelaySeconds": 5, "MessageAttributes": attributes}
+    assert fitting(shape)({"QueueUrl": "u", "Entries": [entry]})

@@ -59,28 +59,6 @@ def test_queues_are_listed_by_prefix_with_pagination(account: Account) -> None:
     assert listed(MaxResults=2, NextToken=first["NextToken"]) == {"QueueUrls": urls[2:]}
 
 
-def test_a_purge_or_a_new_queue_of_the_name_of_a_deleted_one_is_possible_once_a_minute(account: Account) -> None:
-    for body in ("1", "2", "3"):
-        account.send("orders", body)
-    account.receive("orders", most=1)
-    account.call("PurgeQueue", "orders")
-    assert (account.sqs.peek("orders"), len(account.recorded("purged"))) == ([], 3)
-    with refused("AWS.SimpleQueueService.PurgeQueueInProgress", "on orders is allowed every 60 seconds."):
-        account.call("PurgeQueue", "orders")
-    account.wait(60)
-    account.call("PurgeQueue", "orders")
-    account.send("orders")
-    account.call("DeleteQueue", "orders")
-    assert len(account.recorded("purged")) == 4
-    with refused(GONE):
-        account.receive("orders")
-    with refused("AWS.SimpleQueueService.QueueDeletedRecently", "You must wait 60 seconds"):
-        account.queue("orders")
-    account.wait(60)
-    account.queue("orders")
-    assert account.receive("orders") == []
-
-
 def test_permissions_are_statements_of_the_policy_of_the_queue(account: Account) -> None:
     roots = [f"arn:aws:iam::{each}:root" for each in ("111111111111", "222222222222")]
     for label, number, actions in (("one", 2, ["ReceiveMessage"]), ("two", 1, ["SendMessage", "*"])):
@@ -105,6 +83,28 @@ def test_fifo_queue_and_content_based_deduplication_are_accepted_in_any_case(acc
     changed = {"FifoQueue": "True", "ContentBasedDeduplication": "False"}
     account.call("SetQueueAttributes", "any.fifo", Attributes=changed)
     assert account.attributes("any.fifo")["ContentBasedDeduplication"] == "false"
+
+
+def test_a_purge_or_a_new_queue_of_the_name_of_a_deleted_one_is_possible_once_a_minute(account: Account) -> None:
+    for body in ("1", "2", "3"):
+        account.send("orders", body)
+    account.receive("orders", most=1)
+    account.call("PurgeQueue", "orders")
+    assert (account.sqs.peek("orders"), len(account.recorded("purged"))) == ([], 3)
+    with refused("AWS.SimpleQueueService.PurgeQueueInProgress", "on orders is allowed every 60 seconds."):
+        account.call("PurgeQueue", "orders")
+    account.wait(60)
+    account.call("PurgeQueue", "orders")
+    account.send("orders")
+    account.call("DeleteQueue", "orders")
+    assert len(account.recorded("purged")) == 4
+    with refused(GONE):
+        account.receive("orders")
+    with refused("AWS.SimpleQueueService.QueueDeletedRecently", "You must wait 60 seconds"):
+        account.queue("orders")
+    account.wait(60)
+    account.queue("orders")
+    assert account.receive("orders") == []
 
 
 def test_subscribers_are_notified_of_changes_that_may_affect_the_next_receive(account: Account) -> None:
@@ -166,29 +166,6 @@ def test_the_size_of_a_message_is_in_bytes_and_includes_its_attributes_but_not_i
         account.send("small", body + "x", MessageAttributes=attributes)
 
 
-def test_the_answer_to_a_send_has_the_digests_of_the_message_as_aws_computes_them(account: Account) -> None:
-    # PLATFORM 21
-    value = b"traceparent\x1e00-774062d6c37081a5a0b9b5b88e30627c-2d2482211f6489da-01"
-    parts = [len(part).to_bytes(4, "big") + part for part in (b"AWSTraceHeader", b"String", b"Root=1")]
-    of_trace = hashlib.md5(b"".join([*parts[:2], b"\x01", parts[2]]), usedforsecurity=False).hexdigest()
-    for body, more, digests in (
-        ("msg", {}, {"MD5OfMessageBody": "6e2baaf3b97dbeef01c0043275f9a0e7"}),
-        (
-            "test",
-            {"MessageAttributes": {"attr1": {"DataType": "Binary", "BinaryValue": value}}},
-            {"MD5OfMessageAttributes": "8cbe4db156db8a94db8b801b7addb984"},
-        ),
-        (
-            "test",
-            {"MessageSystemAttributes": {"AWSTraceHeader": text("Root=1")}},
-            {"MD5OfMessageSystemAttributes": of_trace},
-        ),
-    ):
-        answer = account.call("SendMessage", "orders", MessageBody=body, **more)
-        found = {name: digest for name, digest in answer.items() if name.startswith("MD5")}
-        assert found == {"MD5OfMessageBody": found["MD5OfMessageBody"], **digests}
-
-
 @pytest.mark.parametrize(
     ("asked", "returned", "digest"),
     [
@@ -226,6 +203,17 @@ def test_a_receive_returns_only_the_requested_system_attributes(account: Account
     assert ("Attributes" in message) == bool(asked)
 
 
+def test_the_answer_to_a_send_has_the_digest_of_the_system_attributes(account: Account) -> None:  # PLATFORM 21
+    """The referee compares those of bodies and attributes."""
+    answer = account.call(
+        "SendMessage", "orders", MessageBody="x", MessageSystemAttributes={"AWSTraceHeader": text("R")}
+    )
+    parts = [len(part).to_bytes(4, "big") + part for part in (b"AWSTraceHeader", b"String", b"R")]
+    digest = hashlib.md5(b"".join([*parts[:2], b"\x01", parts[2]]), usedforsecurity=False).hexdigest()
+    assert answer["MD5OfMessageSystemAttributes"] == digest
+    assert "MD5OfMessageAttributes" not in answer
+
+
 def test_the_trace_header_of_a_request_becomes_that_of_its_messages(account: Account) -> None:
     own = {"AWSTraceHeader": text("Root=own")}
     entries = [{"Id": "0", "MessageBody": "0"}, {"Id": "1", "MessageBody": "1", "MessageSystemAttributes": own}]
@@ -259,24 +247,6 @@ def test_an_invalid_entry_fails_alone(account: Account) -> None:  # PLATFORM 16,
 # visibility, deletes, retention
 
 
-def test_a_received_message_is_invisible_for_the_visibility_timeout_of_the_queue_or_of_the_receive(
-    account: Account,
-) -> None:  # PLATFORM 6
-    account.send("orders")
-    account.wait(10)
-    received = account.receive("orders")
-    account.wait(29.999)
-    assert account.receive("orders") == []
-    account.wait(0.001)
-    received += account.receive("orders", VisibilityTimeout=5)
-    account.wait(5)
-    received += account.receive("orders", VisibilityTimeout=0)
-    assert len(account.receive("orders")) == 1
-    times = {"SentTimestamp": "1800000000000", "ApproximateFirstReceiveTimestamp": "1800000010000"}
-    for count, message in enumerate(received, 1):
-        assert message["Attributes"].items() >= {"ApproximateReceiveCount": str(count), **times}.items()
-
-
 def test_the_total_visibility_timeout_since_the_latest_receive_is_12_hours_at_most(account: Account) -> None:
     # PLATFORM 1; FACTS 1.6
     account.send("orders")
@@ -285,9 +255,9 @@ def test_the_total_visibility_timeout_since_the_latest_receive_is_12_hours_at_mo
     for seconds, reason in ((-1, ""), (43_201, ""), (43_191, f". Reason: {BEYOND}")):
         with refused("InvalidParameterValue", f"Value {seconds} for parameter VisibilityTimeout is invalid{reason}"):
             account.change_visibility("orders", handle, seconds)
-    account.wait(20)  # a refused change changes nothing
-    account.change_visibility("orders", account.handle("orders"), 43_200)
-    account.wait(43_200)
+    account.wait(19.999)  # a refused change changes nothing
+    assert account.receive("orders") == []
+    account.wait(0.001)
     handle = account.handle("orders")
     account.change_visibility("orders", handle, 40_000)
     account.wait(39_000)
