@@ -230,34 +230,28 @@ def give_verdict(message: Message, act: Act) -> None:
             message.fail(Broken("said so"))
 
 
-def end(message: Message, how: str, delay: float) -> str:  # noqa: C901 a list
+RAISED: dict[str, Callable[[Message, float], BaseException]] = {
+    "raise": lambda message, delay: Broken(f"attempt {message.attempt}"),
+    "fatal": lambda message, delay: FatalSubclass("no use"),
+    "retry": lambda message, delay: Retry(delay),
+    "reject": lambda message, delay: Reject("refused"),
+    "discard": lambda message, delay: Discard("needless"),
+    "defer": lambda message, delay: Defer(delay),
+    "group": lambda message, delay: ExceptionGroup("all signals", [Discard("one"), Retry(delay)]),
+    "mixed group": lambda message, delay: ExceptionGroup("not all signals", [Discard("one"), Broken("two")]),
+    "exit": lambda message, delay: SystemExit(3),
+    "interrupt": lambda message, delay: KeyboardInterrupt(),
+    "cancelled": lambda message, delay: asyncio.CancelledError(),
+    "odd text": lambda message, delay: Broken(ODD_TEXT),
+}
+
+
+def end(message: Message, how: str, delay: float) -> str:
+    if how in RAISED:
+        raise RAISED[how](message, delay)
     match how:
-        case "raise":
-            raise Broken(f"attempt {message.attempt}")
-        case "fatal":
-            raise FatalSubclass("no use")
-        case "retry":
-            raise Retry(delay)
-        case "reject":
-            raise Reject("refused")
-        case "discard":
-            raise Discard("needless")
-        case "defer":
-            raise Defer(delay)
         case "caused":
             raise Broken("because") from Retry(delay)
-        case "group":
-            raise ExceptionGroup("all signals", [Discard("one"), Retry(delay)])
-        case "mixed group":
-            raise ExceptionGroup("not all signals", [Discard("one"), Broken("two")])
-        case "exit":
-            raise SystemExit(3)
-        case "interrupt":
-            raise KeyboardInterrupt
-        case "cancelled":
-            raise asyncio.CancelledError
-        case "odd text":
-            raise Broken(ODD_TEXT)
         case "no json":
             Message.json(_NotJson(message))  # type: ignore[arg-type]
         case "die":

@@ -337,18 +337,10 @@ def _source(random: Random, name: str, timeout: int) -> SourceSettings:
 
 
 BACKOFFS = [
-    None,
-    Fixed(0),
-    Fixed(1, jitter="full"),
-    Fixed(30),
-    Fixed(20, jitter=0.5),
-    Linear(10, 20, maximum=300, jitter="equal"),
-    Exponential(2, 3, maximum=900, jitter="equal"),
-    Exponential(60, 10, jitter="full"),
-    Exponential(TWELVE_HOURS, 1),
-    Schedule([1, 5, 60, HOUR]),
-    Schedule.rocketmq(),
-]
+    None, Fixed(0), Fixed(1, jitter="full"), Fixed(30), Fixed(20, jitter=0.5),
+    Linear(10, 20, maximum=300, jitter="equal"), Exponential(2, 3, maximum=900, jitter="equal"),
+    Exponential(60, 10, jitter="full"), Exponential(TWELVE_HOURS, 1), Schedule([1, 5, 60, HOUR]), Schedule.rocketmq(),
+]  # fmt: skip
 RESEND_DELAYS = [None, 0, 7, 900, 4_000, TWELVE_HOURS, Exponential(5, 1.5, maximum=60)]
 
 
@@ -462,23 +454,20 @@ def draw_faults(random: Random, timeout: int) -> list[Fault]:
 _SEND, _DELETE, _CHANGE = "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"
 _FAULTS: list[tuple[str, str | None, float]] = [
     *((kind, None, 0) for kind in ("throttle", "unavailable", "unreachable", "lost_answer", "hang", "partial_failure")),
-    *((kind, _SEND, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
-    *((kind, _DELETE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
-    *((kind, _CHANGE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
-    *(("garbled", _SEND, 0), ("garbled", _SEND, 0)),
+    *(
+        (kind, operation, 0)
+        for operation in (_SEND, _DELETE, _CHANGE)
+        for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")
+    ),
+    *[("garbled", _SEND, 0)] * 2,
     *(("late", operation, seconds) for operation in (_SEND, _DELETE, _CHANGE) for seconds in (1.0, 4.0, 20.0)),
     *((kind, "GetQueueAttributes", 0) for kind in ("denied", "hang", "throttle", "crash_after")),
-    ("crash", None, 0.0),
-    ("crash", None, 0.02),
-    ("crash", None, 2.0),
+    *(("crash", None, seconds) for seconds in (0.0, 0.02, 2.0)),
     ("timeout", None, 0),
-    ("slow", None, 20.0),
-    ("slow", None, 119.0),
-    ("duplicate", None, 0.5),
-    ("duplicate", None, 30.0),
+    *(("slow", None, seconds) for seconds in (20.0, 119.0)),
+    *(("duplicate", None, seconds) for seconds in (0.5, 30.0)),
     ("lost_delete", None, 0),
-    ("throttled", None, 0),
-    ("throttled", None, 0),
+    *[("throttled", None, 0)] * 2,
 ]
 
 

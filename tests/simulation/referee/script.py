@@ -6,8 +6,7 @@ A step names queues by their role, and receipt handles by their kind: a script i
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 DEAD_LETTER_ROLES = {"orders": "dead", "ledger.fifo": "rejected.fifo", "single.fifo": "refused.fifo"}
 """By source. All messages of the queue `single.fifo` are in one group, and it is received one message at a time."""
@@ -24,15 +23,7 @@ WRONG_QUEUES = (GONE, NOT_MADE, OF_ANOTHER_ACCOUNT)
 HandleKind = Literal[
     "current", "superseded", "superseded and expired", "expired", "gone", "of another queue", "invalid", "empty"
 ]
-WRONG_HANDLES: tuple[HandleKind, ...] = (
-    "superseded",
-    "superseded and expired",
-    "expired",
-    "gone",
-    "of another queue",
-    "invalid",
-    "empty",
-)
+WRONG_HANDLES: tuple[HandleKind, ...] = get_args(HandleKind)[1:]
 
 
 @dataclass(frozen=True)
@@ -100,47 +91,43 @@ def _attribute(name: str, data_type: str, value: str) -> Change:
 
 _ELEVEN = {f"a{number}": {"DataType": "String", "StringValue": "x"} for number in range(11)}
 
-MESSAGE_FAULTS: Mapping[str, tuple[Change, ...]] = MappingProxyType(
-    {
-        "an empty body": (_replace(MessageBody=""),),
-        "an invalid character": tuple(_replace(MessageBody=f"x{each}") for each in "\x00\x0b\x1f\ufffe\uffff"),
-        "too many characters": (_replace(MessageBody="x" * (MAXIMUM_BYTES + 1)),),
-        "too many bytes": (_replace(MessageBody="é" * (MAXIMUM_BYTES // 2 + 1)),),
-        "too many bytes with attributes": (
-            lambda message: message.update(
-                MessageBody="x" * (MAXIMUM_BYTES - 8),
-                MessageAttributes={"a": {"DataType": "String", "StringValue": "bc"}},
-            ),
+MESSAGE_FAULTS: Mapping[str, tuple[Change, ...]] = {
+    "an empty body": (_replace(MessageBody=""),),
+    "an invalid character": tuple(_replace(MessageBody=f"x{each}") for each in "\x00\x0b\x1f\ufffe\uffff"),
+    "too many characters": (_replace(MessageBody="x" * (MAXIMUM_BYTES + 1)),),
+    "too many bytes": (_replace(MessageBody="é" * (MAXIMUM_BYTES // 2 + 1)),),
+    "too many bytes with attributes": (
+        lambda message: message.update(
+            MessageBody="x" * (MAXIMUM_BYTES - 8),
+            MessageAttributes={"a": {"DataType": "String", "StringValue": "bc"}},
         ),
-        "an invalid attribute name": tuple(
-            _attribute(name, "String", "x") for name in ("a b", "a..b", ".a", "a.", "AWS.a", "amazon.a", "n" * 257)
-        ),
-        "an attribute type that does not exist": (_attribute("a", "Text", "x"), _attribute("a", "string", "x")),
-        "a Number that is none": (_attribute("a", "Number", "one"), _attribute("a", "Number", "0x1")),
-        "an empty String value": (_attribute("a", "String", ""),),
-        "an invalid character in a value": (_attribute("a", "String", "\x1f"),),
-        "eleven attributes": (_replace(MessageAttributes=_ELEVEN),),
-        "an invalid group id": (_replace(MessageGroupId="a b"), _replace(MessageGroupId="g" * 129)),
-    }
-)
-STANDARD_FAULTS: Mapping[str, tuple[Change, ...]] = MappingProxyType(
-    {
-        "a delay above 900 s": (_replace(DelaySeconds=901),),
-        "a negative delay": (_replace(DelaySeconds=-1),),
-        "a deduplication id on a standard queue": (_replace(MessageDeduplicationId="d"),),
-    }
-)
-FIFO_FAULTS: Mapping[str, tuple[Change, ...]] = MappingProxyType(
-    {
-        "a delay on FIFO": (_replace(DelaySeconds=1),),
-        "no group id": (_without("MessageGroupId"),),
-        "no deduplication id": (_without("MessageDeduplicationId"),),
-        "an invalid deduplication id": (
-            _replace(MessageDeduplicationId="a b"),
-            _replace(MessageDeduplicationId="d" * 129),
-        ),
-    }
-)
+    ),
+    "an invalid attribute name": tuple(
+        _attribute(name, "String", "x") for name in ("a b", "a..b", ".a", "a.", "AWS.a", "amazon.a", "n" * 257)
+    ),
+    "an attribute type that does not exist": (_attribute("a", "Text", "x"), _attribute("a", "string", "x")),
+    "a Number that is none": (_attribute("a", "Number", "one"), _attribute("a", "Number", "0x1")),
+    "an empty String value": (_attribute("a", "String", ""),),
+    "an invalid character in a value": (_attribute("a", "String", "\x1f"),),
+    "eleven attributes": (_replace(MessageAttributes=_ELEVEN),),
+    "an invalid group id": (_replace(MessageGroupId="a b"), _replace(MessageGroupId="g" * 129)),
+}
+STANDARD_FAULTS: Mapping[str, tuple[Change, ...]] = {
+    "a delay above 900 s": (_replace(DelaySeconds=901),),
+    "a negative delay": (_replace(DelaySeconds=-1),),
+    "a deduplication id on a standard queue": (_replace(MessageDeduplicationId="d"),),
+}
+FIFO_FAULTS: Mapping[str, tuple[Change, ...]] = {
+    "a delay on FIFO": (_replace(DelaySeconds=1),),
+    "no group id": (_without("MessageGroupId"),),
+    "no deduplication id": (_without("MessageDeduplicationId"),),
+    "an invalid deduplication id": (
+        _replace(MessageDeduplicationId="a b"),
+        _replace(MessageDeduplicationId="d" * 129),
+    ),
+}
+OUT_OF_RANGE = {"DelaySeconds": "901", "MessageRetentionPeriod": "59", "VisibilityTimeout": "43201"}
+OUT_OF_RANGE |= {"MaximumMessageSize": "1023"}
 BATCH_FAULTS = ("no entries", "eleven entries", "two entries with one id", "an invalid entry id")
 TEXTS = ("x", "é", "long " * 9, "€\t\r\n", "\U0001f600")
 
@@ -156,23 +143,11 @@ class Script:
         self._random = Random(seed)
         self._sent = 0
         self._makers: dict[Callable[[], Step], int] = {
-            self._send: 14,
-            self._send_batch: 8,
-            self._receive: 26,
-            self._delete: 6,
-            self._delete_batch: 4,
-            self._change_visibility: 8,
-            self._change_visibility_batch: 6,
-            self._wait: 10,
-            self._attributes: 9,
-            self._set_attributes: 2,
-            self._create: 2,
-            self._create_again: 1,
-            self._url: 1,
-            self._tags: 2,
-            self._purge: 2,
-            self._renew: 5,
-        }
+            self._send: 14, self._send_batch: 8, self._receive: 26, self._delete: 6, self._delete_batch: 4,
+            self._change_visibility: 8, self._change_visibility_batch: 6, self._wait: 10, self._attributes: 9,
+            self._set_attributes: 2, self._create: 2, self._create_again: 1, self._url: 1, self._tags: 2,
+            self._purge: 2, self._renew: 5,
+        }  # fmt: skip
 
     def __iter__(self) -> Iterator[Step]:
         makers, weights = list(self._makers), list(self._makers.values())
@@ -354,10 +329,7 @@ class Script:
             *[({"DelaySeconds": self._random.choice(("0", "5"))}, None)] * 5,
             *[({"VisibilityTimeout": self._random.choice(("0", "30", "60"))}, None)] * 5,
             ({"RedrivePolicy": ""}, None),
-            ({"DelaySeconds": "901"}, "an attribute out of its range"),
-            ({"MessageRetentionPeriod": "59"}, "an attribute out of its range"),
-            ({"VisibilityTimeout": "43201"}, "an attribute out of its range"),
-            ({"MaximumMessageSize": "1023"}, "an attribute out of its range"),
+            *[({name: value}, "an attribute out of its range") for name, value in OUT_OF_RANGE.items()],
             ({"Colour": "red"}, "an attribute that does not exist"),
         )
         change, wrong = self._random.choice(changes)
