@@ -73,10 +73,8 @@ class Redelivery:
             records = [event_record(each, self._sqs.arn(self._queue), self._sqs.region) for each in messages]
             api = api or self._new_process()
             try:
-                failed = {
-                    each["itemIdentifier"]
-                    for each in api.invoke({"Records": records}, self._timeout)["batchItemFailures"]
-                }
+                answer = api.invoke({"Records": records}, self._timeout)
+                failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
             except (ProcessEnded, TimeoutError) as error:
                 self.exits.append(getattr(error, "exit_code", None))
                 self._process.close()
@@ -87,9 +85,7 @@ class Redelivery:
             for each in messages:
                 if each["MessageId"] not in failed:
                     self.done.append(each["Body"])
-                    self._call(
-                        "DeleteMessage", QueueUrl=self._sqs.url(self._queue), ReceiptHandle=each["ReceiptHandle"]
-                    )
+                    self._call("DeleteMessage", QueueUrl=self._url, ReceiptHandle=each["ReceiptHandle"])
         return self
 
     @property
@@ -104,11 +100,7 @@ class Redelivery:
 
     def _receive(self) -> list[dict[str, Any]]:
         """Receive the next messages, skipping waits; return none if the queue is empty."""
-        asked = {
-            "QueueUrl": self._sqs.url(self._queue),
-            "MaxNumberOfMessages": 10,
-            "MessageSystemAttributeNames": ["All"],
-        }
+        asked = {"QueueUrl": self._url, "MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["All"]}
         while not (messages := self._call("ReceiveMessage", **asked).get("Messages", [])):
             with self._lock:
                 at = self._sqs.next_visible_at(self._queue)
