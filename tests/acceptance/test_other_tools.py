@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +27,30 @@ ON_ITS_QUEUE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVis
 ON_DEAD_LETTERS = {"sqs:SendMessage", "sqs:GetQueueAttributes"}
 
 
-@dataclass(frozen=True)
-class Example:
-    """The settings of an example, whatever its tool calls them."""
-
-    visibility_timeout: int
-    timeout: int
-    window: int
-    max_receive_count: int
-    dead_letter_retention: int
-    reports_failures: bool
-    log_level: str | None
-    on_its_queue: set[str]
-    on_dead_letters: set[str]
-    alarm: Mapping[str, Any]
-
-
-def assert_ready_for_production(example: Example) -> None:
-    assert example.reports_failures, "Lambda would delete failed messages"
-    assert example.visibility_timeout >= 6 * example.timeout + example.window
-    assert example.max_receive_count >= 2 * MAX_ATTEMPTS + 5, "SQS would take messages away before the last attempt"
-    assert example.dead_letter_retention == 14 * 24 * 3600
-    assert example.log_level == "INFO", "Lambda would drop the lines at INFO"
-    assert example.on_its_queue >= ON_ITS_QUEUE
-    assert example.on_dead_letters >= ON_DEAD_LETTERS
-    assert example.alarm == {
+READY: dict[str, Any] = {
+    "reports_failures": True,  # or Lambda would delete failed messages
+    "log_level": "INFO",  # or Lambda would drop the lines at INFO
+    "dead_letter_retention": 14 * 24 * 3600,
+    "on_its_queue": ON_ITS_QUEUE,
+    "on_dead_letters": ON_DEAD_LETTERS,
+    "alarm": {
         "MetricName": "ApproximateNumberOfMessagesVisible",
         "ComparisonOperator": "GreaterThanThreshold",
         "Threshold": 0,
         "Statistic": "Maximum",
         "TreatMissingData": "notBreaching",
-    }
+    },
+}
+
+
+def assert_ready_for_production(
+    *, visibility_timeout: int, timeout: int, window: int, receives: int, **example: Any
+) -> None:
+    """Check the settings of an example, whatever its tool calls them."""
+    assert visibility_timeout >= 6 * timeout + window
+    assert receives >= 2 * MAX_ATTEMPTS + 5, "SQS would take messages away before the last attempt"
+    found = {name: value & READY[name] if isinstance(value, set) else value for name, value in example.items()}
+    assert found == READY
 
 
 def block(page: str, language: str) -> str:
@@ -80,7 +72,7 @@ def test_the_guide_names_each_parameter_of_the_template_with_its_default() -> No
 def test_the_sam_example_has_what_production_needs(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(block(SAM_PAGE, "yaml"))
     resources = yaml_parse(block(SAM_PAGE, "yaml"))["Resources"]
-    assert_ready_for_production(of_template(read_template(tmp_path / "template.yaml"), resources))
+    assert_ready_for_production(**of_template(read_template(tmp_path / "template.yaml"), resources))
 
 
 def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tmp_path: Path) -> None:
@@ -99,7 +91,7 @@ def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tm
     assert function.code is not None
     assert (function.code / "app.py").exists()
     assert (function.layers[0] / "python" / "tarry" / "consumer.py").exists()
-    assert_ready_for_production(of_template(template, json.loads(path.read_text())["Resources"]))
+    assert_ready_for_production(**of_template(template, json.loads(path.read_text())["Resources"]))
     assert_checked_with_its_lines_and_code(path)
 
 
@@ -122,37 +114,28 @@ def assert_checked_with_its_lines_and_code(path: Path) -> None:
     assert (found["skipped"], at) == ([], {(rule, line or wrong) for _, wrong, rule, line in mistakes})
 
 
-def of_template(template: Template, resources: Mapping[str, Any]) -> Example:
+def of_template(template: Template, resources: Mapping[str, Any]) -> dict[str, Any]:
     (mapping,) = template.mappings
     function, queue = template.functions[mapping.function], template.queues[mapping.queue]
     (dead_letters,) = (each for each in template.queues.values() if each.arn == queue.dead_letter_arn)
     (alarm,) = (each["Properties"] for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm")
     permissions = function.permissions
     assert permissions is not None
-    return Example(
-        visibility_timeout=queue.visibility_timeout_seconds,
-        timeout=function.timeout_seconds,
-        window=mapping.window_seconds,
-        max_receive_count=queue.max_receive_count,
-        dead_letter_retention=int(dead_letters.attributes["MessageRetentionPeriod"]),
-        reports_failures=mapping.reports_failures,
-        log_level=function.log_level,
-        on_its_queue={each for each in ON_ITS_QUEUE if permissions.allow(each, queue.name)},
-        on_dead_letters={each for each in ON_DEAD_LETTERS if permissions.allow(each, dead_letters.name)},
-        alarm={name: alarm[name] for name in ALARM.values()},
-    )
+    return {
+        "visibility_timeout": queue.visibility_timeout_seconds,
+        "timeout": function.timeout_seconds,
+        "window": mapping.window_seconds,
+        "receives": queue.max_receive_count,
+        "dead_letter_retention": int(dead_letters.attributes["MessageRetentionPeriod"]),
+        "reports_failures": mapping.reports_failures,
+        "log_level": function.log_level,
+        "on_its_queue": {each for each in ON_ITS_QUEUE if permissions.allow(each, queue.name)},
+        "on_dead_letters": {each for each in ON_DEAD_LETTERS if permissions.allow(each, dead_letters.name)},
+        "alarm": {name: alarm[name] for name in READY["alarm"]},
+    }
 
 
 # Terraform
-
-ALARM = {
-    "metric_name": "MetricName",
-    "comparison_operator": "ComparisonOperator",
-    "threshold": "Threshold",
-    "statistic": "Statistic",
-    "treat_missing_data": "TreatMissingData",
-}
-"""The settings of an alarm: Terraform's names, and CloudFormation's."""
 
 
 def test_the_terraform_example_has_what_production_needs_and_refers_to_nothing_that_it_lacks() -> None:
@@ -173,18 +156,16 @@ def test_the_terraform_example_has_what_production_needs_and_refers_to_nothing_t
     (logging,) = function["logging_config"]
     assert logging["log_format"] == "JSON"
     assert_ready_for_production(
-        Example(
-            visibility_timeout=number(queue["visibility_timeout_seconds"], values),
-            timeout=number(function["timeout"], values),
-            window=number(mapping["maximum_batching_window_in_seconds"], values),
-            max_receive_count=number(received, values),
-            dead_letter_retention=dead_letters["message_retention_seconds"],
-            reports_failures=mapping["function_response_types"] == ["ReportBatchItemFailures"],
-            log_level=logging["application_log_level"],
-            on_its_queue=allowed(data, "aws_sqs_queue.orders"),
-            on_dead_letters=allowed(data, "aws_sqs_queue.dead_letters"),
-            alarm={ours: alarm[theirs] for theirs, ours in ALARM.items()},
-        )
+        visibility_timeout=number(queue["visibility_timeout_seconds"], values),
+        timeout=number(function["timeout"], values),
+        window=number(mapping["maximum_batching_window_in_seconds"], values),
+        receives=number(received, values),
+        dead_letter_retention=dead_letters["message_retention_seconds"],
+        reports_failures=mapping["function_response_types"] == ["ReportBatchItemFailures"],
+        log_level=logging["application_log_level"],
+        on_its_queue=allowed(data, "aws_sqs_queue.orders"),
+        on_dead_letters=allowed(data, "aws_sqs_queue.dead_letters"),
+        alarm={name: alarm[re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()] for name in READY["alarm"]},
     )
 
 
