@@ -5,8 +5,7 @@ import logging
 import sys
 from collections import Counter
 
-from tests.soak.backlog import half_of_each_batch
-from tests.soak.soak import play, stages
+from tests.soak.soak import half_of_each_batch, play, stages
 
 
 def main() -> int:
@@ -43,10 +42,10 @@ def backlog(messages: int, seed: int) -> bool:
     """Run the backlog and print at which deliveries its messages ran."""
     if not messages:
         return True
-    result = half_of_each_batch(messages, seed)
-    runs = ", ".join(f"{count:,} at delivery {number}" for number, count in sorted(result.receives.items()))
-    print(f"with time for half of each batch: {runs}; {len(result.dead)} dead", flush=True)
-    return not result.dead
+    _, receives, dead = half_of_each_batch(messages, seed)
+    runs = ", ".join(f"{count:,} at delivery {number}" for number, count in sorted(receives.items()))
+    print(f"with time for half of each batch: {runs}; {len(dead)} dead", flush=True)
+    return not dead
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Many messages through consumers of every kind, while handlers fail, hang and crash, and SQS fails.
 
 Every combination of batch size and concurrency has its own queue. The checkers of the sandbox verify that no message is
-lost, doubled without a cause, redelivered too early or out of order.
+lost, doubled without a cause, redelivered too early or out of order. A backlog is a queue with more messages than an
+invocation has time for.
 """
 
 import os
@@ -46,11 +47,7 @@ class SoakStage:
 class StageResult:
     """The result of a stage."""
 
-    stage: SoakStage
-    report: Report
     runs: Counter[str]
-    tempers: Counter[str]
-    """The number of messages of each temper."""
     unrun: list[str]
     """The bodies of dead letters that no handler ran."""
     untimely: list[str]
@@ -124,7 +121,6 @@ def play(stage: SoakStage, seed: int) -> StageResult:
         AssertionError: a rule was broken.
     """
     began, random, handler = perf_counter(), Random(f"{seed} {stage}"), SoakHandler(stage)
-    tempers: Counter[str] = Counter()
     end = ".fifo" if stage.is_fifo else ""
     queue, dead_letter_queue = f"work{end}", f"dlq{end}"
     with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
@@ -137,19 +133,51 @@ def play(stage: SoakStage, seed: int) -> StageResult:
         sandbox.faults.add("partial_failure", times=20, chance=0.02, maybe=True)
         for number in range(stage.messages):
             [temper] = random.choices(list(TEMPERS), list(TEMPERS.values()))
-            tempers[temper] += 1
             fifo: Any = {"group_id": f"g{number % GROUPS}", "deduplication_id": f"{number}"} if stage.is_fifo else {}
             sandbox.send(queue, f"{number} {temper}", **fifo)
         report = sandbox.run()
         dead = [dead_letter.body for dead_letter in sandbox.messages(dead_letter_queue)]
         return StageResult(
-            stage,
-            report,
             handler.runs,
-            tempers,
             unrun=[body for body in dead if not handler.runs[body]],
             untimely=[body for body in dead if body.partition(" ")[2] not in MORTAL],
             open=len(sandbox.messages(queue)),
             answers=Counter(event.fields["kind"] for event in report.events if event.what == "answered"),
             seconds=perf_counter() - began,
         )
+
+
+# a backlog
+
+SECONDS = 5.0
+"""The time per message: in a function of 30 seconds there is time for five messages of a batch of ten."""
+AT_ONCE = 2
+LOAD = 0.9
+BURST = 500
+"""The number of messages sent at once, so that batches are full."""
+
+
+def half_of_each_batch(messages: int, seed: int = 0, **settings: Any) -> tuple[Report, Counter[int], list[str]]:
+    """Run messages in batches, with time for half of each batch, at 90 % of the capacity of their function.
+
+    Return the report, the number of runs at each receive count, and the bodies of dead letters.
+    """
+    receives: Counter[int] = Counter()
+    random = Random(seed)
+    with Sandbox(seed=seed, realism=Realism(reorder=True)) as sandbox:
+
+        @consumer(**settings)
+        def handler(message: Message) -> None:
+            receives[message.receive_count] += 1
+            sandbox.sleep(random.uniform(SECONDS - 0.5, SECONDS + 0.5))
+
+        def burst() -> None:
+            for number in range(BURST):
+                sandbox.send("orders", str(number))
+
+        sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=15, visibility_timeout=180)
+        sandbox.connect(handler, "orders", batch_size=10, timeout=30, max_concurrency=AT_ONCE)
+        for number in range(messages // BURST):
+            sandbox._simulation.scheduler.after(number * BURST * SECONDS / AT_ONCE / LOAD, burst)
+        report = sandbox.run()
+        return report, receives, [dead_letter.body for dead_letter in sandbox.messages("orders-dlq")]
