@@ -1,11 +1,12 @@
 """Seeds: handlers, SQS, Lambda and the network fail in every way."""
 
+import logging
 import math
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,16 @@ SEEDS = [
 """Of the first 700: those that take little time, run each line of the package that the first 80 run, and meet almost
 every situation three times. `make simulate` runs thousands of seeds."""
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_before() -> Iterator[None]:
+    """Undo `be_quiet`."""
+    tarry, asyncio = logging.getLogger("tarry"), logging.getLogger("asyncio")
+    propagate, level = tarry.propagate, asyncio.level
+    yield
+    tarry.propagate = propagate
+    asyncio.setLevel(level)
 
 
 def test_no_seed_breaks_a_rule_and_every_situation_occurs() -> None:
