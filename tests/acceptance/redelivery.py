@@ -8,14 +8,13 @@ import random
 import threading
 import time
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
 from tarry.failed.dead_letters import event_record
 from tarry.tools.simulator.history import History
 from tarry.tools.simulator.sqs import Sqs, SqsError
 from tests.acceptance.runtime import Start
-from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded, QuietServer
+from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded, QuietHandler, QuietServer
 
 QUEUE, DEAD_LETTER_QUEUE = "orders", "orders-dlq"
 
@@ -124,30 +123,15 @@ class Redelivery:
         return time.time() + self._skipped
 
 
-class _SqsHandler(BaseHTTPRequestHandler):
+class _SqsHandler(QuietHandler):
     call: Any
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-        body = self.rfile.read(size := int(self.headers["Content-Length"]))
-        if len(body) < size:
-            raise ConnectionError("the process was killed while it sent the request")
-        parameters = json.loads(body)
+        content_type = {"Content-Type": "application/x-amz-json-1.0"}
+        parameters = json.loads(self.body())
         try:
-            self._reply(200, self.call(operation, parameters))
+            self.reply(200, self.call(operation, parameters), content_type)
         except SqsError as error:
-            self._reply(error.status, {"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message})
-
-    def _reply(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/x-amz-json-1.0")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """No access log."""
+            content = {"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message}
+            self.reply(error.status, content, content_type)

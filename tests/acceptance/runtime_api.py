@@ -145,45 +145,21 @@ class QuietServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-class _RuntimeApiHandler(BaseHTTPRequestHandler):
-    api: FakeRuntimeApi
+class QuietHandler(BaseHTTPRequestHandler):
+    """A handler of requests with a body, whose answers are JSON. It writes no access log."""
+
     protocol_version = "HTTP/1.1"
     # Without these two, each response is sent in several small packets and takes 40 ms longer.
     wbufsize = -1
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        if self.path != f"{VERSION}/invocation/next":
-            return self._reply(404, {"errorType": "NotFound", "errorMessage": self.path})
-        invocation = self.api.next()
-        if invocation is None:
-            self.close_connection = True
-            return None
-        headers = {
-            "Lambda-Runtime-Aws-Request-Id": invocation.id,
-            "Lambda-Runtime-Deadline-Ms": str(int((time.time() + invocation.timeout) * 1000)),
-            "Lambda-Runtime-Invoked-Function-Arn": self.api.function_arn,
-            "Lambda-Runtime-Trace-Id": "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=0",
-        }
-        return self._reply(200, invocation.event, headers)
-
-    def do_POST(self) -> None:
-        body = json.loads(self._body() or b"null")
-        match self.path.removeprefix(f"{VERSION}/").split("/"):
-            case ["invocation", invocation_id, "response"]:
-                known = self.api.finish(invocation_id, answer=body)
-            case ["invocation", invocation_id, "error"]:
-                known = self.api.finish(invocation_id, error=body)
-            case ["init", "error"]:
-                self.api.fail_init(body)
-                known = True
-            case _:
-                known = False
-        self._reply(202 if known else 404, {"status": "OK" if known else "unknown"})
-
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
+        """Read the body of the request. Raises `ConnectionError` if its process was killed while it sent it."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(size := int(self.headers.get("Content-Length", 0)))
+            if len(body) < size:
+                raise ConnectionError("the process was killed while it sent the request")
+            return body
         body = b""
         while size := int(self.rfile.readline().split(b";")[0], 16):
             body += self.rfile.read(size)
@@ -191,7 +167,7 @@ class _RuntimeApiHandler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _reply(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
+    def reply(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
         body = json.dumps(content).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
@@ -202,3 +178,36 @@ class _RuntimeApiHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """No access log."""
+
+
+class _RuntimeApiHandler(QuietHandler):
+    api: FakeRuntimeApi
+
+    def do_GET(self) -> None:
+        if self.path != f"{VERSION}/invocation/next":
+            return self.reply(404, {"errorType": "NotFound", "errorMessage": self.path})
+        invocation = self.api.next()
+        if invocation is None:
+            self.close_connection = True
+            return None
+        headers = {
+            "Lambda-Runtime-Aws-Request-Id": invocation.id,
+            "Lambda-Runtime-Deadline-Ms": str(int((time.time() + invocation.timeout) * 1000)),
+            "Lambda-Runtime-Invoked-Function-Arn": self.api.function_arn,
+            "Lambda-Runtime-Trace-Id": "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=0",
+        }
+        return self.reply(200, invocation.event, headers)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.body() or b"null")
+        known = True
+        match self.path.removeprefix(f"{VERSION}/").split("/"):
+            case ["invocation", invocation_id, "response"]:
+                known = self.api.finish(invocation_id, answer=body)
+            case ["invocation", invocation_id, "error"]:
+                known = self.api.finish(invocation_id, error=body)
+            case ["init", "error"]:
+                self.api.fail_init(body)
+            case _:
+                known = False
+        self.reply(202 if known else 404, {"status": "OK" if known else "unknown"})
