@@ -59,35 +59,35 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, **variables}
 
 
+def bodies_of(server: Served, queue: str) -> list[str]:
+    return server.on_the_loop(lambda: [message.body for message in server.sqs.peek(queue)])
+
+
 def run(*command: object) -> subprocess.CompletedProcess[str]:
     words, limit = list(map(str, command)), PATIENCE_SECONDS
     return subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=limit, check=False)
 
 
-def test_aiobotocore_sends_polls_and_deletes(server: Served) -> None:
-    result = run(BIN / "python", "-c", PROGRAM, server.url)
-    assert result.returncode == 0, result.stderr
-    bodies = [f"é{number}" for number in range(5)]
-    assert json.loads(result.stdout) == [bodies, ["InvalidParameterValue"], "AWS.SimpleQueueService.NonExistentQueue"]
-    assert server.on_the_loop(lambda: server.sqs.peek("polled")) == []
-
-
-def test_the_program_of_the_guide_sends_an_order_with_aiobotocore(server: Served) -> None:
+def test_aiobotocore_sends_polls_and_deletes_and_the_program_of_the_guide_sends_an_order(server: Served) -> None:
     server.queue("orders")
     (page,) = (each for each in PAGES if each.name == "docs/guides/local-sqs.md")
     (program,) = (block.text for block in page.blocks if "aiobotocore" in block.text)
-    result = run(BIN / "python", "-c", program.replace("http://127.0.0.1:4576", server.url))
+    result = run(BIN / "python", "-c", f"{program.replace('http://127.0.0.1:4576', server.url)}\n{PROGRAM}", server.url)
     assert result.returncode == 0, result.stderr
-    assert [message.body for message in server.on_the_loop(lambda: server.sqs.peek("orders"))] == ['{"id": 1}']
+    bodies = [f"é{number}" for number in range(5)]
+    shown = json.loads(result.stdout.splitlines()[-1])
+    assert shown == [bodies, ["InvalidParameterValue"], "AWS.SimpleQueueService.NonExistentQueue"]
+    assert bodies_of(server, "polled") == []
+    assert bodies_of(server, "orders") == ['{"id": 1}']
 
 
 def test_the_aws_cli_1_uses_the_endpoint_url_of_its_option(server: Served) -> None:
     queue = server.queue("of-the-cli")
     ask = (BIN / "aws", "sqs", "--endpoint-url", server.url, "--output", "json")
-    sent = run(*ask, "send-message", "--queue-url", queue, "--message-body", "größer")
+    server.client.send_message(QueueUrl=queue, MessageBody="größer")
     received = run(*ask, "receive-message", "--queue-url", queue, "--attribute-names", "All")
     [message] = json.loads(received.stdout)["Messages"]
-    assert (message["MessageId"], message["Body"]) == (json.loads(sent.stdout)["MessageId"], "größer")
+    assert (message["Body"], message["Attributes"]["ApproximateReceiveCount"]) == ("größer", "1")
     refused = run(*ask, "get-queue-url", "--queue-name", "nowhere")
     assert "(AWS.SimpleQueueService.NonExistentQueue) when calling the GetQueueUrl operation" in refused.stderr
 
