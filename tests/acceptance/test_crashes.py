@@ -84,24 +84,11 @@ def poisoned(crash: str) -> str:
     return f"@consumer\ndef handler(message):\n    if message.body == 'poison':\n        {crash}()"
 
 
-@pytest.mark.parametrize(
-    ("crash", "is_fifo", "place", "timeout", "exit_code"),
-    [
-        ("exits", True, 4, 60, 3),
-        ("is_killed", False, 0, 60, -9),
-        # It suppresses every interruption; otherwise only its message would fail, before the timeout.
-        ("loops", False, 9, 2, None),
-    ],
-    ids=["exit on fifo", "kill", "endless loop"],
-)
-def test_a_message_whose_process_ends_is_dead_lettered_alone(
-    function: Function, crash: str, is_fifo: bool, place: int, timeout: float, exit_code: int | None
-) -> None:  # SPEC G4, I3
+def assert_only_the_poison_is_dead_lettered(
+    start: Start, place: int, exit_code: int | None, timeout: float = 60, *, is_fifo: bool = False
+) -> None:
     others = [f"m{number}" for number in range(9)]
-    before = "import boto3" if crash == "loops" else ""
-    with Redelivery(
-        function(f"{before}\n{poisoned(crash)}"), timeout=timeout, receives=RECEIVES, is_fifo=is_fifo
-    ) as queue:
+    with Redelivery(start, timeout=timeout, receives=RECEIVES, is_fifo=is_fifo) as queue:
         queue.send(*others[:place], "poison", *others[place:])
         queue.play()
     assert queue.dead_letters == ["poison"], queue.crashes
@@ -111,6 +98,20 @@ def test_a_message_whose_process_ends_is_dead_lettered_alone(
     assert queue.crashes[-1] == ["poison"]
     assert set(queue.done) | set(times) == set(others)
     assert queue.exits == [exit_code] * RECEIVES
+
+
+def test_a_message_whose_handler_exits_is_dead_lettered_alone(function: Function) -> None:  # SPEC G4
+    assert_only_the_poison_is_dead_lettered(function(poisoned("exits")), 4, 3, is_fifo=True)
+
+
+def test_a_message_whose_process_is_killed_is_dead_lettered_alone(function: Function) -> None:  # SPEC G4
+    assert_only_the_poison_is_dead_lettered(function(poisoned("is_killed")), 0, -9)
+
+
+def test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone(function: Function) -> None:
+    """SPEC G4, I3. It suppresses every interruption; otherwise only its message would fail, before the timeout."""
+    loops = function(f"import boto3\n{poisoned('loops')}")
+    assert_only_the_poison_is_dead_lettered(loops, 9, None, timeout=2)
 
 
 def test_a_memory_error_fails_only_its_message(function: Function) -> None:

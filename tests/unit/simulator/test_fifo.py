@@ -89,8 +89,8 @@ def test_a_receive_returns_the_messages_of_each_group_before_the_first_invisible
 def test_a_handle_of_a_fifo_queue_is_refused_once_it_has_expired(account: Account) -> None:  # PLATFORM 14
     send(account, "a1")
     handle = handles(account)["a1"]
-    for hidden, waited in ((60, 59), (30, 30)):
-        account.change_visibility(QUEUE, handle, hidden)
+    for seconds, waited in ((60, 59), (30, 30)):
+        account.change_visibility(QUEUE, handle, seconds)
         account.wait(waited)
     text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The "
     with refused(INVALID, text):
@@ -113,16 +113,16 @@ def test_the_sequence_numbers_of_a_fifo_queue_increase(account: Account) -> None
 
 
 @pytest.mark.parametrize(
-    ("attribute", "hidden", "left"), [("DelaySeconds", 0, ["a1"]), ("MessageRetentionPeriod", 600, ["a2"])]
+    ("attribute", "invisible", "left"), [("DelaySeconds", 0, ["a1"]), ("MessageRetentionPeriod", 600, ["a2"])]
 )
 def test_the_delay_of_a_queue_delays_its_groups_and_they_continue_when_their_heads_have_expired(
-    attribute: str, hidden: int, left: list[str]
+    attribute: str, invisible: int, left: list[str]
 ) -> None:  # PLATFORM 5
     account = account_of(**{attribute: 60})
     send(account, "a1")
     account.wait(30)
     send(account, "a2")
-    assert len(account.receive(QUEUE, most=1, VisibilityTimeout=hidden)) == bool(hidden)
+    assert len(account.receive(QUEUE, most=1, VisibilityTimeout=invisible)) == bool(invisible)
     account.wait(30)
     assert account.bodies(QUEUE) == left
 

@@ -85,6 +85,13 @@ def test_fifo_queue_and_content_based_deduplication_are_accepted_in_any_case(acc
     assert account.attributes("any.fifo")["ContentBasedDeduplication"] == "false"
 
 
+def test_tags_can_be_added_listed_and_removed(account: Account) -> None:
+    account.call("TagQueue", "orders", Tags={"a": "1", "b": "2"})
+    for removed, answer in ((["a", "c"], {"Tags": {"b": "2"}}), (["b"], {})):
+        account.call("UntagQueue", "orders", TagKeys=removed)
+        assert account.call("ListQueueTags", "orders") == answer
+
+
 def test_a_purge_or_a_new_queue_of_the_name_of_a_deleted_one_is_possible_once_a_minute(account: Account) -> None:
     for body in ("1", "2", "3"):
         account.send("orders", body)
