@@ -215,7 +215,7 @@ def test_a_handler_that_replaces_the_loggers_fails_no_batch(
     @consumer(on_outcome=lambda message, outcome: seen.append(outcome.kind))
     def handler(message: Message) -> None:
         logger.handlers.clear()
-        monkeypatch.setitem(logging.root.manager.loggerDict, f"new.{message.id}", logging.Logger("new"))
+        monkeypatch.setitem(logging.root.manager.loggerDict, f"new.{message.id}", logging.PlaceHolder(logging.root))
 
     assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
     assert seen == ["ack", "ack"]
