@@ -5,8 +5,8 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from aws_lambda_powertools.utilities.parser.models import S3RecordModel
@@ -29,24 +29,13 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tests.handlers import awaiting
 from tests.loglines import Caplog, everything, field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
 WAIT = 77
-ENVELOPES = [None, "sns", "eventbridge", "s3"]
-JSON = st.recursive(
-    st.none() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["number", "customer", "Type", "TopicArn", "Message", "detail", "Records", "Event"]),
-            inner | st.just("Notification"),
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
+SECRET = "4111-1111-1111-1111"
 
 
 class OrderModel(BaseModel):
@@ -61,6 +50,11 @@ class InvoiceData:
 
 class ParcelDict(TypedDict):
     weight: int
+
+
+class StrictTime(BaseModel):
+    model_config = ConfigDict(strict=True)
+    at: datetime
 
 
 class FailingModel(BaseModel):
@@ -85,6 +79,16 @@ class FailingModel(BaseModel):
         return number
 
 
+class Outcomes(NamedTuple):
+    """What became of messages m0, m1, ..."""
+
+    ran: list[str]
+    """The ids of the messages that reached the handler."""
+    reported: list[str]
+    visibilities: dict[str, int]
+    dead: list[str]
+
+
 class PayloadRun:
     """A run of a consumer of orders, one by one or as a batch, over bodies with the message ids m0, m1, ..."""
 
@@ -97,14 +101,13 @@ class PayloadRun:
         is_denied: bool = False,
         **settings: Any,
     ) -> None:
-        self.ran: list[str] = []
-        """The ids of the messages that reached the handler."""
+        ran: list[str] = []
         self.sent_before: list[int] = []
         """How many dead letters were sent before each call of the handler."""
 
         def handler(given: Any) -> Any:
             self.sent_before.append(len(self.wire.sent_entries()))
-            self.ran += [each.id for each in ([given] if make is consumer else given)]
+            ran.extend(each.id for each in ([given] if make is consumer else given))
             return does(given)
 
         self.wire = Wire(queues={"orders": Queue("orders-dlq"), "o.fifo": Queue("dlq.fifo")})
@@ -113,295 +116,28 @@ class PayloadRun:
         records = [record(body, f"m{index}", queue, group="a") for index, body in enumerate(bodies)]
         with self.wire:
             made = make(**{"model": OrderModel, "backoff": Fixed(WAIT), **settings})(handler)
-            self.reported = failed(made(event(*records), Context()))
-        self.dead = [envelope["id"] for envelope in self.wire.envelopes()]
-        self.visibilities = {handle[7:]: seconds for handle, seconds in self.wire.visibilities().items()}
-
-
-def payload_of(body: Any, **settings: Any) -> Any:
-    """Return the payload that a handler gets for a body."""
-    seen: list[Any] = []
-    run = PayloadRun(body, does=lambda message: seen.append(message.payload), **settings)
-    assert run.wire.requests == []
-    return seen[0]
+            reported = failed(made(event(*records), Context()))
+        visibilities = {handle[7:]: seconds for handle, seconds in self.wire.visibilities().items()}
+        self.outcomes = Outcomes(ran, reported, visibilities, [each["id"] for each in self.wire.envelopes()])
 
 
 def refusal_of(body: Any, **settings: Any) -> str:
     """Return the reason why a body does not fit, from the failure record of its dead letter."""
     run = PayloadRun(body, **settings)
-    assert (run.ran, run.reported) == ([], [])
+    assert run.outcomes == ([], [], {}, ["m0"])
     [dead_letter], [envelope] = run.wire.sent_entries(), run.wire.envelopes()
     assert dead_letter["MessageBody"] == (body if isinstance(body, str) else json.dumps(body))
     assert (envelope["failure"]["reason"], envelope["failure"]["type"]) == ("undecodable", "tarry.Undecodable")
     return str(envelope["failure"]["message"])
 
 
-@pytest.mark.parametrize(
-    ("model", "body", "payload"),
-    [
-        pytest.param(OrderModel, {"number": 7}, OrderModel(number=7), id="pydantic"),
-        pytest.param(InvoiceData, {"total": 1.5}, InvoiceData(1.5), id="dataclass"),
-        pytest.param(ParcelDict, {"weight": 3}, {"weight": 3}, id="TypedDict"),
-        pytest.param(Annotated[OrderModel, Field(strict=True)], {"number": 7}, OrderModel(number=7), id="annotated"),
-        pytest.param(list[OrderModel], [{"number": 7}], [OrderModel(number=7)], id="a list of models"),
-    ],
-)
-def test_the_payload_is_the_body_as_the_model(model: Any, body: Any, payload: Any) -> None:  # SPEC K2
-    assert payload_of(body, model=model) == payload
-
-
-def test_a_strict_model_converts_types_that_json_lacks() -> None:  # SPEC K2
-    class StrictTime(BaseModel):
-        model_config = ConfigDict(strict=True)
-        at: datetime
-
-    at = {"at": "2026-01-01T00:00:00Z"}
-    bodies = [at, notification(json.dumps(at)), {"detail": at}, {"Records": [at]}]
-    for body, envelope in zip(bodies, ENVELOPES, strict=True):
-        assert payload_of(body, model=StrictTime, envelope=envelope).at.year == 2026
-
-
-def test_an_async_handler_gets_the_payload_which_is_the_same_object_each_time() -> None:  # SPEC K2
-    seen: list[OrderModel] = []
-
-    @consumer
-    async def handler(message: Message[OrderModel]) -> None:
-        seen.extend((message.payload, message.payload))
-
-    assert failed(handler(event(record({"number": 7})), Context())) == []
-    assert seen[0] is seen[1]
-    assert seen[0] == OrderModel(number=7)
-
-
-def test_replace_changes_the_model() -> None:  # SPEC K2
-    seen: list[Any] = []
-    handler = consumer(model=OrderModel)(lambda message: seen.append(message.payload))
-    handler.replace(max_attempts=2)(event(record({"number": 7})), Context())
-    handler.replace(model=InvoiceData)(event(record({"total": 7})), Context())
-    assert seen == [OrderModel(number=7), InvoiceData(7)]
-
-
-@pytest.mark.parametrize(
-    ("body", "model", "problem"),
-    [
-        ({"number": "x"}, OrderModel, "number: Input should be a valid integer"),
-        ({}, OrderModel, "number: Field required"),
-        ("", OrderModel, "m0 is not JSON: EOF"),
-        ("{", OrderModel, "m0 is not JSON: EOF"),
-        ("[1]", OrderModel, "Input should be an object"),
-        ("[" * 100_000, OrderModel, "recursion limit"),
-        ("\ud800", OrderModel, "unicode"),
-        (
-            [{"number": 1}, {"number": None}, {"customer": 5}],
-            list[OrderModel],
-            "1.number: Input should be a valid integer; 2.number: Field required; 2.customer: ",
-        ),
-    ],
-    ids=lambda value: ascii(value)[:20],
-)
-def test_a_body_that_does_not_fit_is_dead_lettered_with_all_paths_and_problems_and_does_not_run(
-    body: Any, model: Any, problem: str
-) -> None:  # SPEC K2, D4
-    """It is never retried, whatever the policy."""
-    text = refusal_of(body, model=model, retry_on=ValueError, max_attempts=10)
-    assert re.match(r"the body of message m0 (does not fit (list\[.*)?OrderModel\]?|is not JSON): ", text)
-    assert problem in text
-
-
-def test_only_the_first_20_problems_of_a_body_are_recorded() -> None:  # SPEC K2
-    text = refusal_of([{}] * 500, model=list[OrderModel])
-    assert (text.count("Field required"), text.endswith("and 480 more")) == (20, True)
-
-
-class CardPayment(BaseModel):
-    kind: Literal["card"]
-
-
-class CashPayment(BaseModel):
-    kind: Literal["cash"]
-
-
-class WithoutExtras(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    number: int
-
-
-class NestedModel(BaseModel):
-    cards: dict[str, OrderModel]
-    either: dict[str, int | OrderModel] = {}
-    buyer: Annotated[str, Field(validation_alias="bought-by")] = ""
-
-
-SECRET = "4111-1111-1111-1111"
-NO_INTEGER = "Input should be a valid integer"
-
-
-@pytest.mark.parametrize(
-    ("body", "model", "problem"),
-    [
-        ({"number": SECRET}, OrderModel, f"number: {NO_INTEGER}"),
-        ({"kind": SECRET}, Annotated[CardPayment | CashPayment, Field(discriminator="kind")], "does not fit"),
-        (SECRET, ParcelDict, "is not JSON"),
-        ({"number": 1, SECRET: 2}, WithoutExtras, "<key>: Extra inputs are not permitted"),
-        ({"cards": {SECRET: {"number": "x"}}}, NestedModel, f"cards.<key>.number: {NO_INTEGER}"),
-        ({"cards": {}, "either": {SECRET: "x"}}, NestedModel, f"either.<key>.int: {NO_INTEGER}"),
-        ({"cards": {}, "either": {SECRET: {}}}, NestedModel, "either.<key>.OrderModel.number: Field required"),
-        ({"cards": {}, "bought-by": 5}, NestedModel, "bought-by: Input should be a valid string"),
-        ({SECRET: "x"}, dict[str, int], f"<key>: {NO_INTEGER}"),
-        ({SECRET: "x"}, dict[int, int], f"<key>.<key>: {NO_INTEGER}"),
-    ],
-    ids=[
-        *("a field", "the tag of a union", "not JSON", "extra", "a key", "a key of a union", "a class of a union"),
-        *("an alias", "a dict", "a key that does not fit"),
-    ],
-)
-def test_the_reason_names_fields_of_the_model_and_neither_keys_nor_values_of_the_body(
-    body: Any, model: Any, problem: str, caplog: Caplog
-) -> None:  # SPEC K2, L2, D4
-    text = refusal_of(body, model=model)
-    assert problem in text
-    assert SECRET not in text + everything(caplog)
-    assert len(lines(caplog, "dead_lettered")) == 1
-
-
-def test_the_payload_raises_the_same_error_in_a_failure_step() -> None:  # SPEC D4
-    refusals: list[str] = []
-
-    def reads_payload(failure: Failure, next_step: Any) -> Outcome:
-        with pytest.raises(Undecodable) as refusal:
-            _ = failure.message.payload
-        refusals.append(str(refusal.value))
-        return Outcome.discard("seen")
-
-    run = PayloadRun({}, on_failure=[reads_payload, DeadLetter()])
-    assert (run.reported, run.dead) == ([], [])
-    assert "number: Field required" in refusals[0]
-
-
-ONE_BY_ONE_OR_AS_A_BATCH = pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["one by one", "as a batch"])
-
-
-@ONE_BY_ONE_OR_AS_A_BATCH
-def test_only_messages_that_fit_reach_the_handler(make: Any) -> None:  # SPEC K2, F4
-    """A batch handler does not run if there is none. One that cannot be dead-lettered waits in its queue."""
-    run = PayloadRun({}, {"number": 1}, "", {"number": 3}, make=make)
-    assert (run.ran, run.reported, run.dead) == (["m1", "m3"], [], ["m0", "m2"])
-    run = PayloadRun({}, "x", make=make, does=lambda _: 1 / 0)
-    assert (run.ran, run.reported, run.dead) == ([], [], ["m0", "m1"])
-    run = PayloadRun({}, make=make, is_denied=True)
-    assert (run.ran, run.reported, run.visibilities) == ([], ["m0"], {"m0": 900})
-
-
-def test_verdicts_of_a_batch_handler_do_not_affect_messages_that_do_not_fit() -> None:  # SPEC K2, B5
-    def does(batch: Batch[OrderModel]) -> None:
-        batch.retry_all(delay=5)
-        raise ValueError
-
-    run = PayloadRun({}, {"number": 1}, {"number": 2}, make=batch_consumer, does=does)
-    assert (run.reported, run.visibilities, run.dead) == (["m1", "m2"], {"m1": 5, "m2": 5}, ["m0"])
-
-
-@settings(max_examples=60)
-@given(body=st.text(st.characters(), max_size=100) | JSON.map(json.dumps), envelope=st.sampled_from(ENVELOPES))
-def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
-    seen: list[str] = []
-    run = PayloadRun(body, envelope=envelope, does=lambda message: seen.append(message.body))
-    assert run.reported == []
-    assert [*seen, *(dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries())] == [body]
-
-
-@pytest.mark.parametrize(("number", "error"), [(1, "KeyError"), (2, "AttributeError"), (5, "CancelledError")])
-@ONE_BY_ONE_OR_AS_A_BATCH
-def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_its_own_message(
-    number: int, error: str, make: Any, caplog: Caplog
-) -> None:  # SPEC K2
-    run = PayloadRun({"number": 7}, {"number": number}, {"number": 8}, make=make, model=FailingModel)
-    assert (run.ran, run.reported, run.visibilities) == (["m0", "m2"], ["m1"], {"m1": WAIT})
-    [line] = lines(caplog, "waiting_retry")
-    assert field(line, "error_type").endswith(error)
-
-
-@pytest.mark.parametrize(
-    ("number", "fatal", "reason"),
-    [(1, LookupError, "fatal"), (2, AttributeError, "fatal"), (3, (), "rejected")],
-)
-def test_the_policy_classifies_an_error_of_a_validator(number: int, fatal: Any, reason: str) -> None:  # SPEC K2, D1
-    [envelope] = PayloadRun({"number": number}, model=FailingModel, fatal=fatal).wire.envelopes()
-    assert envelope["failure"]["reason"] == reason
-    assert number == 3 or envelope["failure"]["type"] == {1: "KeyError", 2: "AttributeError"}[number]
-
-
-async def asynchronously(_: Batch) -> None: ...
-
-
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("queue", ["orders", "o.fifo"])
-def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(queue: str, is_async: bool) -> None:
-    # SPEC A5
-    more: dict[str, Any] = {"make": batch_consumer, "model": FailingModel, "queue": queue}
-    if is_async:
-        more["does"] = asynchronously
-    run = PayloadRun({"number": 7}, {"number": 4}, {"number": 8}, **more)
-    assert (run.ran, run.reported) == ([], ["m0", "m1", "m2"])
-    assert run.visibilities == {"m0": 0, "m1": WAIT, "m2": 0}
-
-
-def test_a_local_retry_runs_a_failed_validator_again_before_the_handler() -> None:  # SPEC K2, I5
-    looked_up: list[int] = []
-
-    class UnreliableModel(BaseModel):
-        number: int
-
-        @field_validator("number")
-        @classmethod
-        def look_up(cls, number: int) -> int:
-            looked_up.append(number)
-            if len(looked_up) < 3:
-                raise ConnectionError("the service does not answer")
-            return number
-
-    run = PayloadRun({"number": 7}, model=UnreliableModel, on_failure=[LocalRetry(times=5, delay=0)])
-    assert (looked_up, run.ran, run.reported, run.dead) == ([7, 7, 7], ["m0"], [], [])
-
-
-def test_a_message_that_does_not_fit_is_released_behind_a_failed_one_of_its_group() -> None:  # SPEC K2, H1
-    run = PayloadRun({"number": 1}, {}, queue="o.fifo", does=lambda _: 1 / 0)
-    assert (run.reported, run.visibilities, run.dead) == (["m0", "m1"], {"m0": WAIT, "m1": 0}, [])
-
-
-@ONE_BY_ONE_OR_AS_A_BATCH
-def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and_stops_otherwise(make: Any) -> None:
-    """SPEC K2, H1. The messages before it succeed."""
-    bodies = [{"number": 1}, {}, {"number": 3}]
-    run = PayloadRun(*bodies, make=make, queue="o.fifo")
-    assert (run.ran, run.reported, run.dead) == (["m0", "m2"], [], ["m1"])
-    assert run.sent_before == ([0, 1] if make is consumer else [1])
-    run = PayloadRun(*bodies, make=make, queue="o.fifo", is_denied=True)
-    assert (run.ran, run.reported, run.visibilities) == (["m0"], ["m1", "m2"], {"m1": 900, "m2": 0})
-
-
-def test_a_group_stops_at_a_message_that_a_step_wants_to_run_again_in_a_batch_handler() -> None:  # SPEC H1
-    """A batch handler cannot run again for one of its messages."""
-    bodies = [{"number": 7}, {"number": 1}, {"number": 8}]
-    steps = [lambda failure, next_step: Outcome.again(0)]
-    run = PayloadRun(*bodies, make=batch_consumer, model=FailingModel, queue="o.fifo", on_failure=steps)
-    assert (run.ran, run.reported, run.visibilities) == (["m0"], ["m1", "m2"], {"m1": 900, "m2": 0})
-
-
-def test_a_message_that_does_not_fit_is_dead_lettered_although_its_group_stops_before_it() -> None:  # SPEC K2, H2
-    bodies = [{"number": 1}, {}, {"number": 3}]
-    run = PayloadRun(*bodies, make=batch_consumer, queue="o.fifo", does=lambda batch: batch[0].retry())
-    assert (run.reported, run.dead, run.visibilities) == (["m0", "m2"], ["m1"], {"m0": WAIT, "m2": 0})
-
-
-def notification(message: str, **more: Any) -> dict[str, Any]:
+def notification(message: Any, **more: Any) -> dict[str, Any]:
     """Return a body as SNS sends it to a queue."""
     return {
         "Type": "Notification",
         "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
         "TopicArn": "arn:aws:sns:us-west-2:123456789012:MyTopic",
-        "Message": message,
+        "Message": message if isinstance(message, str) else json.dumps(message),
         "Timestamp": "2026-05-02T00:54:06.655Z",
         "SignatureVersion": "1",
         "UnsubscribeURL": "https://sns.us-west-2.amazonaws.com/?Action=Unsubscribe",
@@ -432,55 +168,120 @@ S3_RECORD: dict[str, Any] = {
     },
 }
 TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-10-13T15:57:02.089Z", "Bucket": "uploads"}
+WRAPPERS: dict[Any, Callable[[Any], Any]] = {
+    None: lambda inner: inner,
+    "sns": notification,
+    "eventbridge": eventbridge,
+    "s3": lambda inner: {"Records": [inner]},
+}
 
 
+@pytest.mark.parametrize("envelope", WRAPPERS)
 @pytest.mark.parametrize(
-    ("body", "envelope"),
+    ("model", "inner", "payload"),
     [
-        pytest.param(notification('{"number": 7}'), "sns", id="SNS"),
-        pytest.param({"number": 7}, "sns", id="SNS, delivered raw"),
-        pytest.param(notification('{"number": 7}', SequenceNumber="10000000000000003000"), "sns", id="SNS, FIFO"),
-        pytest.param(eventbridge({"number": 7}), "eventbridge", id="EventBridge"),
-        pytest.param({"Records": [{"number": 7}]}, "s3", id="S3"),
+        (OrderModel, {"number": 7}, OrderModel(number=7)),
+        (InvoiceData, {"total": 1.5}, InvoiceData(1.5)),
+        (ParcelDict, {"weight": 3}, {"weight": 3}),
+        (Annotated[OrderModel, Field(strict=True)], {"number": 7}, OrderModel(number=7)),
+        (list[OrderModel], [{"number": 7}], [OrderModel(number=7)]),
+        (S3RecordModel, S3_RECORD, S3RecordModel.model_validate(S3_RECORD)),
+        # a strict model converts types that JSON lacks
+        (StrictTime, {"at": "2026-01-01T00:00:00Z"}, StrictTime(at=datetime(2026, 1, 1, tzinfo=UTC))),
     ],
+    ids=["pydantic", "dataclass", "TypedDict", "annotated", "a list of models", "S3's record", "strict"],
 )
-def test_the_payload_is_taken_out_of_its_envelope_and_the_body_keeps_it(body: Any, envelope: str) -> None:
-    # SPEC K1, K2
+def test_the_payload_is_the_body_or_a_part_of_it_as_the_model(
+    model: Any, inner: Any, payload: Any, envelope: Any
+) -> None:  # SPEC K1, K2
     seen: list[Any] = []
-    PayloadRun(body, envelope=envelope, does=lambda message: seen.extend((message.payload, message.json())))
-    assert seen == [OrderModel(number=7), body]
-
-
-@pytest.mark.parametrize("envelope", ["sns", "eventbridge", "s3"])
-@pytest.mark.parametrize(("model", "payload"), [(InvoiceData, InvoiceData(7)), (ParcelDict, {"weight": 7})])
-def test_an_envelope_works_with_every_kind_of_model(envelope: str, model: Any, payload: Any) -> None:  # SPEC K2
-    inner = {"total": 7, "weight": 7}
-    bodies = {"sns": notification(json.dumps(inner)), "eventbridge": eventbridge(inner), "s3": {"Records": [inner]}}
-    assert payload_of(bodies[envelope], model=model, envelope=envelope) == payload
-
-
-def test_the_payload_of_an_s3_notification_is_its_one_record() -> None:  # SPEC K2
-    payload = payload_of({"Records": [S3_RECORD]}, model=S3RecordModel, envelope="s3")
-    assert (payload.eventName, payload.s3.bucket.name, payload.s3.object.key) == (
-        *("ObjectCreated:Put", "uploads", "a+b.jpg"),
+    body = WRAPPERS[envelope](inner)
+    run = PayloadRun(
+        body, model=model, envelope=envelope, does=lambda message: seen.extend((message.payload, message.json()))
     )
+    assert (seen, run.wire.requests) == ([payload, body], [])
 
 
-@ONE_BY_ONE_OR_AS_A_BATCH
-def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Caplog) -> None:
-    # SPEC K2
-    caplog.set_level("INFO", "tarry")
-    run = PayloadRun(TEST_EVENT, make=make, model=S3RecordModel, envelope="s3")
-    assert (run.ran, run.reported, run.wire.requests) == ([], [], [])
-    assert len(lines(caplog, "discarded")) == 1
+def test_a_notification_of_sns_may_be_raw_or_of_a_fifo_topic() -> None:  # SPEC K2
+    seen: list[Any] = []
+    bodies = [{"number": 7}, notification({"number": 7}, SequenceNumber="10000000000000003000")]
+    PayloadRun(*bodies, envelope="sns", does=lambda message: seen.append(message.payload))
+    assert seen == [OrderModel(number=7)] * 2
+
+
+def test_an_async_handler_gets_the_payload_which_is_the_same_object_each_time() -> None:  # SPEC K2
+    seen: list[OrderModel] = []
+
+    @consumer
+    async def handler(message: Message[OrderModel]) -> None:
+        seen.extend((message.payload, message.payload))
+
+    assert failed(handler(event(record({"number": 7})), Context())) == []
+    assert seen[0] is seen[1]
+    assert seen[0] == OrderModel(number=7)
+
+
+def test_replace_changes_the_model() -> None:  # SPEC K2
+    seen: list[Any] = []
+    handler = consumer(model=OrderModel)(lambda message: seen.append(message.payload))
+    handler.replace(max_attempts=2)(event(record({"number": 7})), Context())
+    handler.replace(model=InvoiceData)(event(record({"total": 7})), Context())
+    assert seen == [OrderModel(number=7), InvoiceData(7)]
+
+
+class CardPayment(BaseModel):
+    kind: Literal["card"]
+
+
+class CashPayment(BaseModel):
+    kind: Literal["cash"]
+
+
+class WithoutExtras(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+
+
+class NestedModel(BaseModel):
+    cards: dict[str, OrderModel]
+    either: dict[str, int | OrderModel] = {}
+    buyer: Annotated[str, Field(validation_alias="bought-by")] = ""
+
+
+PAYMENT = Annotated[CardPayment | CashPayment, Field(discriminator="kind")]
+NO_INTEGER = "Input should be a valid integer"
+SUBSCRIPTION = {"Type": "SubscriptionConfirmation", "TopicArn": "arn", "Message": "visit"}
 
 
 @pytest.mark.parametrize(
-    ("envelope", "body", "problem"),
+    ("model", "body", "problem"),
     [
+        (OrderModel, {"number": "x"}, f"number: {NO_INTEGER}"),
+        (OrderModel, {}, "number: Field required"),
+        (OrderModel, "", "m0 is not JSON: EOF"),
+        (OrderModel, "{", "m0 is not JSON: EOF"),
+        (OrderModel, "[1]", "Input should be an object"),
+        (OrderModel, "[" * 100_000, "recursion limit"),
+        (OrderModel, "\ud800", "unicode"),
+        (list[OrderModel], [{"number": 1}, {"number": None}, {"customer": 5}],
+         f"1.number: {NO_INTEGER}; 2.number: Field required; 2.customer: "),
+        (list[OrderModel], [{}] * 500, "19.number: Field required; and 480 more"),
+        # neither keys nor values of the body
+        (OrderModel, {"number": SECRET}, f"number: {NO_INTEGER}"),
+        (PAYMENT, {"kind": SECRET}, "does not fit"),
+        (ParcelDict, SECRET, "is not JSON"),
+        (WithoutExtras, {"number": 1, SECRET: 2}, "<key>: Extra inputs are not permitted"),
+        (NestedModel, {"cards": {SECRET: {"number": "x"}}}, f"cards.<key>.number: {NO_INTEGER}"),
+        (NestedModel, {"cards": {}, "either": {SECRET: "x"}}, f"either.<key>.int: {NO_INTEGER}"),
+        (NestedModel, {"cards": {}, "either": {SECRET: {}}}, "either.<key>.OrderModel.number: Field required"),
+        (NestedModel, {"cards": {}, "bought-by": 5}, "bought-by: Input should be a valid string"),
+        (dict[str, int], {SECRET: "x"}, f"<key>: {NO_INTEGER}"),
+        (dict[int, int], {SECRET: "x"}, f"<key>.<key>: {NO_INTEGER}"),
+        # without a valid payload in an envelope
         ("sns", notification("{}"), "as SNS notification, does not fit OrderModel: Message.number: Field required"),
         ("sns", notification("hello"), "Message: Invalid JSON"),
-        ("sns", {"Type": "SubscriptionConfirmation", "TopicArn": "arn", "Message": "visit"}, "number: Field required"),
+        ("sns", SUBSCRIPTION, "number: Field required"),
         ("sns", "hello", "m0, as SNS notification, is not JSON: expected value"),
         ("sns", "[" * 100_000, "recursion limit"),
         ("eventbridge", eventbridge({}), "as EventBridge event, does not fit OrderModel: detail.number: Field req"),
@@ -490,11 +291,169 @@ def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Capl
         ("s3", {"Event": ["s3:TestEvent"]}, "Records: Field required"),
         ("s3", "[]", "does not fit OrderModel"),
     ],
-    ids=lambda value: ascii(value)[:30],
+    ids=lambda value: ascii(value)[-30:],
+)  # fmt: skip
+def test_a_body_that_does_not_fit_is_dead_lettered_with_all_paths_and_problems_and_no_secret_and_does_not_run(
+    model: Any, body: Any, problem: str, caplog: Caplog
+) -> None:  # SPEC K2, L2, D4
+    """It is never retried, whatever the policy."""
+    given = {"envelope": model} if isinstance(model, str) else {"model": model}
+    text = refusal_of(body, retry_on=ValueError, max_attempts=10, **given)
+    assert re.match(r"the body of message m0(, as [\w ]+,)? (does not fit .+|is not JSON): ", text)
+    assert problem in text
+    assert SECRET not in text + everything(caplog)
+    assert len(lines(caplog, "dead_lettered")) == 1
+
+
+def test_the_payload_raises_the_same_error_in_a_failure_step() -> None:  # SPEC D4
+    refusals: list[str] = []
+
+    def reads_payload(failure: Failure, next_step: Any) -> Outcome:
+        with pytest.raises(Undecodable) as refusal:
+            _ = failure.message.payload
+        refusals.append(str(refusal.value))
+        return Outcome.discard("seen")
+
+    assert PayloadRun({}, on_failure=[reads_payload, DeadLetter()]).outcomes == ([], [], {}, [])
+    assert "number: Field required" in refusals[0]
+
+
+ONE_BY_ONE_OR_AS_A_BATCH = pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["one by one", "as a batch"])
+
+
+@ONE_BY_ONE_OR_AS_A_BATCH
+def test_only_messages_that_fit_reach_the_handler(make: Any) -> None:  # SPEC K2, F4
+    """A batch handler does not run if there is none. One that cannot be dead-lettered waits in its queue."""
+    run = PayloadRun({}, {"number": 1}, "", {"number": 3}, make=make)
+    assert run.outcomes == (["m1", "m3"], [], {}, ["m0", "m2"])
+    run = PayloadRun({}, "x", make=make, does=lambda _: 1 / 0)
+    assert run.outcomes == ([], [], {}, ["m0", "m1"])
+    run = PayloadRun({}, make=make, is_denied=True)
+    assert run.outcomes[:3] == ([], ["m0"], {"m0": 900})
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["number", "customer", "Type", "TopicArn", "Message", "detail", "Records", "Event"]),
+            inner | st.just("Notification"),
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
 )
-def test_a_body_without_a_valid_payload_in_its_envelope_is_undecodable(envelope: str, body: Any, problem: str) -> None:
-    # SPEC K2, D4
-    assert problem in refusal_of(body, envelope=envelope)
+
+
+@settings(max_examples=60)
+@given(body=st.text(st.characters(), max_size=100) | JSON.map(json.dumps), envelope=st.sampled_from(list(WRAPPERS)))
+def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
+    seen: list[str] = []
+    run = PayloadRun(body, envelope=envelope, does=lambda message: seen.append(message.body))
+    assert run.outcomes.reported == []
+    assert [*seen, *(dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries())] == [body]
+
+
+@pytest.mark.parametrize(("number", "error"), [(1, "KeyError"), (2, "AttributeError"), (5, "CancelledError")])
+@ONE_BY_ONE_OR_AS_A_BATCH
+def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_its_own_message(
+    number: int, error: str, make: Any, caplog: Caplog
+) -> None:  # SPEC K2
+    run = PayloadRun({"number": 7}, {"number": number}, {"number": 8}, make=make, model=FailingModel)
+    assert run.outcomes == (["m0", "m2"], ["m1"], {"m1": WAIT}, [])
+    [line] = lines(caplog, "waiting_retry")
+    assert field(line, "error_type").endswith(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "fatal", "reason", "error"),
+    [
+        (1, LookupError, "fatal", "KeyError"),
+        (2, AttributeError, "fatal", "AttributeError"),
+        (3, (), "rejected", "tarry.Reject"),
+    ],
+)
+def test_the_policy_classifies_an_error_of_a_validator(number: int, fatal: Any, reason: str, error: Any) -> None:
+    [envelope] = PayloadRun({"number": number}, model=FailingModel, fatal=fatal).wire.envelopes()  # SPEC K2, D1
+    assert (envelope["failure"]["reason"], envelope["failure"].get("type")) == (reason, error)
+
+
+@pytest.mark.parametrize("does", [lambda _: None, awaiting(lambda _: None)], ids=["sync", "async"])
+@pytest.mark.parametrize("queue", ["orders", "o.fifo"])
+def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(queue: str, does: Any) -> None:
+    bodies = [{"number": 7}, {"number": 4}, {"number": 8}]  # SPEC A5
+    run = PayloadRun(*bodies, make=batch_consumer, model=FailingModel, queue=queue, does=does)
+    assert run.outcomes == ([], ["m0", "m1", "m2"], {"m0": 0, "m1": WAIT, "m2": 0}, [])
+
+
+def test_a_local_retry_runs_a_failed_validator_again_before_the_handler() -> None:  # SPEC K2, I5
+    looked_up: list[int] = []
+
+    class UnreliableModel(BaseModel):
+        number: int
+
+        @field_validator("number")
+        @classmethod
+        def look_up(cls, number: int) -> int:
+            looked_up.append(number)
+            if len(looked_up) < 3:
+                raise ConnectionError("the service does not answer")
+            return number
+
+    run = PayloadRun({"number": 7}, model=UnreliableModel, on_failure=[LocalRetry(times=5, delay=0)])
+    assert (looked_up, run.outcomes) == ([7, 7, 7], (["m0"], [], {}, []))
+
+
+def retries_all_and_fails(batch: Batch[OrderModel]) -> None:
+    batch.retry_all(delay=5)
+    raise ValueError
+
+
+BATCH, FIFO = {"make": batch_consumer}, {"queue": "o.fifo"}
+AGAIN = {"model": FailingModel, "on_failure": [lambda failure, next_step: Outcome.again(0)]}
+A_GOOD_ONE, A_BAD_ONE, A_FAILING_ONE = {"number": 7}, {}, {"number": 1}
+
+
+@pytest.mark.parametrize(
+    ("bodies", "settings", "outcomes"),
+    [
+        ([A_BAD_ONE, A_GOOD_ONE, A_GOOD_ONE], {**BATCH, "does": retries_all_and_fails},
+         (["m1", "m2"], ["m1", "m2"], {"m1": 5, "m2": 5}, ["m0"])),
+        ([A_GOOD_ONE, A_BAD_ONE], {**FIFO, "does": lambda _: 1 / 0}, (["m0"], ["m0", "m1"], {"m0": WAIT, "m1": 0}, [])),
+        # a batch handler cannot run again for one of its messages
+        ([A_GOOD_ONE, A_FAILING_ONE, A_GOOD_ONE], {**FIFO, **BATCH, **AGAIN},
+         (["m0"], ["m1", "m2"], {"m1": 900, "m2": 0}, [])),
+        ([A_GOOD_ONE, A_BAD_ONE, A_GOOD_ONE], {**FIFO, **BATCH, "does": lambda batch: batch[0].retry()},
+         (["m0", "m2"], ["m0", "m2"], {"m0": WAIT, "m2": 0}, ["m1"])),
+    ],
+    ids=[
+        "verdicts on the batch do not affect it", "behind a failed one of its group it is released",
+        "a step wants to run it again in a batch handler", "its group stops before it in a batch handler",
+    ],
+)  # fmt: skip
+def test_a_message_that_does_not_fit_among_others(bodies: Any, settings: Any, outcomes: Any) -> None:
+    # SPEC B5, H1, H2, K2
+    assert PayloadRun(*bodies, **settings).outcomes == outcomes
+
+
+@ONE_BY_ONE_OR_AS_A_BATCH
+def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and_stops_otherwise(make: Any) -> None:
+    """SPEC K2, H1. The messages before it succeed."""
+    bodies = [{"number": 1}, {}, {"number": 3}]
+    run = PayloadRun(*bodies, make=make, queue="o.fifo")
+    assert run.outcomes == (["m0", "m2"], [], {}, ["m1"])
+    assert run.sent_before == ([0, 1] if make is consumer else [1])
+    run = PayloadRun(*bodies, make=make, queue="o.fifo", is_denied=True)
+    assert run.outcomes[:3] == (["m0"], ["m1", "m2"], {"m1": 900, "m2": 0})
+
+
+@ONE_BY_ONE_OR_AS_A_BATCH
+def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Caplog) -> None:  # SPEC K2
+    caplog.set_level("INFO", "tarry")
+    run = PayloadRun(TEST_EVENT, make=make, model=S3RecordModel, envelope="s3")
+    assert (run.outcomes, run.wire.requests) == (([], [], {}, []), [])
+    assert len(lines(caplog, "discarded")) == 1
 
 
 def test_the_payload_without_a_model_raises_an_error_that_names_the_setting() -> None:  # SPEC K2
@@ -502,4 +461,4 @@ def test_the_payload_without_a_model_raises_an_error_that_names_the_setting() ->
         with pytest.raises(ConfigurationError, match=r"(?s)model=Order.*Message\[Order\]"):
             _ = message.payload
 
-    assert PayloadRun({"number": 7}, model=None, does=does).reported == []
+    assert PayloadRun({"number": 7}, model=None, does=does).outcomes.reported == []

@@ -1,12 +1,15 @@
-"""The `Tarry` record: reading it, refusing it, and trimming it to a size limit."""
+"""The `Tarry` record: reading it, also that of an earlier or later version, and trimming it to a size limit."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tarry import DeadLetter, Message, SendAgain, consumer
+from tarry.failed.dead_letters import BEGINS_ANEW, fresh_envelope
 from tarry.message.failure_record import fit, smallest
 from tarry.record.attribute import (
     Envelope,
@@ -19,13 +22,17 @@ from tarry.record.attribute import (
     read_envelope,
     timestamp,
 )
+from tests.records import Context, event, record
+from tests.settled import orders
+from tests.unit.failed.dead_letters import dead_letter
+from tests.wire import arn
 
-NOW = 1_800_000_000.0
+NOW = 1_800_000_200.0
 BODY = '{"id": 1}'
 
 
-def attribute(record: Any) -> dict[str, Any]:
-    return {"stringValue": record if isinstance(record, str) else json.dumps(record), "dataType": "String"}
+def attribute(written: Any) -> dict[str, Any]:
+    return {"stringValue": written if isinstance(written, str) else json.dumps(written), "dataType": "String"}
 
 
 def a_record(**more: Any) -> dict[str, Any]:
@@ -41,27 +48,8 @@ def read(**more: Any) -> Any:
 
 def test_a_field_that_a_record_lacks_is_0_empty_or_none() -> None:  # DESIGN 3
     envelope = read()
-    assert envelope.id == "m1"
-    assert (envelope.carried, envelope.hops, dict(envelope.steps)) == (0, 0, {})
+    assert (envelope.id, envelope.carried, envelope.hops, dict(envelope.steps)) == ("m1", 0, 0, {})
     assert (envelope.origin, envelope.sent, envelope.due, envelope.failure) == (None, None, None, None)
-
-
-def test_every_field_of_the_contract_is_read() -> None:  # DESIGN 3
-    failure = {
-        "reason": "exhausted", "attempts": 5, "type": "orders.CardDeclined", "message": "no", "traceback": "File ...",
-        "fingerprint": "9f2c61d0a4be", "first_failed_at": "2026-01-01T00:00:00Z", "failed_at": "2026-01-01T00:01:00Z",
-        "function": "f", "request_id": "r",
-    }  # fmt: skip
-    history = [{"attempt": 1, "at": "2026-01-01T00:00:00Z", "error": "E: x", "delay": 10}]
-    more = {
-        "origin": "arn:aws:sqs:us-east-1:1:q", "sent": "2026-01-01T00:00:00Z", "carried": 3, "due": NOW + 60, "hops": 2,
-        "steps": {"slow-lane": 2}, "failure": failure, "history": history,
-    }  # fmt: skip
-    envelope = read(**more)
-    assert {name: getattr(envelope.failure, name) for name in failure} == failure
-    assert list(envelope.failure.history) == history
-    for name in ("origin", "sent", "carried", "due", "hops", "steps"):
-        assert getattr(envelope, name) == more[name]
 
 
 @pytest.mark.parametrize(
@@ -69,18 +57,21 @@ def test_every_field_of_the_contract_is_read() -> None:  # DESIGN 3
     [
         {"carried": 0}, {"carried": 1_000}, {"hops": 1_000}, {"steps": {"a": 0, "b": 1_000}}, {"due": 0}, {"due": NOW},
         {"due": NOW + 365 * 86_400}, {"failure": None}, {"history": []}, {"unknown": {"of": "a later version"}},
+        *({"failure": {}, "extra": extra} for extra in (5, ["a"], "x", None)),
     ],
     ids=str,
 )  # fmt: skip
-def test_values_within_their_ranges_are_accepted(fields: dict[str, Any]) -> None:  # DESIGN 3
-    assert read(**fields).id == "m1"
+def test_values_within_their_ranges_are_accepted(fields: dict[str, Any]) -> None:  # DESIGN 3, SPEC F6
+    envelope = read(**fields)
+    assert envelope.id == "m1"
+    assert not envelope.failure or envelope.failure.extra is None  # an extra that is not an object
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"v": 2}, {"v": None}, {"v": "1"}, {"v": True}, {"v": 1.0},
-        {"sum": ""}, {"sum": None}, {"sum": 7}, {"id": None}, {"id": ""}, {"id": 5},
+        {"sum": ""}, {"sum": None}, {"sum": 7}, {"sum": body_sum(BODY + " ")}, {"id": None}, {"id": ""}, {"id": 5},
         {"carried": -1}, {"carried": 1_001}, {"carried": 0.5}, {"carried": "1"}, {"carried": False}, {"carried": None},
         {"hops": -1}, {"hops": 1_001}, {"steps": {"a": -1}}, {"steps": {"a": 1_001}}, {"steps": {"a": True}},
         {"steps": {"a": "2"}}, {"steps": 5}, {"steps": [1]},
@@ -88,57 +79,146 @@ def test_values_within_their_ranges_are_accepted(fields: dict[str, Any]) -> None
         {"due": "1"}, {"origin": 7}, {"origin": ["orders"]}, {"sent": 7}, {"history": "x"}, {"failure": "x"},
         {"failure": []}, {"failure": ["x"]}, {"failure": {"type": 5}}, {"failure": {"message": {"x": 1}}},
         {"failure": {"attempts": -1}}, {"failure": {"attempts": 1.5}},
+        {"notes": 5}, {"notes": ["a"]}, {"notes": "x"}, {"notes": {"lane": 5}}, {"notes": {"lane": None}},
+        {"notes": {"lane": ["x"]}}, {"notes": {"lane": "x" * 257}},
     ],
     ids=str,
 )  # fmt: skip
-def test_a_value_out_of_range_makes_the_record_unreadable(fields: dict[str, Any]) -> None:  # DESIGN 3
-    with pytest.raises(UnreadableRecord):
+def test_a_value_out_of_range_makes_the_record_unreadable_and_is_named(fields: dict[str, Any]) -> None:  # DESIGN 3
+    [name] = fields
+    text = {"v": "its version is", "sum": "another body"}.get(
+        name, rf"\b{'type|message|attempts|failure' if name == 'failure' else name}\b"
+    )
+    with pytest.raises(UnreadableRecord, match=text):
         read(**fields)
 
 
-def test_a_record_of_another_body_is_refused() -> None:  # DESIGN 3
-    with pytest.raises(UnreadableRecord, match="another body"):
-        read_envelope(attribute(a_record()), BODY + " ", NOW)
-
-
 @pytest.mark.parametrize(
-    ("text", "ours"),
+    ("odd", "ours"),
     [
-        (json.dumps(a_record()), True),
-        (json.dumps(a_record(carried=-1)), True),
-        (json.dumps({"v": 9, "sum": "x"}), True),
-        (json.dumps({"id": "m1"}), False),
-        ("[]", False),
-        ("null", False),
-        ("", False),
-        ("not json", False),
-        ("[" * 100_000, False),
+        (attribute(a_record()), True), (attribute(a_record(carried=-1)), True), (attribute({"v": 9, "sum": "x"}), True),
+        *((attribute(text), False) for text in ('{"id": "m1"}', "[]", "null", "", "not json", "[" * 100_000)),
+        ({}, False), ({"stringValue": None}, False), ({"binaryValue": "AAEC", "dataType": "Binary"}, False),
+        ({"stringValue": 7}, False), ("text", False), (7, False), (["x"], False),
     ],
-    ids=lambda value: str(value)[:24],
-)
-def test_an_attribute_with_the_shape_of_a_record_is_ours_even_if_it_is_unreadable(
-    text: str, ours: bool
-) -> None:  # SPEC F3, K1
-    assert is_ours(attribute(text)) is ours
-
-
-@pytest.mark.parametrize(
-    "odd", [{}, {"stringValue": None}, {"binaryValue": "AAEC", "dataType": "Binary"}, {"stringValue": 7}]
-)
-def test_an_attribute_without_text_is_not_ours(odd: dict[str, Any]) -> None:  # SPEC F3
-    assert is_ours(odd) is False
-    with pytest.raises(UnreadableRecord):
-        read_envelope(odd, BODY, NOW)
-
-
-@pytest.mark.parametrize("odd", ["text", 7, ["x"]])
-def test_an_attribute_that_is_not_an_object_is_not_ours(odd: Any) -> None:  # DESIGN 3
-    assert is_ours(odd) is False
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_an_attribute_with_the_shape_of_a_record_is_ours_even_if_it_is_unreadable(odd: Any, ours: bool) -> None:
+    assert is_ours(odd) is ours  # SPEC F3, K1
+    if not ours:
+        with pytest.raises(UnreadableRecord):
+            read_envelope(odd, BODY, NOW)
 
 
 def test_a_body_of_lone_surrogates_has_a_sum() -> None:  # DESIGN 3
-    assert len(body_sum("\ud800")) == 16
-    assert body_sum("\ud800") != body_sum("\ud801")
+    assert len({body_sum("\ud800"), body_sum("\ud801")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"failure": {"reason": "fatal"}}, True),
+        ({"failure": {}}, True),
+        ({"failure": {"reason": "fatal"}, "carried": 0}, True),
+        ({"failure": {"reason": "error"}, "carried": 0, "hops": 1}, False),  # a deferred copy
+        ({"failure": {"reason": "error"}, "carried": 3, "hops": 2, "steps": {"slow": 1}}, False),
+        ({"carried": 1, "hops": 1}, False),
+        ({"due": NOW}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_a_record_of_a_failure_without_a_copy_since_is_that_of_a_dead_letter(fields: Any, expected: bool) -> None:
+    assert is_dead_letter(fields) is expected  # SPEC F2, F7
+    assert Envelope(a_record(**fields), NOW).is_dead_letter is expected
+
+
+# released and later versions: two versions of a consumer share one queue
+
+RELEASED = sorted((Path(__file__).parents[1] / "data" / "tarry-attributes").glob("*.json"), key=lambda path: path.stem)
+
+
+def test_there_is_a_released_attribute_of_each_kind() -> None:  # DESIGN 3
+    assert [path.stem for path in RELEASED] == [
+        "copy-deferred", "copy-deferred-after-failure", "copy-with-due", "copy-with-steps", "dead-letter-exhausted",
+        "dead-letter-fatal", "dead-letter-rejected", "dead-letter-undecodable", "dead-letter-with-extra",
+        "dead-letter-with-history", "edited", "parked-send",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_a_released_attribute_is_read_completely_by_consumers_and_commands(path: Path) -> None:  # DESIGN 3, SPEC M2
+    message = json.loads(path.read_text())
+    body, written = message["body"], json.loads(message["attribute"])
+    envelope = read_envelope(attribute(written), body, NOW)
+    for name in ("id", "origin", "sent", "edited", "due"):
+        assert getattr(envelope, name) == written.get(name)
+    assert (envelope.carried, envelope.hops) == (written.get("carried", 0), written.get("hops", 0))
+    assert dict(envelope.steps) == written.get("steps", {})
+    dead = dead_letter(body, written)
+    assert (dead.id, dead.edited) == (written["id"], written.get("edited"))
+    fresh = fresh_envelope(dead)
+    assert {name: fresh[name] for name in written if name not in BEGINS_ANEW} == {
+        name: value for name, value in written.items() if name not in BEGINS_ANEW
+    }
+    if "failure" not in written:
+        assert (envelope.failure, dead.failure) == (None, None)
+        return
+    assert envelope.failure is not None
+    assert dead.failure is not None
+    assert {name: getattr(envelope.failure, name) for name in written["failure"]} == written["failure"]
+    assert [dict(entry) for entry in envelope.failure.history] == written["history"]
+
+
+LATER = {
+    "future": {"of": ["a", "later", "version"]},
+    "notes": {"lane": "slow"},
+    "extra": {"tenant": "acme"},
+    "failure": {"reason": "error", "attempts": 1, "type": "E", "said": "the customer is gone", "future": 7},
+    "history": [{"attempt": 1, "at": "2027-01-15T08:00:00.000Z", "error": "E", "delay": 30, "future": True}],
+}
+OF_LATER = a_record(origin=arn("orders"), carried=1, **LATER)
+
+
+def test_unknown_keys_of_a_later_version_are_ignored_and_kept_when_a_dead_letter_is_retried() -> None:  # SPEC E3, F2
+    envelope = read_envelope(attribute(OF_LATER), BODY, NOW)
+    assert (envelope.id, envelope.carried, dict(envelope.notes)) == ("m1", 1, {"lane": "slow"})
+    assert envelope.failure is not None
+    assert (envelope.failure.said, envelope.failure.extra) == ("the customer is gone", {"tenant": "acme"})
+    assert [dict(entry) for entry in envelope.failure.history] == [
+        {"attempt": 1, "at": "2027-01-15T08:00:00.000Z", "error": "E", "delay": 30}
+    ]
+    fresh = fresh_envelope(dead_letter(BODY, OF_LATER))
+    assert {name: fresh[name] for name in ("future", "failure", "extra")} == {
+        name: LATER[name] for name in ("future", "failure", "extra")
+    }
+    assert {"carried", "notes"}.isdisjoint(fresh)
+
+
+def sent_by(handler: Any) -> dict[str, Any]:
+    """Return the record of the copy that this version sends of a message from a later version."""
+    with orders() as wire:
+        handler(event(record(BODY, "copy", attributes={"Tarry": attribute(OF_LATER)})), Context())
+    [written] = wire.envelopes()
+    return written
+
+
+def fails(message: Message) -> None:
+    raise ValueError("out of order")
+
+
+def test_copies_keep_what_a_later_version_wrote_and_a_dead_letter_does_not() -> None:  # SPEC E3, E6, F2, J5
+    deferred = sent_by(consumer(lambda message: message.defer(60)))
+    assert {name: deferred[name] for name in ("future", "notes", "extra", "failure")} == {
+        name: value for name, value in LATER.items() if name != "history"
+    }
+    again = sent_by(consumer(on_failure=[SendAgain("slow", delay=60)])(fails))
+    assert (again["future"], again["notes"], again["steps"]) == (LATER["future"], {"lane": "slow"}, {"slow": 1})
+    assert (again["failure"]["type"], "extra" in again) == ("ValueError", False)
+    assert [entry.get("delay") for entry in again["history"]] == [30, 60]
+    dead = sent_by(consumer(on_failure=[DeadLetter()])(fails))
+    assert {"future", "notes", "extra", "carried", "steps"}.isdisjoint(dead)
+    assert dead["failure"]["attempts"] == 2
 
 
 # writing
@@ -155,10 +235,12 @@ def test_a_record_is_ascii_without_control_characters(text: str) -> None:  # DES
     assert json.loads(written)["failure"]["message"] == text
 
 
-def test_a_value_that_json_cannot_represent_is_refused() -> None:  # DESIGN 3
-    for odd in (float("nan"), float("inf"), object(), {1, 2}):
-        with pytest.raises((TypeError, ValueError)):
-            dump({"odd": odd})
+@pytest.mark.parametrize(
+    "odd", [float("nan"), float("inf"), object(), {1, 2}], ids=["NaN", "infinity", "object", "set"]
+)
+def test_a_value_that_json_cannot_represent_is_refused(odd: object) -> None:  # DESIGN 3
+    with pytest.raises((TypeError, ValueError)):
+        dump({"odd": odd})
 
 
 @pytest.mark.parametrize("failures", [1, 2, 10, 11, 500])
@@ -180,6 +262,8 @@ FRAMES = "".join(
     f'  File "/var/task/app.py", line {line}, in function_{line}\n    step_{line}()\n' for line in range(200)
 )
 TRACEBACK = f"{FRAMES}app.Declined"
+FRAME = '  File "/var/task/generated.py", line 1, in generated\n    '
+WIDE = f"{FRAMES}{FRAME}{'é' * 9_000}\napp.Declined"
 INNERMOST = "in function_199"
 
 
@@ -194,104 +278,81 @@ def long_record(message: str = "", traceback: str = TRACEBACK, **more: Any) -> d
     return {**a_record(origin="arn:aws:sqs:us-east-1:123456789012:orders", failure=failure, history=history), **more}
 
 
+def fitted(record: dict[str, Any], room: int) -> Any:
+    text = fit(record, room)
+    assert text is not None
+    assert len(text) <= room
+    return json.loads(text)
+
+
 any_text = st.text(st.characters(), max_size=3_000) | st.sampled_from(
     ["\x00" * 2_000, "\ud800" * 2_000, "😀" * 2_000, "\\" * 2_000, '"' * 2_000, "x" * 100_000, "é" * 5_000, ""]
 )
+COUNTERS = {"carried": 3, "due": NOW, "hops": 2, "steps": {"slow": 2}}
 
 
 @settings(max_examples=400)
-@given(message=any_text, traceback=any_text | st.just(TRACEBACK), room=st.integers(-10, 8_000) | st.just(60_000))
-@example(message="x" * 100_000, traceback=TRACEBACK, room=1_500)
-@example(message="", traceback="", room=0)
-def test_the_result_is_within_the_room_and_of_whole_characters_and_exists_whenever_the_smallest_record_fits(
-    message: str, traceback: str, room: int
-) -> None:  # SPEC F3
-    record = long_record(message, traceback)
-    before = json.dumps(record)
-    text = fit(record, room)
-    assert json.dumps(record) == before, "`fit` changed its argument"
+@given(
+    message=any_text,
+    traceback=any_text | st.just(TRACEBACK) | st.just(WIDE),
+    room=st.integers(-10, 8_000) | st.sampled_from([1_000, 12_000, 60_000]),
+    more=st.sampled_from([{}, COUNTERS, {"extra": {"order": 7}}, {"extra": {"order": "x" * 50_000}}]),
+)
+@example(message="x" * 200_000, traceback=TRACEBACK, room=1_000, more={})
+@example(message="\x00" * 50_000, traceback=TRACEBACK, room=1_000, more={"extra": {"order": "x" * 50_000}})
+@example(message="😀" * 50_000, traceback=WIDE, room=12_000, more={})
+@example(message="no", traceback="", room=6_000, more={})
+@example(message="x" * 10_000, traceback=TRACEBACK, room=600, more=COUNTERS)
+def test_a_record_is_cut_to_the_room_and_keeps_its_counters_its_innermost_frames_and_the_beginning_of_its_message(
+    message: str, traceback: str, room: int, more: Any
+) -> None:  # SPEC E6, F3, F6
+    whole = long_record(message, traceback, **more)
+    before = dump(whole)
+    text = fit(whole, room)
+    assert dump(whole) == before, "`fit` changed its argument"
+    assert text == before or len(before) > room
     if text is None:
-        assert len(dump(smallest(record))) > room
+        assert len(dump(smallest(whole))) > room
         return
     assert len(text) <= room
     assert all(" " <= character <= "~" for character in text)
-    fitted = json.loads(text)
-    assert (fitted["id"], fitted["sum"], fitted["failure"]["reason"]) == ("m1", record["sum"], "exhausted")
-    envelope = read_envelope(attribute(text), BODY, NOW)
-    assert envelope.failure is not None
-    assert envelope.failure.attempts == 5
-    kept = fitted["failure"].get("message", "")
-    assert kept == message or message.startswith(kept.removesuffix("..."))
-    kept = fitted["failure"].get("traceback", "")
-    last = traceback.rindex("  File") if traceback == TRACEBACK else 0  # of one that is too long, its start is kept
-    assert traceback.endswith(kept.removeprefix("...\n")) or traceback[last:].startswith(kept.removesuffix("..."))
+    kept = json.loads(text)
+    failure = kept.pop("failure")
+    for optional in ("history", "extra"):
+        assert kept.pop(optional, whole.get(optional)) == whole.get(optional)
+    assert kept == {name: value for name, value in whole.items() if name not in ("failure", "history", "extra")}
+    assert (failure["reason"], failure["attempts"]) == ("exhausted", 5)
+    assert read_envelope(attribute(text), BODY, NOW).failure is not None
+    shown = failure.get("message", "")
+    assert shown == message or message.startswith(shown.removesuffix("..."))
+    frames = failure.get("traceback", "")
+    last = traceback.rindex("  File") if traceback in (TRACEBACK, WIDE) else 0  # of one that is too long, the start
+    assert traceback.endswith(frames.removeprefix("...\n")) or traceback[last:].startswith(frames.removesuffix("..."))
+    if traceback in (TRACEBACK, WIDE) and room >= 1_000:
+        assert (INNERMOST if traceback == TRACEBACK else FRAME) in frames
+        assert frames.startswith(("...\n  File", "  File")), "the cut is within a frame"
+        assert shown[:2] == message[:2]
 
 
-@pytest.mark.parametrize("room", [1_000, 2_000, 3_000, 6_000, 12_000])
-@pytest.mark.parametrize(
-    "message", ["no", "x" * 1_000, "x" * 200_000, "😀" * 50_000, "\x00" * 50_000], ids=lambda m: f"{len(m)}"
-)
-def test_the_innermost_frames_are_kept_whatever_the_message(message: str, room: int) -> None:  # SPEC F3
-    text = fit(long_record(message), room)
-    assert text is not None
-    failure = json.loads(text)["failure"]
-    assert INNERMOST in failure["traceback"]
-    assert failure["traceback"].endswith("app.Declined")
-    assert failure["message"][:2] == message[:2]
-
-
-def test_the_traceback_is_cut_before_the_message_and_from_the_top() -> None:  # SPEC F3
-    record = long_record("m" * 500, history=[])
-    whole = len(dump(record))
-    failure = json.loads(fit(record, whole - 5_000) or "")["failure"]
-    assert failure["message"] == "m" * 500
-    assert INNERMOST in failure["traceback"]
+def test_the_traceback_is_cut_before_the_message_which_is_cut_at_its_end() -> None:  # SPEC F3
+    whole = long_record("m" * 500, history=[])
+    failure = fitted(whole, len(dump(whole)) - 5_000)["failure"]
+    assert (failure["message"], INNERMOST in failure["traceback"]) == ("m" * 500, True)
     assert "in function_0\n" not in failure["traceback"]
-    assert "File" in failure["traceback"].splitlines()[1], "the cut is within a frame"
-
-
-def test_the_message_is_cut_at_its_end() -> None:  # SPEC F3
-    failure = json.loads(fit(long_record("begin" + "m" * 9_000, "", history=[]), 1_000) or "")["failure"]
+    failure = fitted(long_record("begin" + "m" * 9_000, "", history=[]), 1_000)["failure"]
     assert failure["message"].startswith("begin")
     assert len(failure["message"]) > 300
 
 
-def test_the_line_of_a_frame_is_kept_if_the_frame_itself_is_too_long() -> None:  # SPEC F3
-    frame = '  File "/var/task/generated.py", line 1, in generated\n    '
-    failure = json.loads(fit(long_record("", f"{FRAMES}{frame}{'é' * 9_000}\napp.Declined"), 2_000) or "")["failure"]
-    assert failure["traceback"].startswith(f"{frame}éé")
-
-
-@pytest.mark.parametrize("room", [1_500, 3_000])
-def test_the_extra_of_a_hook_does_not_displace_the_failure(room: int) -> None:  # SPEC F3, F6
-    fitted = json.loads(fit(long_record("no", extra={"order": "x" * 50_000}), room) or "")
-    assert INNERMOST in fitted["failure"]["traceback"]
-    assert (fitted["failure"]["type"], fitted["failure"]["message"]) == ("app.Declined", "no")
-    assert "extra" not in fitted
-
-
-def test_the_extra_of_a_hook_is_kept_if_it_fits() -> None:  # SPEC F3, F6
-    fitted = json.loads(fit(long_record("x" * 50_000, extra={"order": 7}), 2_500) or "")
-    assert fitted["extra"] == {"order": 7}
-
-
-def test_a_record_that_fits_is_not_changed() -> None:  # SPEC F3
-    record = long_record("é\x00")
-    assert fit(record, len(dump(record))) == dump(record)
-
-
-def test_as_much_is_kept_as_fits() -> None:  # SPEC F3
+def test_as_much_is_kept_as_fits_and_the_extra_of_a_hook_displaces_no_part_of_the_failure() -> None:  # SPEC F3, F6
     for room in range(5_000, 6_000, 37):
         text = fit(long_record("x" * 100_000), room)
         assert text is not None
         assert room - len(text) < 150, "at most one frame more than needed is cut"
-
-
-def test_the_counters_of_a_copy_are_kept_before_failure_and_history() -> None:  # SPEC E6
-    """The next delivery of a copy needs its id, attempts, due time and step counters unchanged."""
-    record = long_record("x" * 10_000, carried=3, due=NOW, hops=2, steps={"slow": 2})
-    fitted = json.loads(fit(record, 600) or "")
-    assert (fitted["carried"], fitted["due"], fitted["hops"], fitted["steps"]) == (3, NOW, 2, {"slow": 2})
+    assert fitted(long_record("x" * 50_000, extra={"order": 7}), 2_500)["extra"] == {"order": 7}
+    for room in (1_500, 3_000):
+        kept = fitted(long_record("no", extra={"order": "x" * 50_000}), room)
+        assert (kept["failure"]["type"], kept["failure"]["message"], "extra" in kept) == ("app.Declined", "no", False)
 
 
 @pytest.mark.parametrize(
@@ -308,40 +369,9 @@ def test_fitting_a_huge_text_encodes_little_of_it(
         written.append(len(text))
         return text
 
-    record = long_record(character * 5_000_000)
+    whole = long_record(character * 5_000_000)
     monkeypatch.setattr(json, "dumps", counting)
-    text = fit(record, room)
+    text = fit(whole, room)
     assert text is not None
     assert room - 100 < len(text) <= room
     assert sum(written) < 1_000_000 + 4 * room
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"failure": {"reason": "fatal"}}, True),
-        ({"failure": {}}, True),
-        ({"failure": {"reason": "fatal"}, "carried": 0}, True),
-        ({"failure": {"reason": "error"}, "carried": 0, "hops": 1}, False),
-        ({"failure": {"reason": "error"}, "carried": 3, "hops": 2, "steps": {"slow": 1}}, False),
-        ({"carried": 1, "hops": 1}, False),
-        ({"due": NOW}, False),
-        ({}, False),
-    ],
-    ids=[
-        "a dead letter",
-        "a dead letter without details",
-        "a dead letter with a count",
-        "a deferred copy",
-        "a copy",
-        "a copy that has not failed",
-        "a parked message",
-        "nothing",
-    ],
-)
-def test_a_record_of_a_failure_without_a_copy_since_is_that_of_a_dead_letter(
-    fields: dict[str, Any], expected: bool
-) -> None:  # SPEC F2, F7
-    assert is_dead_letter(fields) is expected
-    record = {"v": 1, "sum": body_sum("body"), "id": "m1", **fields}
-    assert Envelope(record, NOW).is_dead_letter is expected

@@ -5,18 +5,15 @@ from __future__ import annotations  # as in many files of handlers, all annotati
 import re
 import sys
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar  # noqa: F401 annotations name it
 
 import pytest
 from aws_lambda_powertools.utilities.parser.models import SqsModel, SqsRecordModel
 from pydantic import BaseModel, Json
 
-import tarry
-from tarry import Batch, ConfigurationError, Consumer, Message, batch_consumer, consumer
+import tarry  # noqa: F401 annotations name it
+from tarry import ConfigurationError, Consumer, Message, batch_consumer, consumer
 from tests.records import Context, event, record
-
-if TYPE_CHECKING:
-    from tests.wire import Wire as Unknown
 
 M = TypeVar("M")
 
@@ -40,25 +37,19 @@ def reads_orders(handler: Consumer[Any]) -> bool:
 # annotations
 
 
+def annotated_with(annotation: Any) -> Any:
+    """Return a handler with the annotation, as text or evaluated."""
+
+    def handler(message): ...
+
+    handler.__annotations__ = {"message": annotation}
+    return handler
+
+
 def of_one(message: Message[Order]) -> None: ...
 
 
-def of_a_batch(batch: Batch[Order]) -> None: ...
-
-
-def by_module(message: tarry.Message[Order]) -> None: ...
-
-
-def by_alias(message: Orders) -> None: ...
-
-
-def optional(message: Message[Order] | None) -> None: ...
-
-
-def annotated(message: Annotated[Message[Order], "an order"]) -> None: ...
-
-
-def with_more(message: Message[Order], other: Unknown | None = None) -> Unknown | None: ...
+def with_more(message: Message[Order], other: Unknown | None = None) -> Unknown | None: ...  # noqa: F821
 
 
 async def asynchronous(message: Message[Order]) -> None: ...
@@ -70,78 +61,41 @@ class OrderService:
     def __call__(self, message: Message[Order]) -> None: ...
 
 
-def decorated(function: Any) -> Any:
-    @wraps(function)
-    def wrapper(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    return wrapper
+def without_wraps(*arguments):
+    return of_one(*arguments)
 
 
-def without_wraps(function: Any) -> Any:
-    def wrapper(*arguments):  # type: ignore[no-untyped-def]
-        return function(*arguments)
-
-    return wrapper
-
-
-def with_an_evaluated_annotation(message: Any) -> None: ...
-
-
-with_an_evaluated_annotation.__annotations__ = {"message": Message["Order"]}
+BARE = annotated_with("Message")
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        of_one,
-        by_module,
-        by_alias,
-        optional,
-        annotated,
-        with_more,
-        asynchronous,
-        OrderService().take,
-        OrderService(),
-        decorated(of_one),
-        partial(of_one),
-        with_an_evaluated_annotation,
+        of_one, with_more, asynchronous, OrderService().take, OrderService(), wraps(of_one)(lambda _: None),
+        partial(of_one), annotated_with(Message["Order"]),
+        *map(annotated_with, ("tarry.Message[Order]", "Orders", "Message[Order] | None", "Annotated[Orders, 'mine']")),
     ],
-    ids=lambda function: getattr(function, "__name__", type(function).__name__),
-)
+    ids=lambda function: f"{getattr(function, '__name__', type(function).__name__)}",
+)  # fmt: skip
 def test_the_annotation_of_a_handler_names_its_model(function: Any) -> None:  # SPEC K2
     assert reads_orders(consumer(function))
     assert reads_orders(consumer(max_attempts=2)(function))
 
 
-def test_the_annotation_of_a_batch_handler_names_its_model() -> None:  # SPEC K2
-    assert reads_orders(batch_consumer(of_a_batch))
-
-
-def bare(message: Message) -> None: ...
-
-
-def of_anything(message: Message[Any]) -> None: ...
-
-
-def of_an_object(message: Message[object]) -> None: ...
-
-
-def of_a_variable(message: Message[M]) -> None: ...
-
-
-def of_something_unknown(message: Unknown) -> None: ...
-
-
-def not_annotated(message):  # type: ignore[no-untyped-def]
-    ...
+def test_the_annotation_of_a_batch_handler_names_its_model_and_the_setting_takes_precedence() -> None:  # SPEC K2
+    assert reads_orders(batch_consumer(annotated_with("Batch[Order]")))
+    assert reads_orders(consumer(model=Order)(BARE))
+    assert reads_orders(consumer(model=Order)(annotated_with("Message[NotAModel]")))
 
 
 @pytest.mark.parametrize(
     "function",
-    [bare, of_anything, of_an_object, of_a_variable, of_something_unknown, not_annotated, without_wraps(of_one), print],
-    ids=lambda function: function.__name__,
-)
+    [
+        *map(annotated_with, ("Message", "Message[Any]", "Message[object]", "Message[M]", "Unknown")),
+        lambda message: None, without_wraps, print,
+    ],
+    ids=["bare", "any", "object", "a variable", "unknown", "no annotation", "a wrapper", "print"],
+)  # fmt: skip
 def test_an_annotation_without_a_model_sets_none(function: Any) -> None:  # SPEC K2
     assert consumer(function)._payload_reader is None
 
@@ -152,18 +106,11 @@ def test_message_may_be_imported_for_type_checkers_only() -> None:  # SPEC K2
     assert reads_orders(consumer(scope["handler"]))
 
 
-def of_an_unknown_model(message: Message[Unknown]) -> None: ...
-
-
 def test_an_annotation_that_cannot_be_resolved_is_refused_if_it_names_a_model() -> None:  # SPEC K2
+    unknown = annotated_with("Message[Unknown]")
     with pytest.raises(ConfigurationError, match=r"Message\[Unknown\].*cannot be resolved.*'Unknown'.*set model="):
-        consumer(of_an_unknown_model)
-    assert reads_orders(consumer(model=Order)(of_an_unknown_model))
-
-
-def test_the_setting_model_takes_precedence_over_the_annotation() -> None:  # SPEC K2
-    made: Any = consumer(model=Order)
-    assert reads_orders(made(bare))
+        consumer(unknown)
+    assert reads_orders(consumer(model=Order)(unknown))
 
 
 # invalid settings
@@ -172,12 +119,12 @@ def test_the_setting_model_takes_precedence_over_the_annotation() -> None:  # SP
 @pytest.mark.parametrize("envelope", ["sqs", "", 7, ["sns"], "SNS"], ids=repr)
 def test_an_unknown_envelope_is_refused(envelope: Any) -> None:  # SPEC K2
     with pytest.raises(ConfigurationError, match="'sns', 'eventbridge' or 's3', got"):
-        consumer(model=Order, envelope=envelope)(bare)
+        consumer(model=Order, envelope=envelope)(BARE)
 
 
 def test_an_envelope_without_a_model_is_refused() -> None:  # SPEC K2
     with pytest.raises(ConfigurationError, match="envelope='sns' needs a model"):
-        consumer(envelope="sns")(bare)
+        consumer(envelope="sns")(BARE)
     assert reads_orders(consumer(envelope="sns")(of_one))
 
 
@@ -190,16 +137,10 @@ class ModelWithFailingSchema:
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        (NotAModel, "NotAModel"),
-        (5, "5"),
-        ({}, "{}"),
-        (Order(number=1), "Order"),
-        (ModelWithFailingSchema, "no schema today"),
-        (str, "message.body"),
-        (bytes, "message.body"),
+        (NotAModel, "NotAModel"), (5, "5"), ({}, "{}"), (Order(number=1), "Order"), (str, "message.body"),
+        (bytes, "message.body"), (ModelWithFailingSchema, "no schema today"),
     ],
-    ids=lambda value: repr(value)[:30],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("envelope", [None, "sns"])
 def test_an_invalid_model_is_refused_when_the_setting_is_given(model: Any, text: str, envelope: Any) -> None:  # SPEC K2
     with pytest.raises(ConfigurationError, match="model takes a pydantic model, a dataclass or a TypedDict") as refusal:
@@ -210,58 +151,44 @@ def test_an_invalid_model_is_refused_when_the_setting_is_given(model: Any, text:
 @pytest.mark.parametrize("missing", ["pydantic", "aws_lambda_powertools.utilities.parser"])
 def test_without_powertools_or_pydantic_the_error_names_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # SPEC K2
+) -> None:  # SPEC K2
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigurationError, match=r"install aws-lambda-powertools\[parser\], or add AWS's"):
         consumer(model=Order)
-    assert consumer(bare)(event(record()), Context()) == {"batchItemFailures": []}
+    assert consumer(BARE)(event(record()), Context()) == {"batchItemFailures": []}
 
 
 # Powertools' models of a whole record
 
 
 class OrderRecord(SqsRecordModel):
-    body: Json[Order]  # type: ignore[assignment]
+    body: Json[Order]
 
 
 class OptionalOrderRecord(SqsRecordModel):
-    body: Json[Order] | None  # type: ignore[assignment]
+    body: Json[Order] | None
 
 
 class ListRecord(SqsRecordModel):
-    body: Json[list[Order]]  # type: ignore[assignment]
+    body: Json[list[Order]]
 
 
 class DerivedRecord(OrderRecord):
     extra: int = 1
 
 
-def of_records(message: Message[OrderRecord]) -> None: ...
-
-
 @pytest.mark.parametrize(
     ("record_model", "model"),
     [
-        (OrderRecord, "Order"),
-        (OptionalOrderRecord, "Order"),
+        *((each, "Order") for each in (OrderRecord, OptionalOrderRecord, DerivedRecord, SqsRecordModel, SqsModel)),
         (ListRecord, "list[Order]"),
-        (DerivedRecord, "Order"),
-        (SqsRecordModel, "Order"),
-        (SqsModel, "Order"),
     ],
 )
-def test_a_model_of_the_whole_record_is_refused_with_the_model_of_its_body(
-    record_model: type, model: str
-) -> None:  # SPEC K2
-    text = (
+def test_a_model_of_the_whole_record_is_refused_with_the_model_of_its_body(record_model: Any, model: str) -> None:
+    text = (  # SPEC K2
         f"{record_model.__name__} is a model of a whole SQS record, and message.payload comes from the body alone: "
         f"write Message[{model}], or model={model}, with the model of the body"
     )
-    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
-        consumer(model=record_model)
-
-
-def test_a_message_of_record_models_is_refused() -> None:  # SPEC K2
-    with pytest.raises(ConfigurationError, match=r"write Message\[Order\], or"):
-        consumer(of_records)
+    for make in (lambda: consumer(model=record_model), lambda: consumer(annotated_with(Message[record_model]))):
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
+            make()

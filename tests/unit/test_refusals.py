@@ -1,10 +1,11 @@
-"""The classification of SQS errors: one function for each question."""
+"""The limits of SQS requests, and the classification of errors: one function for each question."""
 
 import json
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from io import BytesIO
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,138 +20,143 @@ from botocore.exceptions import (
     ParamValidationError,
     ReadTimeoutError,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from tarry.sqs import refusals
 from tarry.sqs.client import make_client
 from tarry.sqs.refusals import (
+    MAX_REQUEST_BYTES,
     MAYBE_SENT,
     Refused,
     doubt,
     error_code,
     failed_entries,
     has_answer,
-    is_denied,
-    is_no_queue,
-    is_of_a_key,
     is_refused_for_good,
-    is_refused_for_now,
-    is_stale_handle,
-    is_throttle,
     is_worth_splitting,
     may_be_applied,
+    message_size,
     note_if_open,
+    requests_of,
+    tens,
+    utf8_length,
     watch_tries,
 )
 from tests.wire import client_error, url
 
-THROTTLES = [
-    "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled", "KMS.ThrottlingException", "SlowDown",
-    "RequestLimitExceeded", "TooManyRequestsException",
-]  # fmt: skip
+# limits
+
+
+@given(st.lists(st.integers(), max_size=105))
+def test_tens_split_entries_in_order_into_as_few_requests_as_possible(entries: list[int]) -> None:  # SPEC G1
+    requests = list(tens(entries))
+    assert [entry for request in requests for entry in request] == entries
+    assert len(requests) == -(-len(entries) // 10)
+    assert all(1 <= len(request) <= 10 for request in requests)
+
+
+@given(st.lists(st.integers(0, MAX_REQUEST_BYTES), max_size=60))
+@example([MAX_REQUEST_BYTES - 1, 1, 1, MAX_REQUEST_BYTES - 1, 1, 1])
+@example([1, MAX_REQUEST_BYTES + 1, 1])  # too large for any request: sent alone
+def test_requests_keep_the_order_and_have_ten_entries_and_1_mib_and_end_only_if_the_next_entry_does_not_fit(
+    sizes: list[int],
+) -> None:  # SPEC E6
+    requests = list(requests_of(enumerate(sizes)))
+    assert [entry for request in requests for entry in request] == list(range(len(sizes)))
+    bytes_of = [sum(sizes[entry] for entry in request) for request in requests]
+    for request, total in zip(requests, bytes_of, strict=True):
+        assert 1 <= len(request) <= 10
+        assert total <= MAX_REQUEST_BYTES or len(request) == 1
+    for (request, total), (following, _) in pairwise(zip(requests, bytes_of, strict=True)):
+        assert len(request) == 10 or total + sizes[following[0]] > MAX_REQUEST_BYTES
+
+
+def test_a_size_is_in_bytes_of_utf_8_and_includes_names_types_and_values_of_attributes() -> None:  # SPEC F3, J2
+    lengths = {"": 0, "abc": 3, "é": 2, "€": 3, "😀": 4, "\ud800": 3, "a\x00b": 3}
+    assert {text: utf8_length(text) for text in lengths} == lengths
+    attributes: dict[str, dict[str, Any]] = {
+        "tenant": {"DataType": "String", "StringValue": "é"},
+        "raw": {"DataType": "Binary.png", "BinaryValue": b"\xff\x00\x01"},
+    }
+    assert message_size("😀", attributes) == 4 + len("tenantString") + 2 + len("rawBinary.png") + 3
+
+
+# errors
+
 LOST = ReadTimeoutError(endpoint_url="https://sqs")
-NO_QUEUE = ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"]
-
-
-@pytest.mark.parametrize("code", THROTTLES)
-def test_every_function_recognizes_a_throttled_request(code: str) -> None:  # SPEC F4, G1, M5
-    error = client_error(code)
-    assert is_throttle(code)
-    assert is_refused_for_now(error)
-    assert not is_refused_for_good(error)
-    assert not is_refused_for_good(Refused(code, "too many"))
-    assert not is_worth_splitting(error)
-    assert not is_no_queue(code)
-
-
-@pytest.mark.parametrize("code", NO_QUEUE)
-def test_every_function_recognizes_a_queue_that_does_not_exist(code: str) -> None:  # SPEC F4, M1
-    error = client_error(code)
-    assert is_no_queue(code)
-    assert is_refused_for_good(error)
-    assert not is_worth_splitting(error)
-    assert not is_refused_for_now(error)
-
-
-@pytest.mark.parametrize("code", ["OverLimit", "AccessDenied", "InvalidParameterValue", ""])
-def test_other_errors_are_neither_throttled_nor_of_a_missing_queue(code: str) -> None:  # SPEC F4
-    assert not is_throttle(code)
-    assert not is_no_queue(code)
-
-
 WITHOUT_STATUS: Any = {"Error": {"Code": "InvalidParameterValue", "Message": "no"}}
+OF_CODES = ("throttle", "no_queue", "denied", "of_a_key")
+OF_ERRORS = ("refused_for_now", "refused_for_good", "worth_splitting", "stale_handle")
+
+
+def qualities_of(error: Exception) -> set[str]:
+    found = {name for name in OF_CODES if getattr(refusals, f"is_{name}")(error_code(error))}
+    found |= {name for name in OF_ERRORS if getattr(refusals, f"is_{name}")(error)}
+    return found | ({"maybe_applied"} if may_be_applied(error) else set())
 
 
 @pytest.mark.parametrize(
-    ("error", "is_worth_it"),
+    ("qualities", "errors"),
     [
-        (client_error("InvalidParameterValue"), True),
-        (client_error("BatchRequestTooLong"), True),
-        (client_error("InvalidParameterValue", status=402), True),
-        (client_error("InvalidParameterValue", status=404), True),
-        (client_error("InvalidParameterValue", status=499), True),
-        (ClientError(WITHOUT_STATUS, "AnyOperation"), True),
-        (ParamValidationError(report="an entry"), True),
-        (client_error("InvalidParameterValue", status=399), False),
-        (client_error("InvalidParameterValue", status=401), False),
-        (client_error("InvalidParameterValue", status=403), False),
-        (client_error("InternalError", status=500), False),
-        (client_error("SlowDown", status=503), False),
-        (client_error("AccessDenied"), False),
-        (client_error("KmsDeniedByPolicy"), False),
-        (client_error("UnauthorizedOperation"), False),
-        (client_error("OverLimit"), False),
-        (client_error("ExpiredToken"), False),
-        (client_error("SignatureDoesNotMatch"), False),
-        (LOST, False),
-        (Refused("InvalidParameterValue", "an entry"), False),
+        ("", [client_error("OverLimit"), NoCredentialsError(), client_error("InvalidParameterValue", status=399)]),
+        ("", [Refused("InternalError", "an entry", is_fault_of_sqs=True)]),
+        (
+            "throttle refused_for_now",
+            [
+                *map(client_error, ("RequestThrottled", "ThrottlingException", "Throttling", "RequestLimitExceeded")),
+                *(client_error("TooManyRequestsException"), client_error("SlowDown", status=503)),
+                Refused("ThrottlingException", "too many"),
+            ],
+        ),
+        ("throttle refused_for_now of_a_key", [*map(client_error, ("KmsThrottled", "KMS.ThrottlingException"))]),
+        ("refused_for_now maybe_applied", [client_error("ServiceUnavailable", status=503)]),
+        ("maybe_applied", [client_error("InternalError", status=500), LOST, ValueError("ReceiptHandle")]),
+        ("maybe_applied", [EndpointConnectionError(endpoint_url="https://sqs")]),
+        ("maybe_applied", [Refused("InvalidParameterValue", "an entry", maybe_applied=True)]),
+        (
+            "no_queue refused_for_good",
+            [
+                *map(client_error, ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")),
+            ],
+        ),
+        ("denied refused_for_good", [client_error("AccessDenied", "ReceiptHandle")]),
+        ("denied refused_for_good", [client_error("AccessDenied", status=403), client_error("UnauthorizedOperation")]),
+        ("denied refused_for_good", [client_error("AuthorizationError")]),
+        ("denied refused_for_good of_a_key", [client_error("KMS.AccessDeniedException")]),
+        ("refused_for_good of_a_key", [client_error("KmsDeniedByPolicy")]),
+        ("refused_for_good", [*map(client_error, ("ExpiredToken", "SignatureDoesNotMatch"))]),
+        ("refused_for_good", [client_error("InvalidParameterValue", status=status) for status in (401, 403)]),
+        ("refused_for_good", [Refused("InvalidParameterValue", "an entry")]),
+        (
+            "refused_for_good worth_splitting",
+            [*map(client_error, ("InvalidParameterValue", "BatchRequestTooLong", ""))],
+        ),
+        (
+            "refused_for_good worth_splitting",
+            [
+                *(client_error("InvalidParameterValue", status=status) for status in (402, 404, 499)),
+                client_error("InvalidParameterValue", "Total VisibilityTimeout"),
+            ],
+        ),
+        ("worth_splitting", [ClientError(WITHOUT_STATUS, "AnyOperation"), ParamValidationError(report="an entry")]),
+        ("worth_splitting", [client_error("RequestTimeout")]),
+        ("stale_handle refused_for_good", [Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")]),
+        (
+            "stale_handle refused_for_good worth_splitting",
+            [
+                *map(client_error, ("ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight")),
+                client_error("InvalidParameterValue", "Value x for parameter ReceiptHandle is invalid."),
+            ],
+        ),
     ],
-    ids=repr,
 )
-def test_a_refused_batch_is_split_if_one_entry_may_be_the_reason(
-    error: Exception, is_worth_it: bool
-) -> None:  # SPEC E6
-    assert is_worth_splitting(error) is is_worth_it
-
-
-@pytest.mark.parametrize(
-    ("error", "is_for_good"),
-    [
-        (client_error("AccessDenied", status=403), True),
-        (client_error("InvalidParameterValue"), True),
-        (client_error("InvalidParameterValue", status=499), True),
-        (Refused("InvalidParameterValue", "an entry"), True),
-        (client_error("InvalidParameterValue", status=399), False),
-        (client_error("OverLimit"), False),
-        (client_error("RequestTimeout"), False),
-        (client_error("ServiceUnavailable", status=503), False),
-        (client_error("InternalError", status=500), False),
-        (Refused("InternalError", "an entry", is_fault_of_sqs=True), False),
-        (Refused("InvalidParameterValue", "an entry", maybe_applied=True), False),
-        (ClientError(WITHOUT_STATUS, "AnyOperation"), False),
-        (NoCredentialsError(), False),
-    ],
-    ids=repr,
-)
-def test_a_refusal_is_for_good_unless_a_later_try_may_succeed(error: Exception, is_for_good: bool) -> None:  # SPEC C8
-    assert is_refused_for_good(error) is is_for_good
-
-
-@pytest.mark.parametrize(
-    ("error", "is_stale"),
-    [
-        (client_error("ReceiptHandleIsInvalid"), True),
-        (client_error("AWS.SimpleQueueService.MessageNotInflight"), True),
-        (client_error("InvalidParameterValue", "Value x for parameter ReceiptHandle is invalid."), True),
-        (Refused("ReceiptHandleIsInvalid", "the record has no receipt handle"), True),
-        (client_error("InvalidParameterValue", "Total VisibilityTimeout"), False),
-        (client_error("AccessDenied", "ReceiptHandle"), False),
-        (ValueError("ReceiptHandle"), False),
-    ],
-    ids=repr,
-)
-def test_a_receipt_handle_is_stale_if_sqs_refuses_the_handle_itself(
-    error: Exception, is_stale: bool
-) -> None:  # SPEC E6
-    assert is_stale_handle(error) is is_stale
+def test_every_function_recognizes_the_errors_that_it_asks_for_and_no_other(
+    qualities: str, errors: list[Exception]
+) -> None:  # SPEC C8, E6, F4, G1, M1, M5
+    """A throttle is refused for now, a missing queue for good; a batch is split if one entry may be the reason."""
+    expected = {*qualities.split()}
+    assert {repr(error): qualities_of(error) for error in errors} == {repr(error): expected for error in errors}
 
 
 def test_the_code_of_an_error_is_that_of_aws_or_its_class() -> None:
@@ -162,25 +168,18 @@ def test_the_code_of_an_error_is_that_of_aws_or_its_class() -> None:
     errors = (client_error("OverLimit"), Refused("InvalidId", "no"), OSError("no"), Odd())
     assert [error_code(error) for error in errors] == ["OverLimit", "InvalidId", "OSError", "Odd"]
     assert [has_answer(error) for error in errors[:3]] == [True, False, False]
-    codes = ("KMS.AccessDeniedException", "AccessDenied", "AuthorizationError", "OverLimit")
-    assert [(is_denied(code), is_of_a_key(code)) for code in codes] == [
-        (True, True), (True, False), (True, False), (False, False),
-    ]  # fmt: skip
-    assert is_refused_for_now(client_error("ServiceUnavailable", status=503))
-    assert not is_refused_for_now(client_error("OverLimit"))
 
 
 def test_the_entries_that_sqs_refused_say_whose_fault_it_is() -> None:
     answer: dict[str, Any] = {"Failed": [{"Id": "0", "Code": "C", "Message": "M", "SenderFault": True}, {"Id": "1"}]}
     for status in (200, 500):
-        answer["ResponseMetadata"] = {"HTTPStatusCode": status}
-        errors: dict[str, Any] = failed_entries(answer)
-        assert [str(error) for error in errors.values()] == ["C: M", ": "]
-        assert [error.is_fault_of_sqs for error in errors.values()] == [False, True]
-        assert [error.maybe_applied for error in errors.values()] == [status == 500] * 2
+        errors: dict[str, Any] = failed_entries({**answer, "ResponseMetadata": {"HTTPStatusCode": status}})
+        assert {name: (str(error), error.is_fault_of_sqs, error.maybe_applied) for name, error in errors.items()} == {
+            "0": ("C: M", False, status == 500),
+            "1": (": ", True, status == 500),
+        }
     assert failed_entries({"Successful": []}) == {}
-    made_here = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
-    assert (made_here.is_fault_of_sqs, may_be_applied(made_here)) == (False, False)
+    assert Refused("ReceiptHandleIsInvalid", "the record has no receipt handle").is_fault_of_sqs is False
 
 
 MD5_OF_A = "0cc175b9c0f1b6a831c399e269772661"
@@ -218,19 +217,12 @@ Answer = tuple[int, str] | Exception
 """The answer to one try: a status with an error code, or what the transport raises."""
 
 
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a client of botocore's with two tries, and no waits between them."""
-    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
-    return _client()
-
-
 @cache
-def _client() -> Any:
+def client() -> Any:
     return make_client(boto3.session.Session("test", "test", region_name="us-east-1"))
 
 
-def error_of(client: Any, *tries: Answer) -> Exception:
+def error_of(*tries: Answer) -> Exception:
     """Send two messages in a request whose tries are answered so; return the error of the first message."""
     left = deque(tries)
 
@@ -243,13 +235,13 @@ def error_of(client: Any, *tries: Answer) -> Exception:
         body = {"__type": code} if status != 200 else {"Failed": [entry], "Successful": [confirmed]}
         return AWSResponse("https://sqs", status, HTTPHeaders(), Raw(json.dumps(body).encode()))
 
-    client.meta.events.register("before-send.sqs", answer)
+    client().meta.events.register("before-send.sqs", answer)
     try:
-        sent = client.send_message_batch(QueueUrl=url("orders"), Entries=[{"Id": "0", "MessageBody": "a"}])
+        sent = client().send_message_batch(QueueUrl=url("orders"), Entries=[{"Id": "0", "MessageBody": "a"}])
     except Exception as error:  # noqa: BLE001 what is tested
         return error
     finally:
-        client.meta.events.unregister("before-send.sqs", answer)
+        client().meta.events.unregister("before-send.sqs", answer)
         assert not left
     [refused] = failed_entries(sent).values()
     return refused
@@ -259,51 +251,34 @@ DENIED, THROTTLED, INTERNAL = (403, "AccessDenied"), (400, "ThrottlingException"
 
 
 @pytest.mark.parametrize(
-    "tries",
+    ("tries", "maybe_applied"),
     [
-        (LOST, DENIED),
-        (LOST, THROTTLED),
-        (LOST, (200, "ThrottlingException")),  # the entry, in an answer that confirms another one
-        (LOST, (200, "InternalError")),
-        (INTERNAL, DENIED),
-        (INTERNAL, (200, "InternalError")),
-        (INTERNAL, INTERNAL),
-        (THROTTLED, INTERNAL),
-        (THROTTLED, LOST),
-        (LOST, LOST),
-        (ConnectionResetError("closed"),),
+        ((LOST, DENIED), True),
+        ((LOST, THROTTLED), True),
+        ((LOST, (200, "ThrottlingException")), True),  # the entry, in an answer that confirms another one
+        ((LOST, (200, "InternalError")), True),
+        ((INTERNAL, DENIED), True),
+        ((INTERNAL, (200, "InternalError")), True),
+        ((INTERNAL, INTERNAL), True),
+        ((THROTTLED, INTERNAL), True),
+        ((THROTTLED, LOST), True),
+        ((LOST, LOST), True),
+        ((ConnectionResetError("closed"),), True),
+        ((DENIED,), False),
+        ((THROTTLED, THROTTLED), False),
+        ((THROTTLED, DENIED), False),
+        (((503, "SlowDown"), DENIED), False),
+        (((200, "InternalError"),), False),
     ],
-    ids=repr,
 )
 def test_a_request_may_be_applied_after_a_try_without_an_answer_or_with_an_internal_error(
-    client: Any, tries: tuple[Answer, ...]
-) -> None:  # SPEC C8, J6, M6
-    watch_tries(client)
-    watch_tries(client)  # as a second `Queue` with the same client does
-    error = error_of(client, *tries)
-    assert may_be_applied(error)
-    assert not is_refused_for_good(error)
-    assert not is_worth_splitting(error)
-
-
-@pytest.mark.parametrize(
-    "tries",
-    [(DENIED,), (THROTTLED, THROTTLED), (THROTTLED, DENIED), ((503, "SlowDown"), DENIED), ((200, "InternalError"),)],
-    ids=repr,
-)
-def test_a_request_of_which_each_try_was_refused_or_throttled_was_not_applied(
-    client: Any, tries: tuple[Answer, ...]
-) -> None:  # SPEC M6
-    watch_tries(client)
-    assert not may_be_applied(error_of(client, *tries))
-
-
-def test_a_request_that_botocore_did_not_send_was_not_applied() -> None:  # SPEC M6
-    assert not may_be_applied(NoCredentialsError())
-    assert may_be_applied(EndpointConnectionError(endpoint_url="https://sqs"))
-
-
-def test_the_tries_of_one_request_say_nothing_of_the_next(client: Any) -> None:  # SPEC A6, M6
-    watch_tries(client)
-    assert may_be_applied(error_of(client, LOST, DENIED))
-    assert not may_be_applied(error_of(client, DENIED))
+    tries: tuple[Answer, ...], maybe_applied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A6, C8, J6, M6
+    """It is then neither refused for good nor split. The tries of one request say nothing of the next."""
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
+    for _ in range(2):  # as a second `Queue` with the same client does
+        watch_tries(client())
+    error = error_of(*tries)
+    assert may_be_applied(error) is maybe_applied
+    assert not maybe_applied or not (is_refused_for_good(error) or is_worth_splitting(error))
+    assert not may_be_applied(error_of(DENIED))
