@@ -80,7 +80,7 @@ class FailingModel(BaseModel):
 
 
 class Outcomes(NamedTuple):
-    """What became of messages m0, m1, ..."""
+    """The outcomes of messages m0, m1, ..."""
 
     ran: list[str]
     """The ids of the messages that reached the handler."""
