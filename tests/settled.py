@@ -1,5 +1,7 @@
 """One invocation of a consumer of the queue ``orders`` or ``orders.fifo``, and what tarry asked SQS to do."""
 
+import hashlib
+import json
 from typing import Any
 
 from tarry import Consumer, Message
@@ -55,3 +57,9 @@ def redelivered(wire: Wire, message_id: str = "copy", **more: Any) -> dict[str, 
         "received_at": wire.clock.now,
     }
     return record(entry["MessageBody"], message_id, attributes=attributes, **(delivery | more))
+
+
+def tarry_attribute(body: str = "{}", **fields: Any) -> dict[str, Any]:
+    """Return the attributes of a message with a `Tarry` attribute, whose id is ``m0``."""
+    envelope = {"v": 1, "sum": hashlib.sha256(body.encode()).hexdigest()[:16], "id": "m0", **fields}
+    return {"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}

@@ -9,11 +9,25 @@ from typing import Any
 
 import pytest
 
-from tarry import Consumer, DeadLetter, FailureStep, Fixed, LogOptions, Message, Reject, Retry, RetryInPlace, consumer
-from tarry.record.attribute import body_sum
-from tests.loglines import everything, field, lines
+from tarry import (
+    Consumer,
+    DeadLetter,
+    Failure,
+    FailureStep,
+    Fixed,
+    LogOptions,
+    Message,
+    Outcome,
+    Reject,
+    Retry,
+    RetryInPlace,
+    consumer,
+)
+from tarry import failed as dead_letters
+from tarry.testing import Sandbox
+from tests.loglines import Caplog, everything, field, lines
 from tests.records import event, failed, record
-from tests.settled import fails, orders, redelivered, settle, targets
+from tests.settled import fails, orders, redelivered, settle, targets, tarry_attribute
 from tests.wire import Queue, Wire, arn, client_error, url
 
 MIB = 1_048_576
@@ -58,11 +72,11 @@ def strings(count: int) -> dict[str, Any]:
     return {f"a{index}": string(str(index)) for index in range(count)}
 
 
-def logged_records(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """Return the failure records in the log, which are those of the message m1."""
-    found = [line for line in lines(caplog) if field(line, "record")]
-    assert {field(line, "message_id") for line in found} <= {"m1"}
-    return [field(line, "record") for line in found]
+def line_of(caplog: Caplog, event: str | None = None, message_id: str = "m1") -> logging.LogRecord:
+    """Return the only line at ERROR, or the only one of an event; it names the message."""
+    [line] = lines(caplog, event, 0 if event else logging.ERROR)
+    assert field(line, "message_id") == message_id
+    return line
 
 
 # the target queue
@@ -74,11 +88,11 @@ ELSEWHERE = "https://sqs.us-east-1.amazonaws.com/999999999999/orders"
 @pytest.mark.parametrize(
     ("step", "environment", "target"),
     [
-        pytest.param(None, None, url("orders-dlq"), id="redrive policy"),
-        *(pytest.param(None, name, url("graveyard"), id=f"environment: {name}") for name in GRAVEYARD),
-        *(pytest.param(name, None, url("graveyard"), id=f"step: {name}") for name in GRAVEYARD),
-        pytest.param(ELSEWHERE, None, ELSEWHERE, id="another account, by URL"),
-        pytest.param("arn:aws:sqs:us-east-1:999999999999:orders", None, ELSEWHERE, id="another account, by ARN"),
+        (None, None, url("orders-dlq")),
+        *((None, name, url("graveyard")) for name in GRAVEYARD),
+        *((name, None, url("graveyard")) for name in GRAVEYARD),
+        (ELSEWHERE, None, ELSEWHERE),  # another account
+        ("arn:aws:sqs:us-east-1:999999999999:orders", None, ELSEWHERE),
     ],
 )
 def test_the_dead_letter_queue_is_that_of_the_redrive_policy_unless_an_override_names_another(
@@ -94,21 +108,20 @@ def test_the_dead_letter_queue_is_that_of_the_redrive_policy_unless_an_override_
         assert [request.parameters["QueueUrl"] for request in wire.sent("SendMessageBatch")] == [target]
 
 
-def test_source_and_target_are_looked_up_once_for_a_whole_batch() -> None:  # SPEC F1
-    wire = orders()
-    assert invoke(wire, *(record(index, f"m{index}") for index in range(25))) == []
-    asked = {request.queue: {*request.parameters["AttributeNames"]} for request in wire.sent("GetQueueAttributes")}
-    assert [request.queue for request in wire.sent("GetQueueAttributes")] == ["orders", "orders-dlq"]
-    assert asked["orders"] == {"RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize"}
-    assert asked["orders-dlq"] == {"MaximumMessageSize"}
-
-
-def test_queue_attributes_are_cached_for_15_minutes_and_a_failed_look_up_for_30_seconds() -> None:  # SPEC F1
-    wire = orders()
-    for seconds, look_ups in ((0, 2), (899, 2), (2, 4)):
+def test_source_and_target_are_looked_up_once_and_again_after_15_minutes_or_30_seconds_after_a_failure() -> None:
+    """SPEC A6, F1. A look-up that an invocation has no time for is made by the next."""
+    wire, many = orders(), [record(index, f"m{index}") for index in range(25)]
+    with wire:
+        assert settle(consumer_of(), wire=wire, remaining=0.1)[0] == ["m1"]
+        assert wire.requests == []
+    for seconds, look_ups in ((0, 1), (899, 1), (2, 2)):
         wire.clock.now += seconds
-        assert invoke(wire) == []
-        assert len(wire.sent("GetQueueAttributes")) == look_ups
+        assert invoke(wire, *many) == []
+        assert [(request.queue, {*request.parameters["AttributeNames"]}) for request in wire.requests[:2]] == [
+            ("orders", {"RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize"}),
+            ("orders-dlq", {"MaximumMessageSize"}),
+        ]
+        assert [request.queue for request in wire.sent("GetQueueAttributes")] == ["orders", "orders-dlq"] * look_ups
     wire = orders()
     wire.fails["GetQueueAttributes"] = client_error("ServiceUnavailable", status=503)
     for seconds, reported in ((0, ["m1"]), (29, ["m1"]), (2, [])):
@@ -117,32 +130,22 @@ def test_queue_attributes_are_cached_for_15_minutes_and_a_failed_look_up_for_30_
         wire.fails.clear()
 
 
-def test_a_look_up_that_an_invocation_has_no_time_for_is_made_by_the_next() -> None:  # SPEC A6, F1
-    wire = orders()
-    with wire:
-        for remaining, reported in ((0.1, ["m1"]), (30, [])):
-            assert wire.requests == []
-            assert settle(consumer_of(), wire=wire, remaining=remaining)[0] == reported
-
-
-def test_a_max_receive_count_below_max_attempts_is_logged_once_per_cold_start_and_queue(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC C8
-    low, equal = Queue("orders-dlq", max_receive_count=3), Queue("orders-dlq", max_receive_count=5)
+def test_a_max_receive_count_below_max_attempts_is_logged_once_per_cold_start_and_queue(caplog: Caplog) -> None:
+    low, equal = Queue("orders-dlq", max_receive_count=3), Queue("orders-dlq", max_receive_count=5)  # SPEC C8
     wire = Wire(queues={"orders": low, "ledger.fifo": low, "mail": equal})
     handler = consumer(on_failure={"logs": [DeadLetter()], "default": [RetryInPlace(), DeadLetter()]})(decline)
     for _ in range(2):
         wire.clock.now += 1000
         records = (record(1, f"{queue}{index}", queue) for queue in ("orders", "mail", "logs") for index in range(3))
         invoke(wire, *records, record(1, "l", "ledger.fifo", group="g"), handler=handler)
-    of_orders, of_ledger = lines(caplog, "max_receive_count_low", logging.WARNING)
-    assert field(of_orders, "text") == (
+    of_orders, of_ledger = (field(line, "text") for line in lines(caplog, "max_receive_count_low", logging.WARNING))
+    assert of_orders == (
         "maxReceiveCount of orders is 3, below max_attempts 5. tarry dead-letters a message that fails at its delivery "
         "3, since SQS would then move it without a failure record. Set maxReceiveCount to 15 (2 * max_attempts + 5); "
         "see docs/guides/retries.md."
     )
-    assert "ledger.fifo is 3" in field(of_ledger, "text")
-    assert "to BatchSize * 5 + 5;" in field(of_ledger, "text")
+    assert "ledger.fifo is 3" in of_ledger
+    assert "to BatchSize * 5 + 5;" in of_ledger
     assert [request.queue for request in wire.sent("GetQueueAttributes")].count("orders") == 2
 
 
@@ -156,7 +159,6 @@ def test_on_a_standard_queue_a_dead_letter_keeps_attributes_trace_header_and_gro
     given = {
         "tenant": string("acme"),
         "amount": string("12.50", "Number.money"),
-        "count": string("3", "Number"),
         "raw": {"binaryValue": base64.b64encode(b"\x00\xff\x10").decode(), "dataType": "Binary"},
         "png": {"binaryValue": base64.b64encode(b"\x89PNG").decode(), "dataType": "Binary.png"},
     }
@@ -172,7 +174,6 @@ def test_on_a_standard_queue_a_dead_letter_keeps_attributes_trace_header_and_gro
         "MessageAttributes": {
             "tenant": {"DataType": "String", "StringValue": "acme"},
             "amount": {"DataType": "Number.money", "StringValue": "12.50"},
-            "count": {"DataType": "Number", "StringValue": "3"},
             "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff\x10"},
             "png": {"DataType": "Binary.png", "BinaryValue": b"\x89PNG"},
         },
@@ -210,15 +211,41 @@ def test_on_fifo_a_repeated_dead_letter_has_the_same_deduplication_id_and_no_oth
     assert len({first, *others}) == 4
 
 
+@pytest.mark.parametrize("handle", [decline, lambda message: message.defer(60)], ids=["dead letter", "deferred copy"])
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["AWS.Trace", "amazon.source", "tenant", "AWSome", "my.AWS.name"], {"tenant", "AWSome", "my.AWS.name"}),
+        ([f"AWS.{number}" for number in range(10)], set()),
+    ],
+    ids=["some", "ten"],
+)
+def test_attributes_with_reserved_names_are_left_out_and_logged_once_and_leave_room_for_the_tarry_attribute(
+    handle: Any, names: list[str], kept: set[str], caplog: Caplog
+) -> None:  # SPEC E6, F2, F3
+    wire = orders()
+    assert invoke(wire, record(attributes=dict.fromkeys(names, string("x"))), handler=consumer_of(handle)) == []
+    assert {*wire.sent_entries()[0]["MessageAttributes"]} == {*kept, "Tarry"}
+    line = line_of(caplog, "attributes_left_out")
+    assert line.levelno == logging.WARNING
+    assert ", ".join(name for name in names if name not in kept) in line.getMessage()
+
+
 # the failure record
+
+
+def failure_of(handler: Any, **settings: Any) -> dict[str, Any]:
+    """Return the failure record of a dead letter of the handler."""
+    [envelope] = settle(consumer(**settings)(handler))[1].envelopes()
+    failure: dict[str, Any] = envelope["failure"]
+    return failure
 
 
 def test_the_tarry_attribute_contains_the_message_the_origin_and_the_failure() -> None:  # SPEC F2
     wire = orders(elapsed=100)
     invoke(wire, record({"id": 7}, "m1", receives=1))
     [envelope] = wire.envelopes()
-    failure = envelope.pop("failure")
-    history = envelope.pop("history")
+    failure, history = envelope.pop("failure"), envelope.pop("history")
     assert len(envelope.pop("sum")) == 16
     assert envelope == {"v": 1, "id": "m1", "origin": arn("orders"), "sent": "2027-01-15T08:00:00.000Z"}
     traceback, fingerprint = failure.pop("traceback"), failure.pop("fingerprint")
@@ -240,26 +267,54 @@ def test_the_tarry_attribute_contains_the_message_the_origin_and_the_failure() -
     ]
 
 
-@pytest.mark.parametrize("signal", [Reject("no"), Retry(30)], ids=["reject", "retry"])
-def test_the_failure_record_of_a_signal_with_a_cause_describes_the_cause(signal: Exception) -> None:  # SPEC F2
-    def refuse(message: Message) -> None:
+VERDICT = "the customer is gone"
+
+
+class DeclinedWithReason(Reject):
+    reason = "the card was declined"
+
+
+def raises(error: BaseException, cause: BaseException | None = None) -> Any:
+    def charge() -> None:
+        raise cause or ValueError
+
+    def handler(message: Message) -> None:
         try:
             charge()
-        except CardWasDeclined as error:
-            raise signal from error
+        except Exception as caught:  # noqa: BLE001 the cause, if there is one
+            raise error from (cause and caught)
 
-    def charge() -> None:
-        raise CardWasDeclined("card declined")
-
-    wire = orders()
-    assert invoke(wire, record(receives=5), handler=consumer(refuse)) == []
-    failure = wire.envelopes()[0]["failure"]
-    assert (failure["type"], failure["message"]) == (f"{__name__}.CardWasDeclined", "card declined")
-    assert "in charge" in failure["traceback"]
+    return handler
 
 
-def test_errors_at_the_same_place_have_the_same_fingerprint() -> None:  # SPEC F2
-    @consumer(fatal=(CardWasDeclined, KeyError))
+@pytest.mark.parametrize(
+    ("error", "cause", "type", "said"),
+    [
+        (Reject(VERDICT), LookupError("no customer 7"), "LookupError", VERDICT),
+        (DeclinedWithReason(), LookupError("no customer 7"), "LookupError", "the card was declined"),
+        (RuntimeError("out"), Reject(VERDICT), "RuntimeError", VERDICT),
+        (Reject(VERDICT), None, "tarry.Reject", None),
+        (Reject(), LookupError("no customer 7"), "LookupError", None),
+        (Retry(30), LookupError("no customer 7"), "LookupError", None),
+        (Reject("x" * 1_100_000), LookupError("no customer 7"), "LookupError", "x" * 1_000),
+    ],
+    ids=["a reject from an error", "a subclass", "an error from a reject", "no error", "no text", "a retry", "huge"],
+)
+def test_the_failure_record_of_a_verdict_beside_an_error_contains_both(
+    error: Any, cause: Any, type: str, said: str | None
+) -> None:  # SPEC B3, F2, F3
+    failure = failure_of(raises(error, cause), max_attempts=1)
+    assert (failure["type"], failure.get("said"), "said" in failure) == (type, said, said is not None)
+    if type == "LookupError":
+        assert (failure["message"], "in charge" in failure["traceback"]) == ("no customer 7", True)
+
+
+def test_the_failure_record_names_an_error_of_tarry_without_its_file() -> None:  # SPEC F2
+    assert failure_of(lambda message: (each for each in [message]), max_attempts=1)["type"] == "tarry.HandlerNeverRan"
+
+
+def test_errors_at_the_same_place_have_the_same_fingerprint_also_without_traceback_and_context() -> None:
+    @consumer(fatal=(CardWasDeclined, KeyError))  # SPEC E3, F2
     def handler(message: Message) -> None:
         if message.json() == "there":
             raise CardWasDeclined(f"order {message.id}")
@@ -267,20 +322,14 @@ def test_errors_at_the_same_place_have_the_same_fingerprint() -> None:  # SPEC F
 
     wire = orders()
     invoke(wire, *(record(f'"{at}"', at) for at in ("here", "here too", "there")), handler=handler)
-    first, second, third = (envelope["failure"]["fingerprint"] for envelope in wire.envelopes())
-    assert first == second != third
-
-
-def test_a_failure_record_without_a_traceback_and_a_context_has_its_fingerprint() -> None:  # SPEC E3, F2
-    wire = orders()
     with wire:
-        assert failed(consumer_of(include_traceback=False)(event(record()), None)) == []
-    failure = wire.envelopes()[0]["failure"]
-    assert {"traceback", "function", "request_id"}.isdisjoint(failure)
-    assert failure["fingerprint"]
-    with wire:
-        assert failed(consumer_of()(event(record()), None)) == []
-    assert "in decline" in wire.envelopes()[1]["failure"]["traceback"]
+        for include_traceback in (True, False):
+            assert failed(consumer_of(include_traceback=include_traceback)(event(record()), None)) == []
+    first, second, third, whole, short = (envelope["failure"] for envelope in wire.envelopes())
+    assert first["fingerprint"] == second["fingerprint"] != third["fingerprint"]
+    assert {"function", "request_id"}.isdisjoint(whole)
+    assert "in decline" in whole.pop("traceback")
+    assert whole == short
 
 
 def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter_has_the_total() -> None:  # SPEC F2, K3
@@ -307,61 +356,65 @@ def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter
 
 def test_attempts_in_carried_and_in_the_failure_record_are_counted_once() -> None:  # SPEC F2, C2
     """A copy has its attempts both in ``carried`` and in its failure record."""
-    envelope = {"v": 1, "sum": body_sum("{}"), "id": "m1", "carried": 3, "failure": {"reason": "error", "attempts": 3}}
-    copy = record("{}", "m5", attributes={"Tarry": string(json.dumps(envelope))}, receives=2)
+    attributes = tarry_attribute(carried=3, failure={"reason": "error", "attempts": 3})
     wire = orders()
-    invoke(wire, copy, handler=consumer_of(fails))
+    invoke(wire, record(attributes=attributes, receives=2), handler=consumer_of(fails))
     failure = wire.envelopes()[-1]["failure"]
     assert (failure["attempts"], failure["reason"]) == (5, "exhausted")
 
 
-# the size limit; test_size_limits.py has messages and errors of any size
+EXTRA = {"queue": "orders", "lines": [1, 2.5, None]}
+
+
+def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_it_is_retried(sandbox: Sandbox) -> None:
+    """SPEC E5, F2, F6, K3, M2. Failure steps, the log, and filters see them."""
+    seen: list[Any] = []
+    rejects = raises(Reject(VERDICT), LookupError("no customer 7"))
+
+    def step(failure: Failure, next_step: Any) -> Outcome:
+        seen.append(failure.said)
+        return next_step(failure)
+
+    @consumer(on_failure=[step, DeadLetter(enrich=lambda failure: {**EXTRA, "queue": failure.message.queue})])
+    def handler(message: Message) -> None:
+        if message.failure is None:
+            rejects(message)
+        else:
+            seen.append((message.failure.extra, message.failure.said))
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", {})
+    sandbox.run()
+    [dead_letter] = sandbox.messages("orders-dlq")
+    assert (dead_letter.failure.extra, dead_letter.failure.said) == (EXTRA, VERDICT)
+    for where, count in {
+        "extra.queue = orders": 1, "extra.queue = other": 0, "extra.lines[0] = 1": 1, "said ~ customer is": 1,
+        f"said = '{VERDICT}'": 0, f'said = "{VERDICT}"': 1,
+    }.items():  # fmt: skip
+        with dead_letters.opened("orders-dlq") as inspection:
+            selection = dead_letters.select(where=[where])
+            assert (where, len(dead_letters.show(inspection, selection).dead_letters)) == (where, count)
+    with dead_letters.opened("orders-dlq") as inspection:
+        routes = dead_letters.Routes(inspection.queue)
+        list(dead_letters.retry(inspection, dead_letters.select(everything=True), routes))
+    sandbox.run()
+    assert seen == [VERDICT, (EXTRA, VERDICT)]
+
+
+# the size limit; tests/unit/test_copies.py has messages and errors of any size
 
 
 def long_winded(message: Message) -> None:
     raise CardWasDeclined("x" * 50_000 + "é" * 50_000)
 
 
-@pytest.mark.parametrize(
-    ("body", "attributes"),
-    [("{}", strings(10)), ("{}", {"Tarry": string("not so fast")}), ("x" * MIB, {})],
-    ids=["ten user attributes", "a user's own Tarry attribute", "a body of exactly 1 MiB"],
-)
-def test_a_failure_record_without_room_is_logged(
-    body: str, attributes: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC F3
-    wire = orders()
-    assert invoke(wire, record(body, attributes=attributes)) == []
-    sent = wire.sent_entries()[0].get("MessageAttributes", {})
-    assert {name: value["StringValue"] for name, value in sent.items()} == {
-        name: value["stringValue"] for name, value in attributes.items()
-    }
-    [logged] = logged_records(caplog)
-    assert logged["failure"]["type"] == f"{__name__}.CardWasDeclined"
-    assert logged["failure"]["message"] == "card declined"
-
-
-def test_a_failure_record_fits_beside_nine_user_attributes_again_after_a_redrive(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC F3
-    wire = orders()
-    invoke(wire, record(attributes=strings(9)))
-    invoke(wire, redelivered(wire, queue="orders"))
-    assert [{*entry["MessageAttributes"]} for entry in wire.sent_entries()] == [{*strings(9), "Tarry"}] * 2
-    assert wire.envelopes()[-1]["failure"]["attempts"] == 2
-    assert logged_records(caplog) == []
-
-
-def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_queue(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC F3, F5
-    wire = limited_to(1024)
+def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_queue(caplog: Caplog) -> None:
+    wire = limited_to(1024)  # SPEC F3, F5
     assert invoke(wire, record("x" * 1025, "big"), record("y", "small")) == ["big"]
     assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["y"]
     assert wire.visibilities() == {"handle-big": 900}
-    [line] = lines(caplog, level=logging.ERROR, event="unhandled")
-    assert field(line, "message_id") == "big"
-    assert "1024" in line.getMessage()
+    assert "1024" in line_of(caplog, "unhandled", "big").getMessage()
 
 
 def unknown_limit(limit: int, *, whole_call: bool = False) -> Wire:
@@ -374,65 +427,44 @@ def unknown_limit(limit: int, *, whole_call: bool = False) -> Wire:
         return len(entry["MessageBody"]) + sum(sizes) > limit
 
     wire = orders()
-    wire.fails["GetQueueAttributes"] = lambda request: (
-        client_error("AccessDenied") if request.queue == "orders-dlq" else None
-    )
+    denied, too_large = client_error("AccessDenied"), client_error("InvalidParameterValue", text)
+    wire.fails["GetQueueAttributes"] = lambda request: denied if request.queue == "orders-dlq" else None
     if whole_call:
-        wire.fails["SendMessageBatch"] = lambda request: (
-            client_error("InvalidParameterValue", text) if any(map(is_too_large, request.entries)) else None
-        )
+        wire.fails["SendMessageBatch"] = lambda request: too_large if any(map(is_too_large, request.entries)) else None
     else:
-        wire.refuses["SendMessageBatch"] = lambda _, entry: (
-            ("InvalidParameterValue", text) if is_too_large(entry) else None
+        wire.refuses["SendMessageBatch"] = lambda _, each: (
+            ("InvalidParameterValue", text) if is_too_large(each) else None
         )
     return wire
 
 
-def test_an_unknown_size_limit_is_assumed_to_be_1_mib() -> None:  # SPEC F1
+def test_an_unknown_size_limit_is_assumed_to_be_1_mib_and_a_body_beyond_it_waits() -> None:  # SPEC F1, F4, F5
     wire = unknown_limit(MIB)
     assert invoke(wire, record("x" * 500_000)) == []
     assert len(wire.sent_entries()) == 1
+    wire = unknown_limit(50)
+    assert invoke(wire, record("x" * 90)) == ["m1"]
+    assert (wire.sent("DeleteMessageBatch"), wire.visibilities()) == ([], {"handle-m1": 900})
 
 
 @pytest.mark.parametrize("whole_call", [False, True], ids=["entry refused", "call refused"])
 @pytest.mark.parametrize("limit", [1_000, 100], ids=["some room", "hardly any room"])
 def test_a_dead_letter_refused_for_its_size_is_sent_with_the_smallest_failure_record_or_none(
-    limit: int, whole_call: bool, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC F1, F3
+    limit: int, whole_call: bool, caplog: Caplog
+) -> None:  # SPEC F1, F3, G1
+    """It does not affect others of the request."""
     wire = unknown_limit(limit, whole_call=whole_call)
-    assert invoke(wire, record("x" * 90), handler=consumer_of(long_winded)) == []
-    sent = wire.accepted[0][1]
-    assert sent["MessageBody"] == "x" * 90
+    small = record("y", "m2")
+    assert invoke(wire, record("x" * 90), *([small] if limit > 100 else []), handler=consumer_of(long_winded)) == []
+    accepted = {entry["MessageBody"]: entry for _, entry in wire.accepted if "MessageBody" in entry}
+    sent = accepted.pop("x" * 90)
     if limit == 100:
         assert "MessageAttributes" not in sent
     else:
         smallest = json.loads(sent["MessageAttributes"]["Tarry"]["StringValue"])
-        assert (smallest["id"], smallest["failure"]["reason"]) == ("m1", "fatal")
-    [logged] = logged_records(caplog)
-    assert logged["failure"]["message"].startswith("x" * 50_000)
-
-
-def test_a_trimmed_failure_record_is_logged_once_up_to_64_kib(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
-    wire = limited_to(4096)
-    invoke(wire, handler=consumer_of(long_winded))
-    [logged] = logged_records(caplog)
-    assert logged["failure"]["message"].startswith("x" * 50_000)
-    assert 60_000 < len(json.dumps(logged, separators=(",", ":"))) <= 65_536
-    assert len(wire.envelopes()[0]["failure"]["message"]) < 4096
-
-
-def test_a_dead_letter_refused_for_its_size_does_not_affect_others_of_the_request() -> None:  # SPEC G1, F3
-    wire = unknown_limit(3_000)
-    assert invoke(wire, record("x" * 2_900, "big"), record("y", "small")) == []
-    bodies = [entry["MessageBody"] for request, entry in wire.accepted if request.operation == "SendMessageBatch"]
-    assert sorted(bodies) == ["x" * 2_900, "y"]
-
-
-def test_a_message_with_a_body_beyond_an_unknown_limit_waits_in_its_queue() -> None:  # SPEC F4, F5
-    wire = unknown_limit(50)
-    assert invoke(wire, record("x" * 90)) == ["m1"]
-    assert wire.sent("DeleteMessageBatch") == []
-    assert wire.visibilities() == {"handle-m1": 900}
+        assert (smallest["id"], smallest["failure"]["reason"], [*accepted]) == ("m1", "fatal", ["y"])
+    logged = {field(line, "message_id"): each for line in lines(caplog) if (each := field(line, "record"))}
+    assert logged["m1"]["failure"]["message"].startswith("x" * 50_000)
 
 
 # redact
@@ -446,7 +478,7 @@ def returning(value: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda envelope: value
 
 
-def test_the_failure_record_is_redacted_before_it_is_sent_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_failure_record_is_redacted_before_it_is_sent_or_logged(caplog: Caplog) -> None:
     """SPEC F3. A redact function cannot change the version, the id or the origin (K3)."""
 
     def mask(envelope: dict[str, Any]) -> dict[str, Any]:
@@ -476,16 +508,11 @@ def explode(envelope: dict[str, Any]) -> dict[str, Any]:
     "redact",
     [
         explode,
-        returning(None),
-        returning(7),
-        returning({"failure": {"message": NotSerializable()}}),
-        returning({"failure": {"message": float("nan")}}),
+        *map(returning, (None, 7, *({"failure": {"message": odd}} for odd in (NotSerializable(), float("nan"))))),
     ],
     ids=["raises", "returns None", "returns a number", "returns a value that is not JSON", "returns NaN"],
 )
-def test_a_failing_redact_lets_no_secret_into_the_queue_or_the_log(
-    redact: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_redact_lets_no_secret_into_the_queue_or_the_log(redact: Any, caplog: Caplog) -> None:
     """SPEC F3. `LogOptions.redact`, which redacts the other lines, fails as well the second time."""
     caplog.set_level(logging.DEBUG, "tarry")
 
@@ -496,10 +523,7 @@ def test_a_failing_redact_lets_no_secret_into_the_queue_or_the_log(
     assert invoke(wire, handler=consumer_of(secretive, redact=redact)) == []
     [envelope] = wire.envelopes()
     assert (envelope["id"], envelope["failure"]["reason"]) == ("m1", "fatal")
-    assert "4111-1111" not in json.dumps(envelope)
-    [line] = lines(caplog, "redact_failed")
-    assert field(line, "message_id") == "m1"
-    assert "4111-1111" not in line.getMessage()
+    assert "4111-1111" not in json.dumps(envelope) + line_of(caplog, "redact_failed").getMessage()
     caplog.clear()
     steps: list[FailureStep] = [RetryInPlace(), DeadLetter(redact=redact)]
     handler = consumer(fatal=CardWasDeclined, on_failure=steps, log=LogOptions(redact=refuse))(secretive)
@@ -522,56 +546,36 @@ def test_a_dead_letter_whose_redact_returns_an_invalid_failure_can_be_read_after
 
 # messages that cannot be dead-lettered
 
-
-def test_a_message_whose_send_fails_waits_in_its_queue_for_the_longest_delay_of_the_policy(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC F4, E4
-    wire = orders()
-    wire.fails["SendMessageBatch"] = client_error("ServiceUnavailable", status=503)
-    for settings, seconds in (({}, 900), ({"backoff": Fixed(7200)}, 7200)):
-        assert invoke(wire, handler=consumer(fatal=CardWasDeclined, **settings)(decline)) == ["m1"]
-        assert wire.visibilities() == {"handle-m1": seconds}
-    assert wire.sent("DeleteMessageBatch") == []
-    line, _ = lines(caplog, level=logging.ERROR)
-    assert "ServiceUnavailable" in line.getMessage()
-    assert field(line, "message_id") == "m1"
-
-
-def test_without_a_dead_letter_queue_the_message_waits_and_an_error_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC F5
-    wire = orders(dead_letter=None)
-    assert invoke(wire) == ["m1"]
-    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 900})
-    [line] = lines(caplog, level=logging.ERROR)
-    assert "dead-letter queue" in line.getMessage()
-    assert "RedrivePolicy" in line.getMessage()
-    assert field(line, "message_id") == "m1"
+NOT_A_QUEUE = ("arn:aws:sns:us-east-1:123456789012:topic", "arn:aws:sqs:orders")
 
 
 @pytest.mark.parametrize(
-    ("target", "shown"),
+    ("wire", "handler", "delay", "shown"),
     [
-        ("orders", "orders is the queue it is in"),
-        (arn("orders"), "orders is the queue it is in"),
-        ("https://any.host.example/123456789012/orders", "orders is the queue it is in"),
-        ("arn:aws:sns:us-east-1:123456789012:topic", "arn:aws:sns:us-east-1:123456789012:topic"),
-        ("arn:aws:sqs:orders", "arn:aws:sqs:orders"),
+        (orders(), consumer_of(), 900, "ServiceUnavailable"),
+        (orders(), consumer(fatal=CardWasDeclined, backoff=Fixed(7200))(decline), 7200, "ServiceUnavailable"),
+        (orders(dead_letter=None), consumer_of(), 900, "dead-letter queue: add a RedrivePolicy"),
+        *(
+            (orders(), consumer_of(queue=own), 900, "orders is the queue it is in")
+            for own in ("orders", arn("orders"), "https://any.host.example/123456789012/orders")
+        ),
+        *((orders(), consumer_of(queue=odd), 900, odd) for odd in NOT_A_QUEUE),
     ],
+    ids=["a failed send", "of another policy", "none", "by name", "by ARN", "by URL", "a topic", "no ARN"],
 )
-def test_a_message_is_not_dead_lettered_to_its_own_queue_or_to_what_is_not_a_queue(
-    target: str, shown: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC F5, F7
-    wire = orders()
-    assert invoke(wire, handler=consumer_of(queue=target)) == ["m1"]
-    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 900})
-    [line] = lines(caplog, level=logging.ERROR)
-    assert shown in line.getMessage()
+def test_a_message_that_cannot_be_sent_waits_in_its_queue_for_the_longest_delay_of_the_policy_and_an_error_is_logged(
+    wire: Wire, handler: Consumer[Any], delay: int, shown: str, caplog: Caplog
+) -> None:  # SPEC E4, F4, F5, F7
+    wire.fails["SendMessageBatch"] = client_error("ServiceUnavailable", status=503)
+    assert invoke(wire, handler=handler) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": delay}
+    assert wire.acts == ["SendMessageBatch"] * (shown == "ServiceUnavailable") + ["ChangeMessageVisibilityBatch"]
+    assert shown in line_of(caplog).getMessage()
 
 
 @pytest.mark.parametrize("next_queue", ["orders", "graveyard"])
 def test_a_consumer_of_a_dead_letter_queue_dead_letters_to_any_queue_but_the_one_it_came_from(
-    next_queue: str, caplog: pytest.LogCaptureFixture
+    next_queue: str, caplog: Caplog
 ) -> None:  # SPEC F7
     wire = orders()
     wire.queues["orders-dlq"] = Queue(dead_letter=next_queue)
@@ -584,38 +588,12 @@ def test_a_consumer_of_a_dead_letter_queue_dead_letters_to_any_queue_but_the_one
     else:
         assert (invoke(wire, again), targets(wire)) == (["m9"], ["orders-dlq"])
         assert wire.visibilities() == {"handle-m9": 900}
-        [line] = lines(caplog, level=logging.ERROR)
-        assert "orders" in line.getMessage()
+        assert "orders" in line_of(caplog).getMessage()
 
 
-def test_a_deferred_copy_may_be_dead_lettered_to_the_origin_of_its_failure_record() -> None:
+def test_a_deferred_copy_may_be_dead_lettered_to_the_origin_of_its_failure_record() -> None:  # SPEC F7
     """A deferred copy keeps its failure record but is not a dead letter."""
-    envelope = {"v": 1, "sum": body_sum("{}"), "id": "m0", "origin": arn("orders-dlq"), "carried": 0, "hops": 1}
-    envelope["failure"] = {"reason": "error", "attempts": 1, "type": "ValueError"}  # SPEC F7
-    wire = orders()
-    assert invoke(wire, record(attributes={"Tarry": string(json.dumps(envelope))})) == []
+    failure, wire = {"reason": "error", "attempts": 1, "type": "ValueError"}, orders()
+    attributes = tarry_attribute(origin=arn("orders-dlq"), carried=0, hops=1, failure=failure)
+    assert invoke(wire, record(attributes=attributes)) == []
     assert targets(wire) == ["orders-dlq"]
-
-
-# attributes with reserved names
-
-
-@pytest.mark.parametrize("handle", [decline, lambda message: message.defer(60)], ids=["dead letter", "deferred copy"])
-@pytest.mark.parametrize(
-    ("names", "kept"),
-    [
-        (["AWS.Trace", "amazon.source", "tenant", "AWSome", "my.AWS.name"], {"tenant", "AWSome", "my.AWS.name"}),
-        ([f"AWS.{number}" for number in range(10)], set()),
-    ],
-    ids=["some", "ten"],
-)
-def test_attributes_with_reserved_names_are_left_out_and_logged_once_and_leave_room_for_the_tarry_attribute(
-    handle: Any, names: list[str], kept: set[str], caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC E6, F2, F3
-    wire = orders()
-    batch = record(attributes={name: string("x") for name in names})
-    assert invoke(wire, batch, handler=consumer_of(handle)) == []
-    assert {*wire.sent_entries()[0]["MessageAttributes"]} == {*kept, "Tarry"}
-    [line] = lines(caplog, "attributes_left_out")
-    assert line.levelno == logging.WARNING
-    assert ", ".join(name for name in names if name not in kept) in line.getMessage()
