@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
 from tarry.testing import Sandbox
 from tests.records import Context, event, record
-from tests.wire import Request, Wire, arn, client_error, url
+from tests.wire import Request, Wire, arn, client_error, http_answer, url
 
 MIB = 1_048_576
 ORDERS, LEDGER = url("orders"), url("ledger.fifo")
@@ -437,7 +437,7 @@ def test_the_tries_of_a_client_of_the_caller_count_too(monkeypatch: pytest.Monke
     def answer(**_: Any) -> AWSResponse:
         if next(tries) == 0:
             raise ReadTimeoutError(endpoint_url=ORDERS)
-        return AWSResponse(ORDERS, 403, {}, SimpleNamespace(stream=lambda: [b'{"__type": "AccessDenied"}']))
+        return http_answer(403, {"__type": "AccessDenied"})
 
     client.meta.events.register("before-send.sqs", answer)
     with pytest.raises(ClientError) as raised:

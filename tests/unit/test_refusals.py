@@ -1,10 +1,7 @@
 """The limits of SQS requests, and the classification of errors: one function for each question."""
 
-import json
 from collections import deque
-from collections.abc import Iterator
 from functools import cache
-from io import BytesIO
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +9,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.compat import HTTPHeaders
 from botocore.exceptions import (
     ClientError,
     EndpointConnectionError,
@@ -43,7 +39,7 @@ from tarry.sqs.refusals import (
     utf8_length,
     watch_tries,
 )
-from tests.wire import client_error, url
+from tests.wire import client_error, http_answer, url
 
 # limits
 
@@ -208,11 +204,6 @@ def test_the_error_of_a_send_that_may_be_applied_has_one_note() -> None:  # SPEC
 # requests that botocore repeated
 
 
-class Raw(BytesIO):
-    def stream(self, *_: object) -> Iterator[bytes]:
-        yield self.read()
-
-
 Answer = tuple[int, str] | Exception
 """The answer to one try: a status with an error code, or what the transport raises."""
 
@@ -233,7 +224,7 @@ def error_of(*tries: Answer) -> Exception:
         entry = {"Id": "0", "Code": code, "SenderFault": False}
         confirmed = {"Id": "1", "MessageId": "m", "MD5OfMessageBody": "d"}
         body = {"__type": code} if status != 200 else {"Failed": [entry], "Successful": [confirmed]}
-        return AWSResponse("https://sqs", status, HTTPHeaders(), Raw(json.dumps(body).encode()))
+        return http_answer(status, body)
 
     client().meta.events.register("before-send.sqs", answer)
     try:
