@@ -1,29 +1,23 @@
 """Messages that are not due yet: they wait in their queue and use no attempt."""
 
-import json
 from typing import Any
 
 import pytest
 
 from tarry import Batch, Fixed, Message, batch_consumer, consumer
-from tarry.record.attribute import body_sum
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, Context, event, failed, record
-from tests.wire import Queue, TestClock, Wire, client_error
+from tests.records import RECEIVED_AT, event, record
+from tests.settled import orders, settle, tarry_attribute
+from tests.wire import Wire, client_error
 
 HOUR = 3_600
+CHANGE = "ChangeMessageVisibilityBatch"
 
 
 def delayed(due_in: float, message_id: str = "m1", **more: Any) -> dict[str, Any]:
     """Return a message first received at RECEIVED_AT and due ``due_in`` seconds later."""
-    envelope = {"v": 1, "sum": body_sum("{}"), "id": f"stable-{message_id}", "due": RECEIVED_AT + due_in}
-    attributes = {"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}
+    attributes = tarry_attribute(id=f"stable-{message_id}", due=RECEIVED_AT + due_in)
     return record("{}", message_id, attributes=attributes, **more)
-
-
-def orders(elapsed: float = 0, **more: Any) -> Wire:
-    """Return a wire whose clock is ``elapsed`` seconds after RECEIVED_AT."""
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=TestClock(RECEIVED_AT + elapsed), **more)
 
 
 class Handler:
@@ -40,11 +34,12 @@ class Handler:
 
         self._handler = handler
 
-    def at(self, elapsed: float, *records: dict[str, Any], **more: Any) -> tuple[list[str], dict[str, int]]:
+    def at(
+        self, elapsed: float, *records: dict[str, Any], wire: Wire | None = None
+    ) -> tuple[list[str], dict[str, int]]:
         """Run a batch at that time; return the ids that are reported as failed, and the visibility timeouts."""
-        self.wire = orders(elapsed, **more)
-        with self.wire:
-            return failed(self._handler(event(*records), Context())), self.wire.visibilities()
+        reported, self.wire = settle(self._handler, event(*records), wire or orders(elapsed))
+        return reported, self.wire.visibilities()
 
 
 def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_others_do(caplog: Caplog) -> None:
@@ -55,8 +50,7 @@ def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_othe
     reported, visibilities = handler.at(0, *records)
     assert (reported, handler.ran) == ([f"d{index}" for index in range(12)], [("now", 1)])
     assert visibilities == {f"handle-d{index}": HOUR + index for index in range(12)}
-    requests = handler.wire.sent("ChangeMessageVisibilityBatch")
-    assert sorted(len(request.entries) for request in requests) == [2, 10]  # several requests at once
+    assert sorted(len(request.entries) for request in handler.wire.sent(CHANGE)) == [2, 10]  # several at once
     assert handler.wire.operations[0] == "GetQueueAttributes"  # shows whether this is the last delivery
     line = next(line for line in lines(caplog) if field(line, "message_id") == "stable-d0")
     fields = [field(line, name) for name in ("event", "state", "reason", "delay", "attempt")]
@@ -65,21 +59,19 @@ def test_messages_that_are_not_due_wait_until_then_and_do_not_run_while_the_othe
 
 
 @pytest.mark.parametrize(
-    ("due", "elapsed", "seconds"),
-    [(100, 0, 100), (100, 0.5, 100), (100, 99.2, 1), (100, 40, 60), (42_300, 0, 42_300), (100_000, 0, 43_199)],
-)
+    ("due", "elapsed", "seconds", "receives"),
+    [
+        (100, 0, 100, 1), (100, 0.5, 100, 1), (100, 99.2, 1, 1), (100, 40, 60, 1), (42_300, 0, 42_300, 1),
+        (100_000, 0, 43_199, 1),  # of a delay of 12 hours, the first 900 s were DelaySeconds
+        (100_000, 43_200, 42_869, 2),  # continues at the next receive
+    ],
+)  # fmt: skip
 def test_the_remaining_delay_is_rounded_up_to_seconds_within_the_limit_of_sqs(
-    due: float, elapsed: float, seconds: int
+    due: float, elapsed: float, seconds: int, receives: int
 ) -> None:  # SPEC B6, J4
-    """Of a delay of 12 hours, the first 900 s were DelaySeconds; the limit counts from the receive."""
-    assert Handler().at(elapsed, delayed(due)) == (["m1"], {"handle-m1": seconds})
-
-
-def test_a_delay_beyond_the_limit_of_sqs_continues_at_the_next_receive() -> None:  # SPEC J4
     handler = Handler()
-    reported, visibilities = handler.at(43_200, delayed(100_000, receives=2))
-    assert 42_800 < visibilities["handle-m1"] <= 43_199
-    assert (reported, handler.ran) == (["m1"], [])
+    assert handler.at(elapsed, delayed(due, receives=receives)) == (["m1"], {"handle-m1": seconds})
+    assert handler.ran == []
 
 
 def test_a_batch_handler_and_an_async_handler_do_not_get_messages_that_are_not_due() -> None:  # SPEC B4, J4
@@ -95,13 +87,11 @@ def test_a_batch_handler_and_an_async_handler_do_not_get_messages_that_are_not_d
     async def of_one(message: Message) -> None:
         seen.append([message.delivery_id])
 
-    records = [record("{}", "a"), delayed(HOUR, "later"), record("{}", "b")]
-    with orders() as wire:
-        assert failed(of_batches(event(*records), Context())) == ["a", "later", "b"]
-        assert failed(of_batches(event(delayed(HOUR, "alone")), Context())) == ["alone"]
+    records, wire = [record("{}", "a"), delayed(HOUR, "later"), record("{}", "b")], orders()
+    assert settle(of_batches, event(*records), wire)[0] == ["a", "later", "b"]
+    assert settle(of_batches, event(delayed(HOUR, "alone")), wire)[0] == ["alone"]
     assert wire.visibilities() == {"handle-a": 60, "handle-later": HOUR, "handle-b": 60, "handle-alone": HOUR}
-    with orders():
-        assert failed(of_one(event(*records), Context())) == ["later"]
+    assert settle(of_one, event(*records))[0] == ["later"]
     assert seen == [["a", "b"], ["a"], ["b"]]
 
 
@@ -117,9 +107,31 @@ def test_a_message_that_is_not_due_is_not_released_when_the_batch_ends_early() -
 def test_a_message_that_is_not_due_is_reported_without_a_run_if_its_visibility_cannot_be_changed(
     error: Exception,
 ) -> None:  # SPEC A2, J4
-    handler = Handler()
-    reported, _ = handler.at(0, delayed(HOUR), fails={"ChangeMessageVisibilityBatch": error})
-    assert (reported, handler.ran) == (["m1"], [])
+    handler, wire = Handler(), orders()
+    wire.fails[CHANGE] = error
+    assert (handler.at(0, delayed(HOUR), wire=wire)[0], handler.ran) == (["m1"], [])
+
+
+@pytest.mark.parametrize(
+    ("due", "deliveries", "runs"),
+    [
+        # as when the first visibility change failed: the second receive could have been an attempt
+        (HOUR, [(180, 2, HOUR - 180), (HOUR, 3, None)], [2]),
+        # became due after its receive: a first receive before the due time does not count, so it must not run
+        (10, [(20, 1, 0), (20, 2, None)], [1]),
+        (-5, [(20, 1, None), (20, 2, None)], [1, 2]),
+        *((10, [(20, odd, None)], [1]) for odd in (None, "", "many")),
+    ],
+    ids=["received twice before it is due", "due after its receive", "first received when it was due", *"123"],
+)
+def test_receives_before_the_due_time_are_no_attempts(due: float, deliveries: Any, runs: Any) -> None:
+    handler = Handler()  # SPEC C2, C9, J4
+    for elapsed, receives, delay in deliveries:
+        waits = {} if delay is None else {"handle-m1": delay}
+        message = delayed(due)
+        message["attributes"]["ApproximateReceiveCount"] = receives and str(receives)
+        assert handler.at(elapsed, message) == (["m1"] if waits else [], waits)
+    assert handler.ran == [("stable-m1", attempt) for attempt in runs]
 
 
 def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2
@@ -133,38 +145,12 @@ def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2
     assert (envelope["failure"]["attempts"], "due" in envelope) == (3, False)
 
 
-@pytest.mark.parametrize(
-    ("due", "deliveries", "runs"),
-    [
-        # as when the first visibility change failed: the second receive could have been an attempt
-        (HOUR, [(180, 2, {"handle-m1": HOUR - 180}), (HOUR, 3, {})], [2]),
-        # became due after its receive: a first receive before the due time does not count, so it must not run
-        (10, [(20, 1, {"handle-m1": 0}), (20, 2, {})], [1]),
-        (-5, [(20, 1, {}), (20, 2, {})], [1, 2]),
-    ],
-    ids=["received twice before it is due", "due after its receive", "first received when it was due"],
-)
-def test_receives_before_the_due_time_are_no_attempts(due: float, deliveries: Any, runs: Any) -> None:  # SPEC C2, J4
-    handler = Handler()
-    for elapsed, receives, waits in deliveries:
-        assert handler.at(elapsed, delayed(due, receives=receives)) == (["m1"] if waits else [], waits)
-    assert handler.ran == [("stable-m1", attempt) for attempt in runs]
-
-
-@pytest.mark.parametrize("count", [None, "", "many"])
-def test_a_message_without_a_receive_count_runs_when_it_is_due(count: Any) -> None:  # SPEC C9, J4
-    handler, message = Handler(), delayed(10)
-    message["attributes"]["ApproximateReceiveCount"] = count
-    assert (handler.at(20, message)[0], len(handler.ran)) == ([], 1)
-
-
 def test_a_due_time_is_ignored_on_fifo_and_on_a_copy_with_another_body() -> None:  # SPEC J4, H1
-    on_fifo = Handler()
+    on_fifo, handler = Handler(), Handler()
     for receives in (1, 2):
-        ledger = {"queue": "ledger.fifo", "group": "a"}
-        reported, visibilities = on_fifo.at(0, delayed(HOUR, receives=receives, **ledger))
+        made = delayed(HOUR, receives=receives, queue="orders.fifo", group="a")
+        reported, visibilities = on_fifo.at(0, made)
         assert (reported, set(visibilities.values())) == ([], {31} if receives == 2 else set())  # of the lease
     assert [attempt for _, attempt in on_fifo.ran] == [1, 2]
-    handler = Handler()
     assert handler.at(0, {**delayed(HOUR), "body": "another"}) == ([], {})
     assert (len(handler.ran), handler.wire.requests) == (1, [])
