@@ -16,7 +16,7 @@ from tarry.record.attribute import Envelope
 from tarry.settle.attempts import Tracking, change_of
 from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
-from tarry.settle.requests import extension, prolongation, spread
+from tarry.settle.requests import extension, lease_end, prolongation, spread
 from tarry.settle.settlement import Settlement
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
@@ -130,6 +130,27 @@ def test_keepalive_asks_for_no_extension_that_sqs_would_not_grant() -> None:  # 
         keepalive = Keepalive(20, {}, delivery.invocation, consumer(print).log)
         change = keepalive._extension(delivery)
         assert (change and change.seconds) == asked
+
+
+@pytest.mark.parametrize(
+    ("receives", "age", "ends_in"),
+    [
+        (1, 30, 30),  # received 30 s before the invocation
+        (1, 59, 1),
+        (1, 60, 60),  # a batching window: Lambda keeps the messages invisible for longer than the queue's timeout
+        (1, 300, 60),
+        (1, -5, 60),  # the clocks of SQS and the function differ
+        (2, 30, 60),  # redelivered: when it was received is unknown
+    ],
+)
+def test_a_lease_begins_at_the_receive_unless_it_would_have_ended_before_the_invocation(
+    receives: int, age: float, ends_in: float
+) -> None:  # SPEC E6
+    delivery = delivery_of_age(age, receives=receives)
+    assert lease_end(delivery, 60) == delivery.invocation.started_at + ends_in
+    assert lease_end(delivery, None) is None
+    delivery.visible_at = 7.0
+    assert lease_end(delivery, 60) == 7.0
 
 
 @pytest.mark.parametrize(
