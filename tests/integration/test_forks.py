@@ -1,12 +1,14 @@
-"""A child process that a handler forks ends with its handler: it runs no other message, settles none, and logs nothing.
+"""Forks: by a handler, by a server for tests, and those that stand for the environments restored from one snapshot.
 
-All consumers run in a process of their own, because a child that did not end would continue with the tests.
+A child that a handler forks ends with its handler: it runs no other message, settles none, and logs nothing. All
+consumers run in a process of their own, because a child that did not end would continue with the tests.
 """
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,36 +161,73 @@ with Wire(queues={"orders": Queue()}, clock=RunningClock()):
 FOUR = ["m0", "m1", "m2", "m3"]
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
-    """Return by way: the ids reported as failed, the ids that ran, the exit codes, and the numbers of requests."""
+def test_a_forked_child_ends_with_its_handler_or_hook_and_a_forked_process_handles_batches() -> None:  # SPEC A6, I7
+    """It ends with the exit code of Python, also if it cannot import modules. Processes of multiprocessing work."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     [line] = done.stdout.splitlines()  # nothing of a child
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
-@pytest.mark.parametrize("way", ["one by one", "acknowledged eagerly", "threads", "tasks", "without imports"])
-def test_a_forked_child_ends_with_its_handler(way: str, results: dict[str, Any]) -> None:  # SPEC A6
-    """Also if it cannot import modules."""
-    assert results[way] == [["m2"], FOUR, [0], 1, 0]
-
-
-def test_a_forked_child_ends_with_the_exit_code_of_python(results: dict[str, Any]) -> None:  # SPEC A6
-    assert results["ends"] == [[], [], [3, 0, 1, 1, 1, 1], 0, 0]
-    assert results["batch"] == [["m2"], [], [0, 3], 1, 0]
-
-
-def test_a_child_forked_by_a_hook_ends_with_the_hook(results: dict[str, Any]) -> None:  # SPEC I7, A6
-    failed, _, exit_codes, _, sends = results["hooks"]
+    results: dict[str, Any] = json.loads(line)
+    hooks = results.pop("hooks")
+    # the ids reported as failed, the ids that ran, the exit codes, and the numbers of requests
+    ways = ("one by one", "acknowledged eagerly", "threads", "tasks", "without imports")
+    assert results == {
+        **{way: [["m2"], FOUR, [0], 1, 0] for way in ways},
+        "ends": [[], [], [3, 0, 1, 1, 1, 1], 0, 0],
+        "batch": [["m2"], [], [0, 3], 1, 0],
+        "multiprocessing": [[], FOUR, [0, 0, 0, 0], 0, 0],
+        "in the child": [[], [1, 2]],  # without the threads of its parent
+    }
+    failed, _, exit_codes, _, sends = hooks
     assert (failed, exit_codes, sends) == (["m1"], [0] * 18, 6)  # on_outcome is called for both messages
 
 
-def test_processes_of_multiprocessing_work_in_a_handler(results: dict[str, Any]) -> None:  # SPEC A6
-    assert results["multiprocessing"] == [[], FOUR, [0, 0, 0, 0], 0, 0]
+FUNCTION = """
+import json, os, sys
+from tarry import Batch, Exponential, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry.world import World, current
 
 
-def test_a_forked_process_handles_batches_without_the_threads_of_its_parent(results: dict[str, Any]) -> None:
-    # SPEC A6
-    assert results["in the child"] == [[], [1, 2]]
+class OwnBackoff:
+    def delay(self, attempt, rng=None):
+        return (rng.random() if rng else 0) + attempt
+
+
+@consumer(max_attempts=5, backoff=Exponential(30, 3, maximum=900, jitter="full"))
+def one(message: Message) -> None: ...
+
+
+@consumer(on_failure=[RetryInPlace(), SendAgain("later", delay=Exponential(60, 2, maximum=600))], backoff=OwnBackoff())
+def own(message: Message) -> None: ...
+
+
+@batch_consumer
+async def many(batch: Batch) -> None: ...
+
+
+world, fresh = current(), World()
+at_snapshot = {name: value for name, value in vars(world).items() if name not in ("_lock", "clock")}
+assert at_snapshot == {name: vars(fresh)[name] for name in at_snapshot}, at_snapshot
+assert not {name for name in vars(world.clock)}, "the clock keeps a reading"
+assert "boto3" not in sys.modules
+for _ in range(3):
+    if os.fork() == 0:
+        restored = {
+            "delays": [world.random.random() for _ in range(3)],
+            "id": world.new_id(),
+            "jitter": Exponential(30, 3, maximum=900, jitter="full").delay(2),
+        }
+        os.write(1, json.dumps(restored).encode() + b"\\n")
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_environments_restored_from_one_snapshot_share_no_random_source_client_or_clock_reading(tmp_path: Path) -> None:
+    """SnapStart: Lambda takes a snapshot after the imports. A fork does the same with the memory of a process."""
+    (tmp_path / "function.py").write_text(FUNCTION)
+    run = subprocess.run([sys.executable, "function.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    restored = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(restored) == 3
+    for name in ("delays", "id", "jitter"):
+        assert len({str(each[name]) for each in restored}) == 3, f"{name}: environments got the same values"

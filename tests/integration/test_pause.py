@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tarry.tools.cli.app import app
 from tarry.tools.cli.failed.targets import AwsAccess
 from tests.served import served
-from tests.wire import arn
+from tests.wire import TestClock, arn
 
 HANDLER = {
     "FunctionName": "stack-handler-x1",
@@ -46,14 +46,9 @@ class Shop:
         with zipfile.ZipFile(code, "w") as archive:
             archive.writestr("app.py", "")
         role = boto3.client("iam").create_role(RoleName="role", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+        same = {"Runtime": "python3.13", "Role": role, "Handler": "app.handler", "Code": {"ZipFile": code.getvalue()}}
         for function, queues in (("handler", ("orders", "refunds")), ("other", ("orders",))):
-            self.aws.create_function(
-                FunctionName=function,
-                Runtime="python3.13",
-                Role=role,
-                Handler="app.handler",
-                Code={"ZipFile": code.getvalue()},
-            )
+            self.aws.create_function(FunctionName=function, **same)
             for queue in queues:
                 self.sqs.create_queue(QueueName=queue)
                 self.aws.create_event_source_mapping(FunctionName=function, EventSourceArn=arn(queue))
@@ -79,12 +74,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         yield Shop()
 
 
+OFF, ON = "Enabled -> Disabled\n", "Disabled -> Enabled\n"
+
+
 def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_path: Path) -> None:
     result = run("pause", "--queue", "orders")
-    assert (result.exit_code, result.stdout) == (
-        0,
-        "orders -> handler: Enabled -> Disabled\norders -> other: Enabled -> Disabled\n",
-    )
+    assert (result.exit_code, result.stdout) == (0, f"orders -> handler: {OFF}orders -> other: {OFF}")
     assert result.stderr == (
         "AWS 123456789012 us-east-1\n"
         "Messages wait in their queue until its retention period ends. To resume: tarry resume --queue orders --aws\n"
@@ -94,36 +89,17 @@ def test_a_function_a_queue_and_a_stack_are_paused_and_resumed(shop: Shop, tmp_p
     before = {each["queue"]: (each["before"], each["after"]) for each in map(json.loads, result.stdout.splitlines())}
     assert before == {"orders": ("Disabled", "Disabled"), "refunds": ("Enabled", "Disabled")}
     assert run("resume", "handler").exit_code == 0
-    assert run("resume", "--queue", "orders").stdout == (
-        "orders -> handler: Enabled (unchanged)\norders -> other: Disabled -> Enabled\n"
-    )
+    assert run("resume", "--queue", "orders").stdout == f"orders -> handler: Enabled (unchanged)\norders -> other: {ON}"
     boto3.client("cloudformation").create_stack(StackName="shop", TemplateBody=json.dumps(TEMPLATE))
     for arguments in (("--stack", "shop"), ("Handler", "--stack", "shop"), ("--queue", "Orders", "--stack", "shop")):
-        assert run("pause", *arguments).stdout == "stack-orders -> stack-handler-x1: Enabled -> Disabled\n"
-        assert run("resume", *arguments).stdout == "stack-orders -> stack-handler-x1: Disabled -> Enabled\n"
-    lines = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
-    assert ("changes" in lines[0], lines[0]["run"]) == (False, lines[1]["run"])
-    audit = [line for line in lines if "ended_at" in line]
-    assert [each["command"] for each in audit[:3]] == ["tarry pause", "tarry pause", "tarry resume"]
-    assert (audit[0]["queue"], audit[0]["changes"][0]["after"], audit[1]["function"]) == (
-        "orders",
-        "Disabled",
-        "handler",
-    )
-
-
-class Clock:
-    """Virtual time for the waits of the commands."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        assert run("pause", *arguments).stdout == f"stack-orders -> stack-handler-x1: {OFF}"
+        assert run("resume", *arguments).stdout == f"stack-orders -> stack-handler-x1: {ON}"
+    begun, *lines = [json.loads(line) for line in (tmp_path / "tarry/audit.jsonl").read_text().splitlines()]
+    assert ("changes" in begun, begun["run"]) == (False, lines[0]["run"])
+    of_queue, of_function, resumed, *_ = [line for line in lines if "ended_at" in line]
+    assert [each["command"] for each in (of_queue, of_function, resumed)] == [*["tarry pause"] * 2, "tarry resume"]
+    assert (of_queue["queue"], of_queue["changes"][0]["after"]) == ("orders", "Disabled")
+    assert of_function["function"] == "handler"
 
 
 class Slow:
@@ -149,11 +125,11 @@ class Slow:
 
 
 def test_it_waits_until_the_state_holds_and_says_if_it_does_not(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, clock, real = Slow(shop.aws), Clock(), AwsAccess.client
+    slow, clock, real = Slow(shop.aws), TestClock(0.0), AwsAccess.client
     monkeypatch.setattr("tarry.tools.cli.pause.current", lambda: SimpleNamespace(clock=clock))
     monkeypatch.setattr(AwsAccess, "client", lambda self, service: slow if service == "lambda" else real(self, service))
     result = run("pause", "other")
-    assert (result.exit_code, result.stdout) == (0, "orders -> other: Enabled -> Disabled\n")
+    assert (result.exit_code, result.stdout) == (0, f"orders -> other: {OFF}")
     assert (slow.looks, clock.now) == (5, 6)  # two refusals and four looks before
     slow.looks, slow.needed = 0, 10_000
     monkeypatch.setattr(slow, "update_event_source_mapping", lambda **_: None)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,31 +15,37 @@ from tarry.failed.usage import UsageError
 from tarry.tools.cli.app import app
 
 HTML = b"<html>It works!</html>"
-ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
-    "redirect": (301, {"Location": "https://example.com/"}, b""),
-    "html": (200, {"Content-Type": "text/html"}, HTML),
-    "not found": (404, {"Content-Type": "text/html"}, HTML),
-    "empty": (200, {}, b""),
-    "list": (200, {"Content-Type": "application/json"}, b"[]"),
-    "null": (200, {"Content-Type": "application/json"}, b"null"),
-    "bytes": (200, {}, b"\x00\xff"),
-    "login": (401, {"Content-Type": "text/plain"}, b"log in first"),
-    "no URL": (200, {"Content-Type": "application/x-amz-json-1.0"}, b"{}"),
-}
+NEITHER = "whose answer is neither an object of JSON nor XML (HTTP status {})"
+ANSWERS: dict[str, tuple[int, dict[str, str], bytes, str]] = {
+    "redirect": (301, {"Location": "https://example.com/"}, b"",
+                 "a server that redirects to https://example.com/ (HTTP status 301); check the address"),
+    "html": (200, {"Content-Type": "text/html"}, HTML, "a web server with HTML (HTTP status 200); check the address"),
+    "not found": (404, {"Content-Type": "text/html"}, HTML, "a web server with HTML (HTTP status 404)"),
+    "empty": (200, {}, b"", "a server with an empty answer (HTTP status 200); check the address"),
+    "list": (200, {"Content-Type": "application/json"}, b"[]", f"a server {NEITHER.format(200)}"),
+    "null": (200, {"Content-Type": "application/json"}, b"null", f"a server {NEITHER.format(200)}"),
+    "bytes": (200, {}, b"\x00\xff", f"a server {NEITHER.format(200)}"),
+    "login": (401, {"Content-Type": "text/plain"}, b"log in first", f"a server {NEITHER.format(401)}"),
+    "no URL": (200, {"Content-Type": "application/x-amz-json-1.0"}, b"{}",
+               "a server whose answer to GetQueueUrl has no QueueUrl; check the address"),
+    "no answer": (0, {}, b"", ""),
+}  # fmt: skip
+"""Answers to all requests, and how the error calls them."""
+COMMANDS = {"queues": 1, "send orders x": 1, "failed show --queue orders": 2}
+NEED_A_URL = ["send orders x", "failed show --queue orders", "pause --queue orders", "check --queue orders"]
 
 
 @pytest.fixture
 def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a server with one answer to all requests; None closes each connection."""
-    answer = request.param and ANSWERS[request.param]
+    """The URL of a server with one answer to all requests; without one it closes each connection."""
+    status, headers, body, _ = ANSWERS[request.param]
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            if answer is None:
+            if not status:
                 self.close_connection = True
                 return
-            status, headers, body = answer
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -57,73 +64,34 @@ def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "text"),
-    [
-        ("redirect", ", but a server that redirects to https://example.com/ (HTTP status 301); check the address"),
-        ("html", ", but a web server with HTML (HTTP status 200); check the address"),
-        ("not found", ", but a web server with HTML (HTTP status 404); check the address"),
-        ("empty", ", but a server with an empty answer (HTTP status 200); check the address"),
-        *(
-            (name, f", but a server whose answer is neither an object of JSON nor XML (HTTP status {status})")
-            for name, status in {"list": 200, "null": 200, "bytes": 200, "login": 401}.items()
-        ),
-        (None, "Connection was closed before we received a valid response"),
-    ],
-    indirect=["endpoint"],
-)
+@pytest.mark.parametrize(("endpoint", "name"), [(name, name) for name in ANSWERS], indirect=["endpoint"])
 def test_what_is_no_sqs_is_named_in_one_error(
-    endpoint: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tarry.tools.cli.failed.targets.TRIES", 1)
-    for command, exit_code in {"queues": 1, "send orders x": 1, "failed show --queue orders": 2}.items():
+    called = ANSWERS[name][3]
+    text = f", but {called}" if called else "Connection was closed before we received a valid response"
+    for command in [*NEED_A_URL, "console -q orders"] if name == "no URL" else COMMANDS:
         result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
         *_, error = result.stderr.splitlines()
-        assert (result.exit_code, result.stdout) == (exit_code, "")
-        assert error.startswith(f"tarry: no SQS answers at {endpoint}")
-        assert text in error
-        assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("endpoint", ["no URL"], indirect=True)
-def test_an_answer_without_the_url_of_a_queue_is_one_error(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    error = f"no SQS answers at {endpoint}, but a server whose answer to GetQueueUrl has no QueueUrl; check the address"
-    for command in (
-        "send orders x",
-        "failed show --queue orders",
-        "pause --queue orders",
-        "check --queue orders",
-        "console -q orders",
-    ):
-        result = CliRunner().invoke(app, [*command.split(), "--endpoint-url", endpoint])
+        assert (result.exit_code, result.stdout) == (COMMANDS.get(command, result.exit_code), "")
         assert result.exit_code in {1, 2}
-        assert not isinstance(result.exception, KeyError)
-        assert error in result.stderr.splitlines()[-1]
-
-
-class FailedStack:
-    """A stack whose creation failed: its resources are deleted."""
-
-    def get_paginator(self, operation: str) -> Any:
-        return self
-
-    def paginate(self, StackName: str) -> Iterator[dict[str, Any]]:
-        queue = {
-            "LogicalResourceId": "Dead",
-            "PhysicalResourceId": "https://sqs/dead",
-            "ResourceType": "AWS::SQS::Queue",
-        }
-        yield {"StackResourceSummaries": [{**queue, "ResourceStatus": "DELETE_COMPLETE"}]}
-
-    def describe_stacks(self, StackName: str) -> dict[str, Any]:
-        return {"Stacks": [{"StackStatus": "ROLLBACK_COMPLETE"}]}
+        assert f"no SQS answers at {endpoint}" in error
+        assert text in error
+        assert name == "no URL" or error.startswith("tarry: ")
+        assert "Traceback" not in result.stderr
+        assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
 def test_a_stack_that_was_not_created_is_named_with_its_status() -> None:
+    """Its resources are deleted."""
+    queue = {"LogicalResourceId": "Dead", "PhysicalResourceId": "https://sqs/dead", "ResourceType": "AWS::SQS::Queue"}
+    page = {"StackResourceSummaries": [{**queue, "ResourceStatus": "DELETE_COMPLETE"}]}
+    cloudformation: Any = SimpleNamespace(
+        get_paginator=lambda operation: SimpleNamespace(paginate=lambda StackName: [page]),
+        describe_stacks=lambda StackName: {"Stacks": [{"StackStatus": "ROLLBACK_COMPLETE"}]},
+    )
     text = "stack shop has no resources: its status is ROLLBACK_COMPLETE; delete it, and deploy it again"
     with pytest.raises(UsageError, match=text):
-        stack_queues(FailedStack(), "shop")
+        stack_queues(cloudformation, "shop")
