@@ -410,7 +410,7 @@ def long_winded(message: Message) -> None:
 
 
 def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_queue(caplog: Caplog) -> None:
-    wire = limited_to(1024)  # SPEC F3, F5
+    wire = limited_to(1024)  # SPEC F5, F3
     assert invoke(wire, record("x" * 1025, "big"), record("y", "small")) == ["big"]
     assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["y"]
     assert wire.visibilities() == {"handle-big": 900}

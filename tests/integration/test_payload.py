@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import pytest
-from aws_lambda_powertools.utilities.parser.models import S3RecordModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from typing_extensions import TypedDict
 
 from tarry import (
@@ -79,16 +78,6 @@ class FailingModel(BaseModel):
         return number
 
 
-class Outcomes(NamedTuple):
-    """The outcomes of messages m0, m1, ..."""
-
-    ran: list[str]
-    """The ids of the messages that reached the handler."""
-    reported: list[str]
-    visibilities: dict[str, int]
-    dead: list[str]
-
-
 class PayloadRun:
     """A run of a consumer of orders, one by one or as a batch, over bodies with the message ids m0, m1, ..."""
 
@@ -118,7 +107,8 @@ class PayloadRun:
             made = make(**{"model": OrderModel, "backoff": Fixed(WAIT), **settings})(handler)
             reported = failed(made(event(*records), Context()))
         visibilities = {handle[7:]: seconds for handle, seconds in self.wire.visibilities().items()}
-        self.outcomes = Outcomes(ran, reported, visibilities, [each["id"] for each in self.wire.envelopes()])
+        self.outcomes = (ran, reported, visibilities, [each["id"] for each in self.wire.envelopes()])
+        """The ids that reached the handler and that are reported, the visibilities, and the ids of dead letters."""
 
 
 def refusal_of(body: Any, **settings: Any) -> str:
@@ -133,40 +123,16 @@ def refusal_of(body: Any, **settings: Any) -> str:
 
 def notification(message: Any, **more: Any) -> dict[str, Any]:
     """Return a body as SNS sends it to a queue."""
-    return {
-        "Type": "Notification",
-        "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
-        "TopicArn": "arn:aws:sns:us-west-2:123456789012:MyTopic",
-        "Message": message if isinstance(message, str) else json.dumps(message),
-        "Timestamp": "2026-05-02T00:54:06.655Z",
-        "SignatureVersion": "1",
-        "UnsubscribeURL": "https://sns.us-west-2.amazonaws.com/?Action=Unsubscribe",
-        **more,
-    }
+    text = message if isinstance(message, str) else json.dumps(message)
+    arn = "arn:aws:sns:us-west-2:123456789012:MyTopic"
+    return {"Type": "Notification", "MessageId": "22b80b92", "TopicArn": arn, "Message": text, **more}
 
 
 def eventbridge(detail: Any) -> dict[str, Any]:
     """Return a body as an EventBridge rule sends it to a queue."""
-    names = {"version": "0", "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718", "detail-type": "Order", "source": "shop"}
-    return {**names, "account": "111122223333", "time": "2026-12-22T18:43:48Z", "resources": [], "detail": detail}
+    return {"version": "0", "id": "6a7e8feb", "detail-type": "Order", "source": "shop", "detail": detail}
 
 
-S3_RECORD: dict[str, Any] = {
-    "eventVersion": "2.1",
-    "eventSource": "aws:s3",
-    "awsRegion": "us-east-2",
-    "eventTime": "2026-09-03T19:37:27.192Z",
-    "eventName": "ObjectCreated:Put",
-    "userIdentity": {"principalId": "AWS:AIDAINPONIXQXHT3IKHL2"},
-    "requestParameters": {"sourceIPAddress": "205.255.255.255"},
-    "responseElements": {"x-amz-request-id": "D82B88E5F771F645", "x-amz-id-2": "vlR7PnpV2Ce81l0PRw6jlUpck7Jo5ZsQjry"},
-    "s3": {
-        "s3SchemaVersion": "1.0",
-        "configurationId": "828aa6fc-f7b5-4305-8584-487c791949c1",
-        "bucket": {"name": "uploads", "ownerIdentity": {"principalId": "A3I5"}, "arn": "arn:aws:s3:::uploads"},
-        "object": {"key": "a+b.jpg", "size": 1305107, "eTag": "b21b84d653bb07b05b1e6b33684dc11b", "sequencer": "0C0F"},
-    },
-}
 TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-10-13T15:57:02.089Z", "Bucket": "uploads"}
 WRAPPERS: dict[Any, Callable[[Any], Any]] = {
     None: lambda inner: inner,
@@ -185,11 +151,10 @@ WRAPPERS: dict[Any, Callable[[Any], Any]] = {
         (ParcelDict, {"weight": 3}, {"weight": 3}),
         (Annotated[OrderModel, Field(strict=True)], {"number": 7}, OrderModel(number=7)),
         (list[OrderModel], [{"number": 7}], [OrderModel(number=7)]),
-        (S3RecordModel, S3_RECORD, S3RecordModel.model_validate(S3_RECORD)),
         # a strict model converts types that JSON lacks
         (StrictTime, {"at": "2026-01-01T00:00:00Z"}, StrictTime(at=datetime(2026, 1, 1, tzinfo=UTC))),
     ],
-    ids=["pydantic", "dataclass", "TypedDict", "annotated", "a list of models", "S3's record", "strict"],
+    ids=["pydantic", "dataclass", "TypedDict", "annotated", "a list of models", "strict"],
 )
 def test_the_payload_is_the_body_or_a_part_of_it_as_the_model(
     model: Any, inner: Any, payload: Any, envelope: Any
@@ -202,23 +167,11 @@ def test_the_payload_is_the_body_or_a_part_of_it_as_the_model(
     assert (seen, run.wire.requests) == ([payload, body], [])
 
 
-def test_a_notification_of_sns_may_be_raw_or_of_a_fifo_topic() -> None:  # SPEC K2
+def test_a_notification_of_sns_may_be_raw_and_the_payload_is_the_same_object_each_time() -> None:  # SPEC K2
     seen: list[Any] = []
-    bodies = [{"number": 7}, notification({"number": 7}, SequenceNumber="10000000000000003000")]
-    PayloadRun(*bodies, envelope="sns", does=lambda message: seen.append(message.payload))
-    assert seen == [OrderModel(number=7)] * 2
-
-
-def test_an_async_handler_gets_the_payload_which_is_the_same_object_each_time() -> None:  # SPEC K2
-    seen: list[OrderModel] = []
-
-    @consumer
-    async def handler(message: Message[OrderModel]) -> None:
-        seen.extend((message.payload, message.payload))
-
-    assert failed(handler(event(record({"number": 7})), Context())) == []
-    assert seen[0] is seen[1]
-    assert seen[0] == OrderModel(number=7)
+    handle = awaiting(lambda message: seen.append((message.payload, message.payload is message.payload)))
+    PayloadRun({"number": 7}, notification({"number": 7}, SequenceNumber="1000"), envelope="sns", does=handle)
+    assert seen == [(OrderModel(number=7), True)] * 2
 
 
 def test_replace_changes_the_model() -> None:  # SPEC K2
@@ -229,18 +182,7 @@ def test_replace_changes_the_model() -> None:  # SPEC K2
     assert seen == [OrderModel(number=7), InvoiceData(7)]
 
 
-class CardPayment(BaseModel):
-    kind: Literal["card"]
-
-
-class CashPayment(BaseModel):
-    kind: Literal["cash"]
-
-
-class WithoutExtras(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    number: int
+WithoutExtras = create_model("WithoutExtras", __config__=ConfigDict(extra="forbid"), number=(int, ...))
 
 
 class NestedModel(BaseModel):
@@ -249,7 +191,8 @@ class NestedModel(BaseModel):
     buyer: Annotated[str, Field(validation_alias="bought-by")] = ""
 
 
-PAYMENT = Annotated[CardPayment | CashPayment, Field(discriminator="kind")]
+CARD, CASH = (create_model(f"{kind}Payment", kind=(Literal[kind], ...)) for kind in ("card", "cash"))
+PAYMENT = Annotated[CARD | CASH, Field(discriminator="kind")]
 NO_INTEGER = "Input should be a valid integer"
 SUBSCRIPTION = {"Type": "SubscriptionConfirmation", "TopicArn": "arn", "Message": "visit"}
 
@@ -351,7 +294,7 @@ JSON = st.recursive(
 def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
     seen: list[str] = []
     run = PayloadRun(body, envelope=envelope, does=lambda message: seen.append(message.body))
-    assert run.outcomes.reported == []
+    assert run.outcomes[1] == []
     assert [*seen, *(dead_letter["MessageBody"] for dead_letter in run.wire.sent_entries())] == [body]
 
 
@@ -451,7 +394,7 @@ def test_a_group_continues_once_a_message_that_does_not_fit_is_dead_lettered_and
 @ONE_BY_ONE_OR_AS_A_BATCH
 def test_the_test_event_of_s3_is_discarded_without_a_run(make: Any, caplog: Caplog) -> None:  # SPEC K2
     caplog.set_level("INFO", "tarry")
-    run = PayloadRun(TEST_EVENT, make=make, model=S3RecordModel, envelope="s3")
+    run = PayloadRun(TEST_EVENT, make=make, envelope="s3")
     assert (run.outcomes, run.wire.requests) == (([], [], {}, []), [])
     assert len(lines(caplog, "discarded")) == 1
 
@@ -461,4 +404,4 @@ def test_the_payload_without_a_model_raises_an_error_that_names_the_setting() ->
         with pytest.raises(ConfigurationError, match=r"(?s)model=Order.*Message\[Order\]"):
             _ = message.payload
 
-    assert PayloadRun({"number": 7}, model=None, does=does).outcomes.reported == []
+    assert PayloadRun({"number": 7}, model=None, does=does).outcomes[1] == []
