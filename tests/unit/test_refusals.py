@@ -11,6 +11,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import (
     ClientError,
+    ConnectTimeoutError,
     EndpointConnectionError,
     NoCredentialsError,
     ParamValidationError,
@@ -82,6 +83,11 @@ def test_a_size_is_in_bytes_of_utf_8_and_includes_names_types_and_values_of_attr
 
 LOST = ReadTimeoutError(endpoint_url="https://sqs")
 WITHOUT_STATUS: Any = {"Error": {"Code": "InvalidParameterValue", "Message": "no"}}
+NO_QUEUE = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
+THROTTLES = (
+    "RequestThrottled", "ThrottlingException", "Throttling", "RequestLimitExceeded", "TooManyRequestsException",
+)  # fmt: skip
+SPLIT = "refused_for_good worth_splitting"
 OF_CODES = ("throttle", "no_queue", "denied", "of_a_key")
 OF_ERRORS = ("refused_for_now", "refused_for_good", "worth_splitting", "stale_handle")
 
@@ -97,54 +103,35 @@ def qualities_of(error: Exception) -> set[str]:
     [
         ("", [client_error("OverLimit"), NoCredentialsError(), client_error("InvalidParameterValue", status=399)]),
         ("", [Refused("InternalError", "an entry", is_fault_of_sqs=True)]),
-        (
-            "throttle refused_for_now",
-            [
-                *map(client_error, ("RequestThrottled", "ThrottlingException", "Throttling", "RequestLimitExceeded")),
-                *(client_error("TooManyRequestsException"), client_error("SlowDown", status=503)),
-                Refused("ThrottlingException", "too many"),
-            ],
-        ),
+        ("throttle refused_for_now", [*map(client_error, THROTTLES), client_error("SlowDown", status=503)]),
+        ("throttle refused_for_now", [Refused("ThrottlingException", "too many")]),
         ("throttle refused_for_now of_a_key", [*map(client_error, ("KmsThrottled", "KMS.ThrottlingException"))]),
         ("refused_for_now maybe_applied", [client_error("ServiceUnavailable", status=503)]),
         ("maybe_applied", [client_error("InternalError", status=500), LOST, ValueError("ReceiptHandle")]),
-        ("maybe_applied", [EndpointConnectionError(endpoint_url="https://sqs")]),
-        ("maybe_applied", [Refused("InvalidParameterValue", "an entry", maybe_applied=True)]),
         (
-            "no_queue refused_for_good",
-            [
-                *map(client_error, ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")),
-            ],
+            "maybe_applied",
+            [each(endpoint_url="https://sqs") for each in (EndpointConnectionError, ConnectTimeoutError)],
         ),
-        ("denied refused_for_good", [client_error("AccessDenied", "ReceiptHandle")]),
+        ("maybe_applied", [Refused("InvalidParameterValue", "an entry", maybe_applied=True)]),
+        ("no_queue refused_for_good", [*map(client_error, NO_QUEUE)]),
+        (
+            "denied refused_for_good",
+            [client_error("AccessDenied", "ReceiptHandle"), client_error("AuthorizationError")],
+        ),
         ("denied refused_for_good", [client_error("AccessDenied", status=403), client_error("UnauthorizedOperation")]),
-        ("denied refused_for_good", [client_error("AuthorizationError")]),
         ("denied refused_for_good of_a_key", [client_error("KMS.AccessDeniedException")]),
         ("refused_for_good of_a_key", [client_error("KmsDeniedByPolicy")]),
         ("refused_for_good", [*map(client_error, ("ExpiredToken", "SignatureDoesNotMatch"))]),
         ("refused_for_good", [client_error("InvalidParameterValue", status=status) for status in (401, 403)]),
         ("refused_for_good", [Refused("InvalidParameterValue", "an entry")]),
-        (
-            "refused_for_good worth_splitting",
-            [*map(client_error, ("InvalidParameterValue", "BatchRequestTooLong", ""))],
-        ),
-        (
-            "refused_for_good worth_splitting",
-            [
-                *(client_error("InvalidParameterValue", status=status) for status in (402, 404, 499)),
-                client_error("InvalidParameterValue", "Total VisibilityTimeout"),
-            ],
-        ),
+        (SPLIT, [*map(client_error, ("InvalidParameterValue", "BatchRequestTooLong", ""))]),
+        (SPLIT, [client_error("InvalidParameterValue", status=status) for status in (402, 404, 499)]),
+        (SPLIT, [client_error("InvalidParameterValue", "Total VisibilityTimeout")]),
         ("worth_splitting", [ClientError(WITHOUT_STATUS, "AnyOperation"), ParamValidationError(report="an entry")]),
         ("worth_splitting", [client_error("RequestTimeout")]),
         ("stale_handle refused_for_good", [Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")]),
-        (
-            "stale_handle refused_for_good worth_splitting",
-            [
-                *map(client_error, ("ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight")),
-                client_error("InvalidParameterValue", "Value x for parameter ReceiptHandle is invalid."),
-            ],
-        ),
+        (f"stale_handle {SPLIT}", [client_error("ReceiptHandleIsInvalid"), client_error("MessageNotInflight")]),
+        (f"stale_handle {SPLIT}", [client_error("InvalidParameterValue", "Value x for parameter ReceiptHandle is")]),
     ],
 )
 def test_every_function_recognizes_the_errors_that_it_asks_for_and_no_other(
