@@ -1,6 +1,5 @@
 """Settling messages: what happens early, who waits for whom, leases, and the records of an attempt store."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,17 +35,9 @@ def delivery_of_age(seconds: float = 0, remaining: float = 30, **fields: Any) ->
     return delivery_of(Message(record(received_at=NOW - seconds, **fields), "m1", invocation))
 
 
-class UnusedThreads:
-    """Threads that are counted, and never begin."""
-
-    def __init__(self) -> None:
-        self.started = 0
-
-    def start_unless(self, *_: Any) -> Any:
-        self.started += 1
-
-    def event(self) -> Any:
-        return SimpleNamespace(set=lambda: None)
+def settlement_in(wire: Wire) -> Settlement:
+    invocation = invocation_in(wire.world)
+    return Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)
 
 
 @pytest.mark.parametrize(
@@ -59,29 +50,27 @@ class UnusedThreads:
 def test_a_delay_or_lease_that_may_end_before_the_invocation_is_settled_early_except_on_fifo(
     queue: str, delay: int, threads: int
 ) -> None:  # SPEC C11, E6
-    timeouts = {"orders": 180, "orders.fifo": 180, "short": 29, "as long": 30}
+    timeouts, started = {"orders": 180, "orders.fifo": 180, "short": 29, "as long": 30}, list[Any]()
     with Wire(queues={name: Queue(visibility_timeout=seconds) for name, seconds in timeouts.items()}) as wire:
-        invocation = invocation_in(wire.world)
-        settlement = Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)  # type: ignore[arg-type]
+        settlement = settlement_in(wire)
         settlement.lookups.source(QueueArn(arn(queue)))
-        unused: Any = UnusedThreads()
-        wire.world.threads = unused
+        event: Any = SimpleNamespace(set=lambda: None)
+        wire.world.threads = SimpleNamespace(start_unless=lambda *_: started.append(1), event=lambda: event)
+        invocation = settlement.lookups.requests.invocation
         delivery = invocation.delivery("m1", record(queue=queue))
         settlement.add(Decision(delivery, Outcome.retry(delay), invocation.now()), early=True)
-    assert unused.started == threads
+    assert len(started) == threads
 
 
 def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_progress() -> None:  # SPEC I4
     with Wire(queues={"orders": Queue()}) as wire:
-        invocation, waits = invocation_in(wire.world), list[float]()
-        settlement = Settlement(invocation, RetryPolicy(3, Exponential(10)), FailureSteps([]), invocation.log)  # type: ignore[arg-type]
-        idle: Any = SimpleNamespace(wait=waits.append)
-        invocation.keepalive_idle = idle
+        settlement, waits = settlement_in(wire), list[float]()
+        invocation = settlement.lookups.requests.invocation
+        invocation.keepalive_idle = SimpleNamespace(wait=waits.append)
         open_, settled = (invocation.delivery(each, record(message_id=each)) for each in ("m1", "m2"))
         settled.is_settled = True
         settlement.executor.give_up([open_, settled])
-    assert waits == [2.0]
-    assert (open_.is_given_up, settled.is_given_up) == (True, False)
+    assert (waits, open_.is_given_up, settled.is_given_up) == ([2.0], True, False)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +96,10 @@ def test_the_error_says_why_a_dead_letter_queue_cannot_be_used(dead_letter: str,
 @pytest.mark.parametrize(
     ("age", "seconds", "end", "asked"),
     [
-        (0, 60, 10, 60),
-        (0, 60, 90.5, 91),
-        (0, 0.2, 0, 1),
-        (0, 10, None, 30),
-        (0, 50, None, 50),
-        (43_190, 60, 10, 9),
-        (43_199, 60, 1, 0),
+        (0, 60, 10, 60), (0, 60, 90.5, 91), (0, 0.2, 0, 1), (0, 10, None, 30), (0, 50, None, 50),
+        (43_190, 60, 10, 9), (43_199, 60, 1, 0),
     ],
-)
+)  # fmt: skip
 def test_a_lease_is_extended_from_now_and_never_shortened(
     age: float, seconds: float, end: float | None, asked: int
 ) -> None:  # SPEC I4, I6
@@ -168,17 +152,6 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 # the attempt store
 
 
-class Store:
-    def __init__(self) -> None:
-        self.written: list[AttemptChange] = []
-
-    def read(self, ids: Sequence[str]) -> Any:
-        raise NotImplementedError
-
-    def write(self, changes: Sequence[AttemptChange]) -> None:
-        self.written.extend(changes)
-
-
 @pytest.mark.parametrize(
     ("outcome", "is_of_crash", "kind"),
     [
@@ -195,17 +168,17 @@ class Store:
 def test_a_delivery_that_is_only_reported_is_recorded_as_what_it_was(
     outcome: Outcome | None, is_of_crash: bool, kind: str | None
 ) -> None:
-    store, invocation = Store(), invocation_in(World())
+    written, invocation = list[AttemptChange](), invocation_in(World())
     delivery = invocation.delivery("m1", record())
     delivery.outcome, delivery.is_of_crash = outcome, is_of_crash
-    Tracking(store, invocation, consumer(print).log).finish({"m1"})
-    assert [change.kind for change in store.written] == ([] if kind is None else [kind])
+    Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log).finish({"m1"})
+    assert [change.kind for change in written] == ([] if kind is None else [kind])
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(0.9, True), (1.0, False), (1.1, False)])
 def test_a_store_that_has_taken_its_second_is_not_asked_again(waited: float, is_asked: bool) -> None:  # SPEC O4
-    store, invocation = Store(), invocation_in(World(TestClock(NOW)))
-    tracking = Tracking(store, invocation, consumer(print).log)
+    written, invocation = list[AttemptChange](), invocation_in(World(TestClock(NOW)))
+    tracking = Tracking(SimpleNamespace(write=written.extend), invocation, invocation.log)
     tracking._waited = waited
     tracking.write({"m1": change_of(invocation.delivery("m1", record()), "seen", NOW)})
-    assert (len(store.written), invocation.attempt_store_fails) == (is_asked, not is_asked)
+    assert (len(written), invocation.attempt_store_fails) == (is_asked, not is_asked)
