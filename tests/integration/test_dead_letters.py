@@ -309,10 +309,6 @@ def test_the_failure_record_of_a_verdict_beside_an_error_contains_both(
         assert (failure["message"], "in charge" in failure["traceback"]) == ("no customer 7", True)
 
 
-def test_the_failure_record_names_an_error_of_tarry_without_its_file() -> None:  # SPEC F2
-    assert failure_of(lambda message: (each for each in [message]), max_attempts=1)["type"] == "tarry.HandlerNeverRan"
-
-
 def test_errors_at_the_same_place_have_the_same_fingerprint_also_without_traceback_and_context() -> None:
     @consumer(fatal=(CardWasDeclined, KeyError))  # SPEC E3, F2
     def handler(message: Message) -> None:

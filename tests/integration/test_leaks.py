@@ -1,6 +1,5 @@
 """Nothing leaks from one invocation to the next: no state that a handler, a validator or a hook sets, and no memory."""
 
-import asyncio
 import gc
 import logging
 import sys
@@ -35,7 +34,7 @@ from tarry.world import World, use
 from tests.handlers import WAYS, awaiting
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, record
-from tests.settled import orders, settle
+from tests.settled import fails, orders, settle
 from tests.wire import TestClock
 
 # state
@@ -61,10 +60,6 @@ class OrderWithContext(pydantic.BaseModel):
 def raises(make: Callable[[], BaseException]) -> Any:
     _local = made()
     raise make()
-
-
-def fails(_: Message) -> None:
-    raise ValueError
 
 
 STEP = {"on_failure": [lambda failure, next_step: (set_tenant(), next_step(failure))[1], RetryInPlace()]}
@@ -104,13 +99,6 @@ def test_a_context_variable_that_a_caller_sets_is_visible_in_the_handler() -> No
     finally:
         tenant.reset(token)
     assert seen == ["outer"]
-
-
-def test_a_batch_handler_gets_the_batch_of_its_own_invocation() -> None:  # SPEC A6
-    batches: list[Batch[Any]] = []
-    for count in (2, 3):
-        batch_consumer(batches.append)(batch_of(count), Context())
-    assert [len(batch) for batch in batches] == [2, 3]
 
 
 class AdjustedClock(TestClock):
@@ -226,11 +214,6 @@ def second_fails(message: Message) -> None:
         raise ValueError
 
 
-async def second_fails_async(message: Message) -> None:
-    await asyncio.sleep(0)
-    second_fails(message)
-
-
 DROPS = {"on_failure": [lambda failure, next_step: Outcome.discard()], "timeout": 5}
 RENEWS = {"timeout": 5, "keepalive": 60, "backoff": Fixed(60)}
 
@@ -240,10 +223,10 @@ RENEWS = {"timeout": 5, "keepalive": 60, "backoff": Fixed(60)}
     ("handler", "queue", "receives"),
     [
         (consumer(**DROPS)(second_fails), "orders", 1),
-        (consumer(**DROPS)(second_fails_async), "orders", 1),
+        (consumer(**DROPS)(awaiting(second_fails)), "orders", 1),
         (consumer(ack="eager", backoff=Fixed(60))(second_fails), "orders.fifo", 2),
         (consumer(ack="eager", concurrency=3, **RENEWS)(second_fails), "orders", 2),
-        (consumer(concurrency=3, **RENEWS)(second_fails_async), "orders", 2),
+        (consumer(concurrency=3, **RENEWS)(awaiting(second_fails)), "orders", 2),
     ],
     ids=["sync", "async", "eager deletes on FIFO", "threads with leases", "tasks with leases"],
 )

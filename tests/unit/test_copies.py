@@ -5,24 +5,24 @@ size limit; test_envelope.py shows that the record is cut well.
 """
 
 import base64
+import dataclasses
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tarry import Consumer, Message, SendAgain, consumer
 from tarry.message.failure_record import fit
-from tarry.record.attribute import body_sum, dump
-from tests import loglines
-from tests.records import RECEIVED_AT, Context, event, failed, record
-from tests.wire import Queue, Wire, arn
+from tarry.record.attribute import dump
+from tests.loglines import Caplog, field, lines
+from tests.records import RECEIVED_AT, event, record
+from tests.settled import orders, settle, tarry_attribute
+from tests.wire import Queue, arn
 
 MIB = 1_048_576
 SMALLEST_LIMIT = 1_024  # the smallest MaximumMessageSize of SQS
@@ -34,7 +34,7 @@ class HandlerError(Exception):
     pass
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Case:
     """An error, and a message with a body that leaves a certain room in its target queue."""
 
@@ -44,7 +44,7 @@ class Case:
     """The bytes left beside the body and the user's attributes. The length of the body follows from it."""
     limit: int = MIB
     unit: str = "x"
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The attributes of the user; one may be named ``Tarry``."""
     earlier: Mapping[str, Any] | None = None
     """The `Tarry` attribute that the message came with."""
@@ -106,52 +106,27 @@ cases = st.builds(
     unit=st.sampled_from(["x", "é", "😀", "\n", '"']),
     attributes=st.sampled_from([{}, OF_EACH_KIND, OF_EACH_KIND, NINE, TEN, *LIKE_OURS]),
     earlier=st.none() | st.builds(earlier_envelope, st.sampled_from([0, 3]), st.integers(0, 10), texts),
-).map(lambda case: replace(case, earlier=None) if "Tarry" in case.attributes else case)
+).map(lambda case: dataclasses.replace(case, earlier=None) if "Tarry" in case.attributes else case)
 
 
-class Settled(NamedTuple):
-    """The result of handling a message."""
-
-    sent: list[dict[str, Any]]
-    reported: list[str]
-    waits: dict[str, int]
-    unhandled: list[int]
-    """The levels of the log lines that say so."""
-    logged: list[Any]
-    """The `Tarry` attributes in the log lines."""
-
-    @property
-    def record(self) -> str | None:
-        """The `Tarry` attribute that was sent with the message."""
-        text = self.sent[0].get("MessageAttributes", {}).get("Tarry", {}).get("StringValue", "")
-        return text if '"sum"' in text else None
+Settled = tuple[list[dict[str, Any]], list[str], dict[str, int]]
+"""The entries that were sent, the ids that are reported, and the visibilities."""
 
 
-@contextmanager
-def log() -> Iterator[list[logging.LogRecord]]:
-    logger, kept = logging.getLogger("tarry"), list[logging.LogRecord]()
-    handler = logging.Handler()
-    handler.emit = kept.append
-    logger.addHandler(handler)
-    logger.propagate = False  # pytest would keep the lines of all examples
-    try:
-        yield kept
-    finally:
-        logger.propagate = True
-        logger.removeHandler(handler)
-
-
-def settle(handler: Consumer[Any], case: Case, limit: int, attributes: Mapping[str, Any]) -> Settled:
-    """Return the result of the consumer for the message with these attributes of the user."""
+def settle_case(handler: Consumer[Any], case: Case, limit: int, attributes: Mapping[str, Any]) -> Settled:
+    """Settle the message with these attributes of the user in queues with this limit."""
     if case.earlier is not None:
-        envelope = {**case.earlier, "sum": body_sum(case.body)}
-        attributes = {**attributes, "Tarry": text_attribute(json.dumps(envelope))}
-    queues = {"orders": Queue(dead_letter="dlq", maximum_message_size=limit), "dlq": Queue(maximum_message_size=limit)}
-    with Wire(queues=queues) as wire, log() as lines:
-        reported = failed(handler(event(record(case.body, attributes=dict(attributes))), Context()))
-    records = [each for line in lines if (each := loglines.field(line, "record")) is not None]
-    unhandled = [line.levelno for line in lines if loglines.field(line, "event") == "unhandled"]
-    return Settled(wire.sent_entries(), reported, wire.visibilities(), unhandled, records)
+        attributes = {**attributes, **tarry_attribute(case.body, **case.earlier)}
+    wire = orders(maximum_message_size=limit)
+    wire.queues["orders-dlq"] = Queue(maximum_message_size=limit)
+    reported, _ = settle(handler, event(record(case.body, attributes=dict(attributes))), wire)
+    return wire.sent_entries(), reported, wire.visibilities()
+
+
+def record_in(entry: dict[str, Any]) -> str | None:
+    """Return the `Tarry` attribute that tarry sent with the message."""
+    text: str = entry.get("MessageAttributes", {}).get("Tarry", {}).get("StringValue", "")
+    return text if '"sum"' in text else None
 
 
 NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -188,26 +163,29 @@ REDRIVEN = earlier_envelope(0, 10, "no")
 @example(Case("x" * 100_000, room=4_096), "dead letter")  # its record is logged up to 64 KiB
 @example(Case("no", room=-1, limit=1_024), "dead letter")
 @example(Case("no", attributes=TEN), 3_600)
-def test_a_dead_letter_or_copy_fits_with_as_much_of_its_failure_record_as_possible(case: Case, kind: Any) -> None:
+def test_a_dead_letter_or_copy_fits_with_as_much_of_its_failure_record_as_possible(
+    caplog: Caplog, case: Case, kind: Any
+) -> None:
     """SPEC E6, F3, F5. A copy is not sent without its counters; a dead letter is sent without a record."""
     is_copy = kind != "dead letter"
     step = {"on_failure": [SendAgain("slow", times=9, delay=kind)]} if is_copy else {"fatal": HandlerError}
     handler = consumer(**step)(case.handle)
-    record = settle(handler, case, ENDLESS, {}).record
-    assert record is not None
-    whole = json.loads(record)
-    settled = settle(handler, case, case.limit, case.attributes)
+    [unlimited], _, _ = settle_case(handler, case, ENDLESS, {})
+    written = record_in(unlimited)
+    whole = json.loads(written or "")
+    caplog.clear()
+    sent, *waits = settle_case(handler, case, case.limit, case.attributes)
     has_place = len(case.attributes) < 10 and "Tarry" not in case.attributes
     text = fit(whole, case.free) if has_place else None
     if text is None if is_copy else case.free + ATTRIBUTE_BYTES < 0:
-        assert (settled.sent, settled.reported, settled.waits) == ([], ["m1"], {"handle-m1": 900})
-        assert is_copy or settled.unhandled == [logging.ERROR]
+        assert (sent, waits) == ([], [["m1"], {"handle-m1": 900}])
+        assert is_copy or [line.levelno for line in lines(caplog, "unhandled")] == [logging.ERROR]
         return
-    [entry] = settled.sent
+    [entry] = sent
     check_sent(entry, case)
-    assert (settled.reported, settled.record) == ([], text)
-    shown = [] if text == record else [fit(whole, 65_536)]
-    assert list(map(dump, settled.logged)) == shown
+    assert (waits, record_in(entry)) == ([[], {}], text)
+    logged = [dump(each) for line in lines(caplog) if (each := field(line, "record")) is not None]
+    assert logged == ([] if text == written else [fit(whole, 65_536)])
     if is_copy:
         earlier = case.earlier or {"id": "m1"}
         steps = earlier.get("steps", {})
