@@ -48,17 +48,14 @@ def decline(message: Message) -> None:
 
 
 def consumer_of(handler: Callable[[Message], None] = decline, **dead_letter: Any) -> Consumer[Any]:
-    """Make a consumer for which `CardWasDeclined` is fatal."""
     return consumer(fatal=CardWasDeclined, on_failure=[RetryInPlace(), DeadLetter(**dead_letter)])(handler)
 
 
 def invoke(wire: Wire, *records: dict[str, Any], handler: Consumer[Any] | None = None) -> list[str]:
-    """Invoke the consumer with these records; return the ids that it reports as failed."""
     return settle(handler or consumer_of(), event(*(records or (record(),))), wire)[0]
 
 
 def limited_to(size: int) -> Wire:
-    """Return a wire whose dead-letter queue accepts messages up to this size."""
     wire = orders()
     wire.queues["orders-dlq"] = Queue(maximum_message_size=size)
     return wire
@@ -235,7 +232,6 @@ def test_attributes_with_reserved_names_are_left_out_and_logged_once_and_leave_r
 
 
 def failure_of(handler: Any, **settings: Any) -> dict[str, Any]:
-    """Return the failure record of a dead letter of the handler."""
     [envelope] = settle(consumer(**settings)(handler))[1].envelopes()
     failure: dict[str, Any] = envelope["failure"]
     return failure
@@ -448,7 +444,6 @@ def test_an_unknown_size_limit_is_assumed_to_be_1_mib_and_a_body_beyond_it_waits
 def test_a_dead_letter_refused_for_its_size_is_sent_with_the_smallest_failure_record_or_none(
     limit: int, whole_call: bool, caplog: Caplog
 ) -> None:  # SPEC F1, F3, G1
-    """It does not affect others of the request."""
     wire = unknown_limit(limit, whole_call=whole_call)
     small = record("y", "m2")
     assert invoke(wire, record("x" * 90), *([small] if limit > 100 else []), handler=consumer_of(long_winded)) == []

@@ -143,7 +143,6 @@ def fates(wire: Wire, batch: dict[str, Any], handler: Consumer[Any] | None = Non
 
 
 def expected(name: str, fault: str, fates: dict[str, Fate]) -> dict[str, Fate]:
-    """Return the fates when this request fails."""
     fifo = fates is FIFO_FATES
     match name:
         case "look-up of the source" | "send":  # the target is unknown, or the send is not confirmed
@@ -239,33 +238,34 @@ def fates_after(wire: Wire, seconds: float) -> dict[str, Fate]:
 OK = {"ok-1": DONE, "dead-1": DEAD, "retry-1": waits(60)}
 
 
-@pytest.mark.parametrize("fault", list(ERRORS))
-def test_a_failed_test_of_the_receipt_handle_does_not_prevent_the_send(fault: str) -> None:  # SPEC E6, A8
-    """Only a refused handle means that the message was delivered to another consumer; a throttle does not."""
+STALE = client_error("ReceiptHandleIsInvalid", "The receipt handle is invalid.")
+REASON = "Value handle-dead-1 for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+CODES = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue")
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "is_tested", "fate"),
+    [
+        (None, 89.9, False, DEAD),
+        (None, 90, True, DEAD),
+        # only a refused handle means that the message was delivered to another consumer; a throttle does not
+        *((fault, 100, True, DEAD) for fault in ERRORS),
+        *(((code, REASON), 100, True, REPORTED) for code in CODES),
+        (STALE, 100, True, REPORTED),
+    ],
+)
+def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_on_and_without_it_nothing_is_sent(
+    fault: Any, seconds: float, is_tested: bool, fate: str, caplog: Caplog
+) -> None:  # SPEC A8, E6
     wire = orders()
-    inject(wire, HANDLE_TEST, fault)
-    assert fates_after(wire, 100) == OK
-
-
-@pytest.mark.parametrize(("seconds", "is_tested"), [(89.9, False), (90, True)])
-def test_on_fifo_a_receipt_handle_is_tested_from_half_of_the_visibility_timeout_on(
-    seconds: float, is_tested: bool
-) -> None:  # SPEC E6
-    assert fates_after(wire := orders(), seconds) == OK
-    assert any(map(HANDLE_TEST, wire.requests)) == is_tested
-
-
-@pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", None])
-def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(code: str | None, caplog: Caplog) -> None:
-    wire = orders()  # SPEC E6
-    text = "Value handle-dead-1 for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
-    if code is None:  # the whole request is refused
-        inject(wire, HANDLE_TEST, client_error("ReceiptHandleIsInvalid", "The receipt handle is invalid."))
-    else:
-        wire.refuses[CHANGE] = lambda request, _: (code, text) if HANDLE_TEST(request) else None
-    assert fates_after(wire, 100) == OK | {"dead-1": REPORTED}
-    assert wire.sent(SEND) == []
-    assert any(field(line, "message_id") == "dead-1" for line in lines(caplog, level=logging.WARNING))
+    if isinstance(fault, tuple):
+        wire.refuses[CHANGE] = lambda request, _: fault if HANDLE_TEST(request) else None
+    elif fault is not None:
+        inject(wire, HANDLE_TEST, fault)
+    assert fates_after(wire, seconds) == OK | {"dead-1": fate}
+    assert (any(map(HANDLE_TEST, wire.requests)), len(wire.sent(SEND))) == (is_tested, fate == DEAD)
+    logged = [field(line, "message_id") for line in lines(caplog, level=logging.WARNING)]
+    assert "dead-1" in logged
 
 
 # invalid answers
@@ -282,7 +282,6 @@ def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(code
     ids=str,
 )
 def test_invalid_attributes_of_a_queue_are_ignored(answer: dict[str, str]) -> None:  # SPEC A2, F5
-    """An emulator or a proxy may return them."""
     wire = orders()
     wire.queues["orders"] = SimpleNamespace(attributes=lambda names: answer)
     assert fates(wire, STANDARD_BATCH) == STANDARD_FATES | {"dead-1": waits(900)}

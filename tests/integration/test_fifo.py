@@ -71,8 +71,6 @@ class FifoRun:
 
 
 class BatchHandlerRun(FifoRun):
-    """A run of a batch handler over `batch`."""
-
     def __init__(self, handle: Callable[[dict[str, Message], Batch], Any]) -> None:
         self.wire = orders()
 

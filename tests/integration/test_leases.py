@@ -33,7 +33,6 @@ def entry(name: str, receives: int = 1, age: float = 0, queue: str = "orders.fif
 
 
 def without(made: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the record without a field or an attribute."""
     attributes = {key: value for key, value in made["attributes"].items() if key != name}
     return {key: value for key, value in {**made, "attributes": attributes}.items() if key != name}
 
@@ -101,17 +100,11 @@ def test_a_group_with_a_refused_receipt_handle_does_not_run_and_is_only_reported
     assert run(entry("a1", receives=3), wire=refusing("a1"))[:2] == ([], ["a1"])
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        client_error("AccessDenied", status=403),
-        client_error("ServiceUnavailable", status=503),
-        OSError("no route"),
-        None,
-    ],
-)
+DENIED, UNAVAILABLE = client_error("AccessDenied", status=403), client_error("ServiceUnavailable", status=503)
+
+
+@pytest.mark.parametrize("error", [DENIED, UNAVAILABLE, OSError("no route"), None])
 def test_a_batch_runs_although_its_leases_cannot_be_renewed(error: Exception | None) -> None:  # SPEC H4, A8
-    """Only a refused handle counts as a lost lease."""
     wire = orders()
     wire.fails[CHANGE] = error
     wire.refuses[CHANGE] = lambda _, __: ("InternalError", "try again")
@@ -204,7 +197,6 @@ class KeepaliveRun:
         self.sandbox.sqs.call(operation, {"QueueUrl": self.sandbox.sqs.url(self.queue), **parameters})
 
     def requests(self, operation: str = CHANGE) -> list[float]:
-        """The times of the requests."""
         events = self.sandbox.history.events
         return [each.at for each in events if each.what == "request" and each.fields["operation"] == operation]
 
@@ -307,17 +299,13 @@ def test_keepalive_works_for_all_kinds_of_handlers(kind: str, sandbox: Sandbox) 
         ran.append(message.body)
         await current().clock.asleep(100)
 
-    def of_the_batch(batch: Batch) -> None:
-        ran.extend(message.body for message in batch)
-        sandbox.sleep(100)
-
-    def in_a_thread(message: Message) -> None:
-        ran.append(message.body)
+    def in_a_thread(*messages: Message) -> None:
+        ran.extend(message.body for message in messages)
         sandbox.sleep(100)
 
     handlers: dict[str, Any] = {
         "async": consumer(keepalive=10)(in_a_task),
-        "batch": batch_consumer(keepalive=10)(of_the_batch),
+        "batch": batch_consumer(keepalive=10)(lambda batch: in_a_thread(*batch)),
         "threads": consumer(keepalive=10, concurrency=2)(in_a_thread),
     }
     KeepaliveRun(sandbox, handler=handlers[kind]).of("a", "b")
@@ -448,16 +436,10 @@ def extending(*seconds: Any, errors: list[Exception] | None = None, wire: Wire |
 
 @pytest.mark.parametrize(
     ("seconds", "asked"),
-    [
-        ((300,), [300]),
-        ((60.5,), [61]),
-        ((timedelta(minutes=2),), [120]),
-        ((43_200,), [43_199]),
-        ((500, 10), [500, 500]),
-    ],
+    [([300], [300]), ([60.5], [61]), ([timedelta(0, 120)], [120]), ([43_200], [43_199]), ([500, 10], [500, 500])],
 )
 def test_extend_sets_the_visibility_timeout_counted_from_now_and_never_shortens_a_lease(
-    seconds: tuple[Any, ...], asked: list[int]
+    seconds: list[Any], asked: list[int]
 ) -> None:  # SPEC I6
     reported, wire = settle(extending(*seconds), wire=orders(visibility_timeout=60), remaining=900)
     assert (reported, [request.entries[0]["VisibilityTimeout"] for request in wire.sent(CHANGE)]) == ([], asked)
@@ -574,7 +556,6 @@ TENS = [[f"m{index}" for index in range(first, first + 10)] for first in range(0
 
 
 def deleted(wire: Wire) -> list[list[str]]:
-    """Return the message ids of each delete request."""
     return [[entry["ReceiptHandle"][7:] for entry in request.entries] for request in wire.sent(DELETE)]
 
 

@@ -21,8 +21,6 @@ def delayed(due_in: float, message_id: str = "m1", **more: Any) -> dict[str, Any
 
 
 class Handler:
-    """A handler that keeps the stable id and attempt of each message."""
-
     def __init__(self, error: BaseException | None = None, **settings: Any) -> None:
         self.ran: list[tuple[str, int]] = []
 
@@ -75,7 +73,6 @@ def test_the_remaining_delay_is_rounded_up_to_seconds_within_the_limit_of_sqs(
 
 
 def test_a_batch_handler_and_an_async_handler_do_not_get_messages_that_are_not_due() -> None:  # SPEC B4, J4
-    """An exception of the batch handler does not affect them."""
     seen: list[list[str]] = []
 
     @batch_consumer(backoff=Fixed(60))

@@ -37,7 +37,6 @@ def numbers(count: int) -> list[str]:
 
 
 def bodies(wire: Wire) -> list[str]:
-    """Return the accepted bodies in order."""
     return [entry["MessageBody"] for _, entry in wire.accepted]
 
 

@@ -85,7 +85,6 @@ def test_what_is_no_sqs_is_named_in_one_error(
 
 
 def test_a_stack_that_was_not_created_is_named_with_its_status() -> None:
-    """Its resources are deleted."""
     queue = {"LogicalResourceId": "Dead", "PhysicalResourceId": "https://sqs/dead", "ResourceType": "AWS::SQS::Queue"}
     page = {"StackResourceSummaries": [{**queue, "ResourceStatus": "DELETE_COMPLETE"}]}
     cloudformation: Any = SimpleNamespace(

@@ -39,7 +39,6 @@ class Case:
     """An error, and a message with a body that leaves a certain room in its target queue."""
 
     text: str
-    """The text of the error that the handler raises."""
     room: int = 10_000
     """The bytes left beside the body and the user's attributes. The length of the body follows from it."""
     limit: int = MIB
@@ -47,7 +46,6 @@ class Case:
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The attributes of the user; one may be named ``Tarry``."""
     earlier: Mapping[str, Any] | None = None
-    """The `Tarry` attribute that the message came with."""
 
     @cached_property
     def body(self) -> str:
@@ -70,7 +68,6 @@ def text_attribute(value: object, kind: str = "String") -> dict[str, Any]:
 
 
 def bytes_of(name: str, value: Mapping[str, Any]) -> int:
-    """Return the bytes of an attribute as SQS counts them: name, type, and value."""
     data = base64.b64decode(value["binaryValue"]) if "binaryValue" in value else value["stringValue"].encode()
     return len(name.encode()) + len(value["dataType"].encode()) + len(data)
 
