@@ -183,15 +183,8 @@ def fifo_record(message_id: str = "m1", group: str | None = "g1", **more: Any) -
     return record(message_id, message_id, queue="orders.fifo", group=group, **more)
 
 
-def test_on_fifo_a_dead_letter_keeps_its_group_or_gets_one_and_has_no_delay() -> None:  # SPEC E6, E7, F2, H3
-    wire = orders()
-    assert invoke(wire, fifo_record("m1"), fifo_record("m2", group=None)) == []
-    first, second = wire.sent_entries()
-    assert (first["MessageGroupId"], "DelaySeconds" in first) == ("g1", False)
-    assert second["MessageGroupId"]
-
-
-def test_on_fifo_a_repeated_dead_letter_has_the_same_deduplication_id_and_no_other_one() -> None:  # SPEC E7, K3
+def test_on_fifo_a_repeated_dead_letter_has_the_same_deduplication_id_and_no_other_one() -> None:
+    """SPEC E6, E7, F2, H3, K3. It has no delay, and keeps its group or gets one."""
     wire = orders()
 
     def deduplication_id(one: dict[str, Any], **dead_letter: Any) -> str:
@@ -204,8 +197,16 @@ def test_on_fifo_a_repeated_dead_letter_has_the_same_deduplication_id_and_no_oth
     assert deduplication_id(fifo_record(receives=2)) == first
     redriven = deduplication_id(again)
     assert wire.envelopes()[-1]["id"] == "m1"
-    others = {redriven, deduplication_id(fifo_record("m2")), deduplication_id(fifo_record(), queue="graveyard.fifo")}
+    others = {
+        redriven,
+        deduplication_id(fifo_record("m2", group=None)),
+        deduplication_id(fifo_record(), queue="graveyard.fifo"),
+    }
     assert len({first, *others}) == 4
+    assert [each.get("DelaySeconds") for each in wire.sent_entries()] == [None] * 5
+    groups = [each["MessageGroupId"] for each in wire.sent_entries()]
+    assert groups.pop(3)
+    assert groups == ["g1"] * 4
 
 
 @pytest.mark.parametrize("handle", [decline, lambda message: message.defer(60)], ids=["dead letter", "deferred copy"])
@@ -344,15 +345,6 @@ def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter
     assert second["failure"]["first_failed_at"] == first["failure"]["first_failed_at"]
     assert [entry["error"] for entry in second["history"]] == ["ValueError: no", "ValueError: again"]
     assert all({"carried", "steps"}.isdisjoint(envelope) for envelope in wire.envelopes())
-
-
-def test_attempts_in_carried_and_in_the_failure_record_are_counted_once() -> None:  # SPEC F2, C2
-    """A copy has its attempts both in ``carried`` and in its failure record."""
-    attributes = tarry_attribute(carried=3, failure={"reason": "error", "attempts": 3})
-    wire = orders()
-    invoke(wire, record(attributes=attributes, receives=2), handler=consumer_of(fails))
-    failure = wire.envelopes()[-1]["failure"]
-    assert (failure["attempts"], failure["reason"]) == (5, "exhausted")
 
 
 EXTRA = {"queue": "orders", "lines": [1, 2.5, None]}

@@ -18,21 +18,19 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no 
 SCRIPT = """
 import asyncio, builtins, json, logging, multiprocessing, os, sys
 from tarry import *
+from tests.handlers import awaiting
 from tests.records import Context, batch_of, failed
 from tests.wire import Queue, RunningClock, Wire
 
 PARENT = os.getpid()
 ran, exit_codes = [], []
 
-
 class Lines(logging.Handler):
     def emit(self, line):
         if os.getpid() != PARENT:
             print("A LINE OF THE CHILD", line.getMessage(), flush=True)
 
-
 logging.getLogger("tarry").addHandler(Lines())
-
 
 def fork(child=lambda: None):
     if (pid := os.fork()) == 0:
@@ -40,10 +38,8 @@ def fork(child=lambda: None):
         return
     exit_codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
-
 def raise_(error):
     raise error
-
 
 def work(message):
     if os.getpid() != PARENT:
@@ -53,9 +49,6 @@ def work(message):
         fork()
     if message.delivery_id == "m2":
         raise ValueError("ordinary")
-
-async def work_async(message):
-    work(message)
 
 def work_without_imports(message):
     original = builtins.__import__
@@ -118,7 +111,7 @@ consumers = {
     "one by one": (4, [consumer(**each)(work)]),
     "acknowledged eagerly": (4, [consumer(ack="eager", **each)(work)]),
     "threads": (4, [consumer(concurrency=3, **each)(work)]),
-    "tasks": (4, [consumer(concurrency=2, **each)(work_async)]),
+    "tasks": (4, [consumer(concurrency=2, **each)(awaiting(work))]),
     "without imports": (4, [consumer(**each)(work_without_imports)]),
     "ends": (6, [consumer(**each)(lambda message: fork(lambda: raise_(ends[message.delivery_id])))]),
     "batch": (4, [batch_consumer(**each)(of_batch)]),
@@ -186,23 +179,18 @@ import json, os, sys
 from tarry import Batch, Exponential, Message, RetryInPlace, SendAgain, batch_consumer, consumer
 from tarry.world import World, current
 
-
 class OwnBackoff:
     def delay(self, attempt, rng=None):
         return (rng.random() if rng else 0) + attempt
 
-
 @consumer(max_attempts=5, backoff=Exponential(30, 3, maximum=900, jitter="full"))
 def one(message: Message) -> None: ...
-
 
 @consumer(on_failure=[RetryInPlace(), SendAgain("later", delay=Exponential(60, 2, maximum=600))], backoff=OwnBackoff())
 def own(message: Message) -> None: ...
 
-
 @batch_consumer
 async def many(batch: Batch) -> None: ...
-
 
 world, fresh = current(), World()
 at_snapshot = {name: value for name, value in vars(world).items() if name not in ("_lock", "clock")}
