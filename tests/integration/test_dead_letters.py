@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tarry import (
     Consumer,
@@ -24,7 +25,9 @@ from tarry import (
     consumer,
 )
 from tarry import failed as dead_letters
+from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
+from tarry.tools.cli.failed.rendering import details
 from tests.loglines import Caplog, everything, field, lines
 from tests.records import event, failed, record
 from tests.settled import fails, orders, redelivered, settle, targets, tarry_attribute
@@ -350,8 +353,10 @@ def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter
 EXTRA = {"queue": "orders", "lines": [1, 2.5, None]}
 
 
-def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_it_is_retried(sandbox: Sandbox) -> None:
-    """SPEC E5, F2, F6, K3, M2. Failure steps, the log, and filters see them."""
+def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_it_is_retried(
+    sandbox: Sandbox, caplog: Caplog
+) -> None:
+    """SPEC E5, F2, F6, K3, M2. Failure steps, the log, filters and the command see them."""
     seen: list[Any] = []
     rejects = raises(Reject(VERDICT), LookupError("no customer 7"))
 
@@ -372,6 +377,8 @@ def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_i
     sandbox.run()
     [dead_letter] = sandbox.messages("orders-dlq")
     assert (dead_letter.failure.extra, dead_letter.failure.said) == (EXTRA, VERDICT)
+    [line] = lines(caplog, "dead_lettered")
+    assert (field(line, "said"), field(line, "error")) == (VERDICT, "LookupError: no customer 7")
     for where, count in {
         "extra.queue = orders": 1, "extra.queue = other": 0, "extra.lines[0] = 1": 1, "said ~ customer is": 1,
         f"said = '{VERDICT}'": 0, f'said = "{VERDICT}"': 1,
@@ -379,6 +386,14 @@ def test_said_and_extra_are_in_the_dead_letter_and_its_handler_reads_them_when_i
         with dead_letters.opened("orders-dlq") as inspection:
             selection = dead_letters.select(where=[where])
             assert (where, len(dead_letters.show(inspection, selection).dead_letters)) == (where, count)
+    with dead_letters.opened("orders-dlq") as inspection:
+        [found] = dead_letters.show(inspection, dead_letters.select(everything=True)).dead_letters
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(details(found))
+    assert all(text in capture.get() for text in ("verdict", VERDICT, '{"queue": "orders", "lines": [1, 2.5, null]}'))
+    shown = as_json(found)["failure"]
+    assert (shown["said"], shown["extra"]) == (VERDICT, EXTRA)
     with dead_letters.opened("orders-dlq") as inspection:
         routes = dead_letters.Routes(inspection.queue)
         list(dead_letters.retry(inspection, dead_letters.select(everything=True), routes))

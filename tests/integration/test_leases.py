@@ -570,14 +570,15 @@ def test_done_messages_are_deleted_in_batches_of_ten_while_the_batch_runs(verdic
 
     def handle(message: Message) -> None:
         seen.append(len(wire.sent(DELETE)))
-        if message.id == "m23":
+        if message.id == "m3":
             raise ValueError
-        message.retry(30) if message.id == "m24" else getattr(message, verdict, lambda: None)()
+        message.retry(30) if message.id == "m4" else getattr(message, verdict, lambda: None)()
 
-    assert settle(eager(handle), batch_of(25), wire)[0] == ["m23", "m24"]
-    assert seen == [0] * 10 + [1] * 10 + [2] * 5
-    assert deleted(wire) == TENS[:2]
-    assert settle(consumer(handle), batch_of(23))[1].requests == []
+    assert settle(eager(handle), batch_of(27), wire)[0] == ["m3", "m4"]
+    assert seen == [0] * 12 + [1] * 10 + [2] * 5
+    done = [f"m{index}" for index in range(22) if index not in (3, 4)]
+    assert deleted(wire) == [done[:10], done[10:]]
+    assert settle(consumer(handle), batch_of(3))[1].requests == []
 
 
 @pytest.mark.parametrize(("queue", "before_it_returns"), [("orders", 1), ("orders.fifo", 0)])

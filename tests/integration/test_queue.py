@@ -187,13 +187,12 @@ def test_attributes_of_a_received_message_can_be_copied() -> None:  # SPEC K1
     ids=repr,
 )
 def test_an_error_of_sqs_is_raised(operation: str, error: Exception) -> None:  # SPEC J6
-    queue = Queue("orders")
-    for send in (lambda: queue.send("a"), lambda: queue.send_batch(["a"])):
-        with Wire(fails={operation: error, f"{operation}Batch": error}) as wire:
-            with pytest.raises((type(error), SendError)) as raised:
-                send()
-            assert error in (raised.value, raised.value.__cause__)
-    assert operation == "SendMessage" or wire.operations == ["GetQueueUrl"]
+    queue, sends = Queue("orders"), ["send", "send_batch"] if operation == "GetQueueUrl" else ["send"]
+    for send in sends:
+        with Wire(fails={operation: error}) as wire, pytest.raises(type(error)) as raised:
+            getattr(queue, send)("a" if send == "send" else ["a"])
+        assert raised.value is error
+        assert wire.operations == ["GetQueueUrl", *([operation] if operation != "GetQueueUrl" else [])]
 
 
 @pytest.mark.parametrize(
