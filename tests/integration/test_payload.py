@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import pytest
+from aws_lambda_powertools.utilities.parser.models import S3RecordModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
@@ -133,6 +134,17 @@ def eventbridge(detail: Any) -> dict[str, Any]:
     return {"version": "0", "id": "6a7e8feb", "detail-type": "Order", "source": "shop", "detail": detail}
 
 
+S3_RECORD: dict[str, Any] = {
+    "eventVersion": "2.1", "eventSource": "aws:s3", "awsRegion": "us-east-2", "eventName": "ObjectCreated:Put",
+    "eventTime": "2026-09-03T19:37:27.192Z", "userIdentity": {"principalId": "AWS:AIDAINPONIXQXHT3IKHL2"},
+    "requestParameters": {"sourceIPAddress": "205.255.255.255"},
+    "responseElements": {"x-amz-request-id": "D82B88E5F771F645", "x-amz-id-2": "vlR7PnpV2Ce81l0PRw6j"},
+    "s3": {
+        "s3SchemaVersion": "1.0", "configurationId": "828aa6fc",
+        "bucket": {"name": "uploads", "ownerIdentity": {"principalId": "A3I5"}, "arn": "arn:aws:s3:::uploads"},
+        "object": {"key": "a+b.jpg", "size": 1305107, "eTag": "b21b84d653bb07b05b1e6b33684dc11b", "sequencer": "0C0F"},
+    },
+}  # fmt: skip
 TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "2026-10-13T15:57:02.089Z", "Bucket": "uploads"}
 WRAPPERS: dict[Any, Callable[[Any], Any]] = {
     None: lambda inner: inner,
@@ -151,10 +163,11 @@ WRAPPERS: dict[Any, Callable[[Any], Any]] = {
         (ParcelDict, {"weight": 3}, {"weight": 3}),
         (Annotated[OrderModel, Field(strict=True)], {"number": 7}, OrderModel(number=7)),
         (list[OrderModel], [{"number": 7}], [OrderModel(number=7)]),
+        (S3RecordModel, S3_RECORD, S3RecordModel.model_validate(S3_RECORD)),
         # a strict model converts types that JSON lacks
         (StrictTime, {"at": "2026-01-01T00:00:00Z"}, StrictTime(at=datetime(2026, 1, 1, tzinfo=UTC))),
     ],
-    ids=["pydantic", "dataclass", "TypedDict", "annotated", "a list of models", "strict"],
+    ids=["pydantic", "dataclass", "TypedDict", "annotated", "a list of models", "S3's record", "strict"],
 )
 def test_the_payload_is_the_body_or_a_part_of_it_as_the_model(
     model: Any, inner: Any, payload: Any, envelope: Any
