@@ -1,4 +1,4 @@
-"""Nothing leaks from one invocation to the next: no state that a handler, a validator or a hook sets, and no memory."""
+"""State that a handler, a validator or a hook sets, and memory: neither is left for the next invocation."""
 
 import gc
 import logging
