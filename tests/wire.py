@@ -279,3 +279,11 @@ def http_answer(status: int, body: Any) -> AWSResponse:
     """Return the answer to a try of a request, for a handler of botocore's ``before-send``."""
     raw: Any = _Raw(json.dumps(body).encode())
     return AWSResponse("https://sqs", status, HTTPHeaders(), raw)
+
+
+def size_of(entry: dict[str, Any]) -> int:
+    """Return the bytes of a sent entry as SQS counts them: the body, and the attributes with names and types."""
+    attributes: dict[str, dict[str, Any]] = entry.get("MessageAttributes", {})
+    texts = [entry["MessageBody"], *attributes, *(each["DataType"] for each in attributes.values())]
+    values = [each.get("BinaryValue") or each["StringValue"].encode() for each in attributes.values()]
+    return sum(len(text.encode()) for text in texts) + sum(map(len, values))

@@ -31,7 +31,7 @@ from tarry.tools.cli.failed.rendering import details
 from tests.loglines import Caplog, everything, field, lines
 from tests.records import event, failed, record
 from tests.settled import fails, orders, redelivered, settle, targets, tarry_attribute
-from tests.wire import Queue, Wire, arn, client_error, url
+from tests.wire import Queue, Wire, arn, client_error, size_of, url
 
 MIB = 1_048_576
 OVERRIDE = "TARRY_DEAD_LETTER_QUEUE_URL"
@@ -420,19 +420,16 @@ def unknown_limit(limit: int, *, whole_call: bool = False) -> Wire:
     """A wire where the dead-letter queue allows ``limit`` bytes, which tarry has no permission to read."""
     text = f"One or more parameters are invalid. Reason: Message must be shorter than {limit} bytes."
 
-    def is_too_large(entry: dict[str, Any]) -> bool:
-        attributes = entry.get("MessageAttributes", {}).items()
-        sizes = (len(name) + len(each["DataType"]) + len(each["StringValue"]) for name, each in attributes)
-        return len(entry["MessageBody"]) + sum(sizes) > limit
-
     wire = orders()
     denied, too_large = client_error("AccessDenied"), client_error("InvalidParameterValue", text)
     wire.fails["GetQueueAttributes"] = lambda request: denied if request.queue == "orders-dlq" else None
     if whole_call:
-        wire.fails["SendMessageBatch"] = lambda request: too_large if any(map(is_too_large, request.entries)) else None
+        wire.fails["SendMessageBatch"] = lambda request: (
+            too_large if max(map(size_of, request.entries)) > limit else None
+        )
     else:
         wire.refuses["SendMessageBatch"] = lambda _, each: (
-            ("InvalidParameterValue", text) if is_too_large(each) else None
+            ("InvalidParameterValue", text) if size_of(each) > limit else None
         )
     return wire
 

@@ -22,7 +22,7 @@ from tarry.record.attribute import dump
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, event, record
 from tests.settled import orders, settle, tarry_attribute
-from tests.wire import Queue, arn
+from tests.wire import Queue, arn, size_of
 
 MIB = 1_048_576
 SMALLEST_LIMIT = 1_024  # the smallest MaximumMessageSize of SQS
@@ -129,16 +129,13 @@ def record_in(entry: dict[str, Any]) -> str | None:
 NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def check_sent(entry: Mapping[str, Any], case: Case) -> None:
+def check_sent(entry: dict[str, Any], case: Case) -> None:
     """Check that SQS accepts the entry and that it equals the received message."""
     attributes = entry.get("MessageAttributes", {})
-    size = len(entry["MessageBody"].encode())
-    for name, value in attributes.items():
-        data = value.get("BinaryValue") or value["StringValue"].encode()
-        assert data
-        size += len(name.encode()) + len(value["DataType"].encode()) + len(data)
+    for value in attributes.values():
+        assert value.get("BinaryValue") or value["StringValue"]
         assert not NOT_ALLOWED.search(value.get("StringValue", ""))
-    assert size <= case.limit
+    assert size_of(entry) <= case.limit
     assert len(attributes) <= 10
     assert entry["MessageBody"] == case.body
     for name, value in case.attributes.items():
