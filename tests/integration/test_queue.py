@@ -518,7 +518,7 @@ def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1
 sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=40)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes)
 @example([])
 @example([500_000] * 5)

@@ -147,7 +147,7 @@ def check_sent(entry: dict[str, Any], case: Case) -> None:
 REDRIVEN = earlier_envelope(0, 10, "no")
 
 
-@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(cases, st.sampled_from(["dead letter", "dead letter", None, 0, 60, 3_600]))
 @example(Case("no", room=2_048 + ATTRIBUTE_BYTES), "dead letter")
 @example(Case("no", room=0), "dead letter")

@@ -196,7 +196,7 @@ any_text = st.text(st.characters(), max_size=3_000) | st.sampled_from(
 COUNTERS = {"carried": 3, "due": NOW, "hops": 2, "steps": {"slow": 2}}
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     message=any_text,
     traceback=any_text | st.just(TRACEBACK) | st.just(WIDE),
