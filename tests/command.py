@@ -5,6 +5,7 @@ all tests of a worker, and forks a process for each command. That is a process l
 environment and standard streams of its own, and can be killed, interrupted and waited for.
 """
 
+import atexit
 import fcntl
 import os
 import pty
@@ -12,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,8 +124,12 @@ def _run(arguments: list[str], streams: list[int], folder: str, environment: dic
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # that of the server
     sys.argv = ["tarry", *arguments]
-    main()
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # which `multiprocessing` leaves out
 
 
 def stop_server() -> None:

@@ -1,6 +1,7 @@
 """A small project in a temporary folder, and the command that runs it."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,10 @@ def handler(message):
 """
 
 
+NOT_USED = {"AWS_PROFILE": "not-to-be-found", "AWS_ENDPOINT_URL_SQS": "http://127.0.0.1:9"}
+"""Settings of the developer, which must have no effect."""
+
+
 class Project:
     """A project folder with a template, functions, and an event for its queues."""
 
@@ -99,13 +104,17 @@ class Project:
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def edit(self, name: str, old: str, new: str) -> None:
         path = self.folder / name
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
+
+    def add(self, resources: str) -> None:
+        """Add resources to the template."""
+        self.write("template.yaml", (self.folder / "template.yaml").read_text() + resources)
 
     def send(self, queue: str = "jobs", group: str | None = None, count: int = 1, **wish: Any) -> None:
         attributes = {"ApproximateReceiveCount": str(count)} | ({"MessageGroupId": group} if group else {})
@@ -117,13 +126,32 @@ class Project:
         self.write("event.json", json.dumps({"Records": self.records}))
         return self.folder / "event.json"
 
-    def run(self, *options: str) -> Result:
+    def run(self, *options: str, exits: int = 0) -> Result:
         """Run the command with the event; stdout is not a terminal."""
-        return self.invoke("--event", str(self.event()), *options)
+        return self.invoke("--event", str(self.event()), *options, exits=exits)
 
-    def invoke(self, *arguments: str) -> Result:
-        """Run the command without an event."""
-        return CliRunner().invoke(app, ["local", "--template", str(self.folder / "template.yaml"), *arguments])
+    def invoke(self, *arguments: str, exits: int = 0) -> Result:
+        """Run the command without an event, and check its exit code."""
+        return tarry("local", "--template", str(self.folder / "template.yaml"), *arguments, exits=exits)
+
+    def refusal(self, *options: str) -> str:
+        """Run the command with the event, which it refuses; return the last line of stderr."""
+        result = self.run(*options, exits=2)
+        assert result.stdout == ""
+        return result.stderr.splitlines()[-1]
+
+
+def tarry(*arguments: str, exits: int = 0, **options: Any) -> Result:
+    """Run a command in this process, and check its exit code; the options are those of `CliRunner`."""
+    result = CliRunner().invoke(app, arguments, **options)
+    assert result.exit_code == exits, result.output
+    return result
+
+
+def timelines(result: Result) -> dict[str, str]:
+    """Return the timeline of each message in the summary, by its number in the event."""
+    summary = result.stdout.partition("\nMessages\n")[2]
+    return dict(re.findall(r"^ *#(\d+) \w{8} \S+  (\S.*)$", summary.partition("\n\n")[0], re.MULTILINE))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -136,8 +164,8 @@ def _imports_may_take_long() -> Iterator[None]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")  # the settings of the developer must have no effect
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:9")
+    for name, value in NOT_USED.items():
+        monkeypatch.setenv(name, value)
     return Project(tmp_path)
 
 

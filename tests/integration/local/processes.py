@@ -66,6 +66,8 @@ def handler(event, context):
             print(text)
             print(text, file=sys.stderr)
             logging.getLogger("jobs").warning("logged %s", text, extra={"count": 3})
+        case {"print": text}:
+            print(text)
         case {"child": seconds}:
             return subprocess.Popen(["sleep", str(seconds)]).pid
         case {"daemon": seconds}:

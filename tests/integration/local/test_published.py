@@ -1,19 +1,19 @@
 """Projects as they are published: `tarry local` runs them unmodified. Each project is a shape of public ones."""
 
+import io
 import json
+import os
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from moto import mock_aws
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tarry.tools.cli.app import app
-from tarry.tools.local.plan import RunSettings, make_plan
-from tarry.tools.template.model import with_foreign_queues
+from tests.command import rest_of, running
+
+from .conftest import tarry
 
 HANDLER = """
 import os
@@ -31,11 +31,6 @@ Globals:
 Resources:
   Jobs: {Type: AWS::SQS::Queue}
 """
-WORKER = """
-  Worker:
-    Type: AWS::Serverless::Function
-    Properties: {CodeUri: CODE, Events: {Jobs: EVENT}}
-""".replace("EVENT", QUEUE_EVENT)
 SAMPLE = {
     "messageId": "19dd0b57-b21e-4ac1-bd88-01bbb068cb78",
     "receiptHandle": "MessageReceiptHandle",
@@ -48,7 +43,13 @@ SAMPLE = {
 }
 
 
-@pytest.fixture
+def worker(code: str, name: str = "Worker", queue: str = "Jobs") -> str:
+    """Return a function of a queue; ``code`` is its CodeUri, and whatever follows it."""
+    properties = f"{{CodeUri: {code}, Events: {{E: {QUEUE_EVENT.replace('Jobs', queue)}}}}}"
+    return f"  {name}: {{Type: AWS::Serverless::Function, Properties: {properties}}}\n"
+
+
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project in the current directory, with an event as SAM generates it."""
     monkeypatch.chdir(tmp_path)
@@ -56,19 +57,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(name: str, text: str) -> None:
+def write(name: str, content: str | bytes = HANDLER) -> None:
     Path(name).parent.mkdir(parents=True, exist_ok=True)
-    Path(name).write_text(text)
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def play(*options: str) -> Result:
-    return CliRunner().invoke(app, ["local", "--event", "event.json", "--skip-time", *options])
+def play(*options: str, exits: int = 0) -> Result:
+    return tarry("local", "--event", "event.json", "--skip-time", *options, exits=exits)
 
 
-def test_parameters_resources_and_layers_of_a_template_need_no_edits(folder: Path) -> None:
-    write(
-        "template.yml",
-        """
+PUBLISHED = """
 Transform: AWS::Serverless-2016-10-31
 Parameters:
   Stage: {Type: String, AllowedValues: [dev, prod]}
@@ -84,23 +82,19 @@ Resources:
   Flow: {Type: AWS::Serverless::StateMachine, Properties: {DefinitionUri: flow.json}}
   Key: {Type: AWS::KMS::Key, Properties: {KeyPolicy: {Principal: !ImportValue admin}}}
   Common: {Type: AWS::Serverless::LayerVersion, Condition: IsDev, Properties: {ContentUri: layers/common}}
-  Worker:
-    Type: AWS::Serverless::Function
-    Properties:
-      CodeUri: src
-      Timeout: !Ref Seconds
-      Environment: {Variables: {STAGE: !Ref Stage, FLOW: !Ref Flow}}
-      Events: {Jobs: EVENT}
   Gone:
     Type: AWS::Serverless::Function
     Properties: {CodeUri: gone, Events: {Jobs: {Type: SQS, Properties: {Queue: !GetAtt Gone2.Arn}}}}
   Gone2: {Type: AWS::SQS::Queue}
-""".replace("EVENT", QUEUE_EVENT),
-    )
+"""
+
+
+def test_parameters_resources_and_layers_of_a_template_need_no_edits() -> None:
+    more = "src, Timeout: !Ref Seconds, Environment: {Variables: {STAGE: !Ref Stage, FLOW: !Ref Flow}}"
+    write("template.yml", PUBLISHED + worker(more))
     write("src/app.py", "from common import SHARED\n" + HANDLER.replace('"SHARED")', "SHARED)"))
     write("layers/common/python/common.py", "SHARED = 'AWS_REGION'")
     result = play("--queue", "Jobs", "--expect", "committed=1")
-    assert result.exit_code == 0, result.output
     assert "handled 1 as Worker ['dev', 'FLOW', 'us-east-1']" in result.stderr
     assert result.stderr.splitlines()[:6] == [
         "Using template.yml.",
@@ -114,193 +108,138 @@ Resources:
         "To set one: --env NAME=VALUE",
     ]
     write("samconfig.toml", "[ci.deploy.parameters]\nparameter_overrides = 'Stage=prod'")
-    refused = play("--queue", "Jobs", "--config-env", "ci", "--strict-parameters")
-    assert refused.exit_code == 2
-    assert refused.stderr.endswith(
+    assert play("--queue", "Jobs", "--config-env", "ci", "--strict-parameters", exits=2).stderr.endswith(
         "tarry: parameters without a value: VpcId, Seconds. Add --parameter VpcId=VALUE --parameter Seconds=VALUE\n"
     )
 
 
 @pytest.mark.parametrize("command", [["local"], ["invoke", "Worker", "--event", "event.json"]])
-def test_at_aws_no_value_is_made_up(folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    write("template.yaml", "Parameters: {Stage: {Type: String}}" + SAM + WORKER.replace("CODE", "src"))
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    with mock_aws():
-        result = CliRunner().invoke(app, [*command, "--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"])
-    assert result.exit_code == 2, result.output
-    assert result.stderr == (
-        "AWS 123456789012 eu-west-1\ntarry: parameters without a value: Stage. Add --parameter Stage=VALUE\n"
-    )
-
-
-@pytest.mark.parametrize("command", [["local"], ["invoke", "Worker", "--event", "event.json"]])
-def test_another_sqs_is_named_first(folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_sqs_is_named_first_and_at_aws_no_value_is_made_up(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "none")
-    write("template.yaml", SAM + WORKER.replace("CODE", "nowhere"))
-    result = CliRunner().invoke(app, [*command, "--endpoint-url", "http://127.0.0.1:9"])
-    assert (result.exit_code, result.stderr.splitlines()[0]) == (2, "local 127.0.0.1:9")
-    url = "https://sqs.eu-west-1.amazonaws.com"
-    result = CliRunner().invoke(app, [*command, "--endpoint-url", url])
-    assert (result.exit_code, result.stderr) == (2, f"tarry: no AWS region is set for {url}: set AWS_REGION\n")
+    write("template.yaml", SAM + worker("nowhere"))
+    result = tarry(*command, "--endpoint-url", "http://127.0.0.1:9", exits=2)
+    assert result.stderr.splitlines()[0] == "local 127.0.0.1:9"
+    aws = "--endpoint-url", "https://sqs.eu-west-1.amazonaws.com"
+    assert tarry(*command, *aws, exits=2).stderr == f"tarry: no AWS region is set for {aws[1]}: set AWS_REGION\n"
+    write("template.yaml", "Parameters: {Stage: {Type: String}}" + SAM + worker("src"))
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with mock_aws():
+        assert tarry(*command, *aws, exits=2).stderr == (
+            "AWS 123456789012 eu-west-1\ntarry: parameters without a value: Stage. Add --parameter Stage=VALUE\n"
+        )
 
 
-def of_zip() -> None:
-    write("template.yaml", SAM + WORKER.replace("CODE", "worker.zip"))
-    with zipfile.ZipFile("worker.zip", "w") as archive:
-        archive.writestr("app.py", HANDLER)
-
-
-def of_build() -> None:
-    write("template.yaml", SAM + WORKER.replace("CODE", "src"))
-    write("src/Makefile", "build-Worker:")
-    write(".aws-sam/build/Worker/app.py", HANDLER)
-
-
-def of_built_template() -> None:
-    write(".aws-sam/build/template.yaml", SAM + WORKER.replace("CODE", "Worker"))
-    write(".aws-sam/build/Worker/app.py", HANDLER)
-
-
-def of_inline_code() -> None:
-    write(
-        "template.json",
-        json.dumps(
-            {
-                "Resources": {
-                    "Jobs": {"Type": "AWS::SQS::Queue"},
-                    "Worker": {
-                        "Type": "AWS::Lambda::Function",
-                        "Properties": {"Handler": "index.handler", "Code": {"ZipFile": HANDLER}},
-                    },
-                    "Mapping": MAPPING,
-                }
-            }
-        ),
-    )
-
-
-def of_cdk() -> None:
-    write("cdk.out/asset.1/index.py", HANDLER)
-    place = {"S3Bucket": {"Fn::Sub": "cdk-${AWS::AccountId}"}, "S3Key": "1.zip"}
-    resources = {
-        "Jobs": {"Type": "AWS::SQS::Queue"},
-        "Worker": {
-            "Type": "AWS::Lambda::Function",
-            "Properties": {"Handler": "index.handler", "Code": place},
-            "Metadata": {"aws:asset:path": "asset.1", "aws:asset:property": "Code"},
-        },
-        "Mapping": MAPPING,
-        "CDKMetadata": {"Type": "AWS::CDK::Metadata", "Condition": "Available"},
-    }
-    conditions = {"Available": {"Fn::Or": [{"Fn::Equals": [{"Ref": "AWS::Region"}, "us-east-1"]}]}}
-    write("cdk.out/App.template.json", json.dumps({"Resources": resources, "Conditions": conditions}))
+def zipped(text: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("app.py", text)
+    return content.getvalue()
 
 
 MAPPING = {
-    "Type": "AWS::Lambda::EventSourceMapping",
-    "Properties": {
-        "EventSourceArn": {"Fn::GetAtt": ["Jobs", "Arn"]},
-        "FunctionName": {"Ref": "Worker"},
-        "FunctionResponseTypes": ["ReportBatchItemFailures"],
-    },
+    "EventSourceArn": {"Fn::GetAtt": ["Jobs", "Arn"]},
+    "FunctionName": {"Ref": "Worker"},
+    "FunctionResponseTypes": ["ReportBatchItemFailures"],
 }
-PROJECTS = {
-    "a zip file": (of_zip, "Sending record 1 to Jobs"),
-    "a build step": (of_build, "Worker runs from .aws-sam/build/Worker, because src does not have the handler"),
-    "only a build": (of_built_template, "Using .aws-sam/build/template.yaml."),
-    "inline code in JSON": (of_inline_code, "Using template.json."),
-    "an app of the CDK": (of_cdk, "Using cdk.out/App.template.json."),
-}
+
+
+def cloudformation(code: object, **more: object) -> str:
+    """Return a template in JSON, not of SAM, whose function has this code."""
+    function = {"Type": "AWS::Lambda::Function", "Properties": {"Handler": "index.handler", "Code": code}}
+    resources = {
+        "Jobs": {"Type": "AWS::SQS::Queue"},
+        "Worker": {**function, "Metadata": {"aws:asset:path": "asset.1", "aws:asset:property": "Code"}},
+        "Mapping": {"Type": "AWS::Lambda::EventSourceMapping", "Properties": MAPPING},
+        "CDKMetadata": {"Type": "AWS::CDK::Metadata", "Condition": "Available"},
+    }
+    conditions = {"Available": {"Fn::Or": [{"Fn::Equals": [{"Ref": "AWS::Region"}, "us-east-1"]}]}}
+    if not more:
+        del resources["CDKMetadata"], resources["Worker"]["Metadata"]
+    return json.dumps({"Resources": resources, **({"Conditions": conditions} if more else {})})
+
+
+ASSET = cloudformation({"S3Bucket": {"Fn::Sub": "cdk-${AWS::AccountId}"}, "S3Key": "1.zip"}, is_cdk=True)
+PROJECTS: dict[str, tuple[dict[str, str | bytes], str]] = {
+    "a zip file": (
+        {"template.yaml": SAM + worker("worker.zip"), "worker.zip": zipped(HANDLER)}, "Sending record 1 to Jobs"
+    ),
+    "a build step": (
+        {
+            "template.yaml": SAM + worker("src"),
+            "src/Makefile": "build-Worker:",
+            ".aws-sam/build/Worker/app.py": HANDLER,
+        },
+        "Worker runs from .aws-sam/build/Worker, because src does not have the handler",
+    ),
+    "only a build": (
+        {".aws-sam/build/template.yaml": SAM + worker("Worker"), ".aws-sam/build/Worker/app.py": HANDLER},
+        "Using .aws-sam/build/template.yaml.",
+    ),
+    "inline code in JSON": ({"template.json": cloudformation({"ZipFile": HANDLER})}, "Using template.json."),
+    "an app of the CDK": (
+        {"cdk.out/asset.1/index.py": HANDLER, "cdk.out/App.template.json": ASSET}, "Using cdk.out/App.template.json."
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_code_of_every_kind_runs_with_the_sample_event_of_sam(folder: Path, project: str) -> None:
-    make, note = PROJECTS[project]
-    make()
+def test_code_of_every_kind_runs_with_the_sample_event_of_sam(project: str) -> None:
+    files, note = PROJECTS[project]
+    for name, content in files.items():
+        write(name, content)
     result = play("--expect", "committed=1")
-    assert result.exit_code == 0, result.output
     assert "handled 1 as Worker" in result.stderr
     assert note in result.stderr
 
 
 def test_inline_code_and_layers_run_in_processes_too_and_leave_no_folder_behind(folder: Path) -> None:
-    code = "import common; handler = lambda event, context: print('inline', common.X)"
-    worker = WORKER.replace(
-        "CodeUri: CODE", f"Handler: index.handler, Layers: [!Ref L], InlineCode: {json.dumps(code)}"
-    )
+    code = json.dumps("import common; handler = lambda event, context: print('inline', common.X)")
     layer = "  L: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: l}}"
-    write("template.yaml", SAM + worker + layer)
+    inline = worker(f"CODE, Handler: index.handler, Layers: [!Ref L], InlineCode: {code}").replace(
+        "CodeUri: CODE, ", ""
+    )
+    write("template.yaml", SAM + inline + layer)
     write("l/python/common.py", "X = 7")
     temporary = folder / "temporary"
     temporary.mkdir()
-    command = "import sys; from tarry.cli import main; sys.argv[1:] = ['local', '-e', 'event.json']; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin", "TMPDIR": str(temporary)},
-    )
-    assert result.returncode == 0, result.stderr
-    assert "inline 7" in result.stderr
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(temporary)}
+    with running("local", "-e", "event.json", folder=folder, environment=environment) as process:
+        printed = "".join(rest_of(process))
+    assert process.returncode == 0, printed
+    assert "inline 7" in printed
     assert list(temporary.iterdir()) == []
 
 
-def test_a_queue_is_served_although_the_code_of_its_function_is_not_here(folder: Path) -> None:
-    gone = WORKER.replace("CODE", "gone").replace("Worker:", "Gone:")
-    other = gone.replace("Gone:", "Elsewhere:").replace("Jobs.Arn", "Other.Arn")
-    write("template.yaml", SAM + WORKER.replace("CODE", "src") + gone + other + "  Other: {Type: AWS::SQS::Queue}")
-    write("src/app.py", HANDLER)
-    notes: list[str] = []
-    plan = make_plan(RunSettings(Path("template.yaml")), notes.append)
-    why = "its CodeUri gone is not a directory. If a build makes it, run: sam build"
-    assert notes == [
-        f"Jobs is served, but Gone is not run here: {why}",
-        f"Other is served, but Elsewhere is not run here: {why}",
-    ]
-    assert [mapping.function for mapping in plan.all_mappings] == ["Worker"]
-    assert set(with_foreign_queues(plan.template)) == {"Jobs", "Other"}
+def test_a_queue_is_served_although_the_code_of_its_function_is_not_here() -> None:
+    functions = worker("src") + worker("gone", "Gone") + worker("gone", "Elsewhere", "Other")
+    write("template.yaml", f"{SAM}{functions}  Other: {{Type: AWS::SQS::Queue}}")
+    write("src/app.py")
+    why = "its CodeUri gone is not a directory"
     result = play("--queue", "Jobs", "--expect", "committed=1")
-    assert result.exit_code == 0, result.output
+    assert f"Jobs is served, but Gone is not run here: {why}. If a build makes it, run: sam build" in result.stderr
     for options in (["--queue", "Other"], ["--queue", "Jobs", "Gone"]):
-        result = play(*options)
-        assert result.exit_code == 2, result.output
-        assert "its CodeUri gone is not a directory" in result.stderr
+        assert why in play(*options, exits=2).stderr
+    write("template.yaml", SAM + worker("gone"))
+    assert f"no function can run here: Worker: {why}" in tarry("local", exits=2).stderr
 
 
-def test_a_template_of_which_no_function_can_run_is_refused_with_the_reasons(folder: Path) -> None:
-    write("template.yaml", SAM + WORKER.replace("CODE", "gone"))
-    result = CliRunner().invoke(app, ["local"])
-    assert result.exit_code == 2
-    assert "no function can run here: Worker: its CodeUri gone is not a directory" in result.stderr
-
-
-def test_two_functions_of_one_queue_share_its_messages_and_a_note_says_so(folder: Path) -> None:
-    write("template.yaml", SAM + "".join(WORKER.replace("CODE", "src").replace("Worker:", f"{each}:") for each in "AB"))
-    write("src/app.py", HANDLER)
+def test_two_functions_of_one_queue_among_200_share_its_messages_and_a_note_says_so() -> None:
+    queues = "".join(f"  Q{number}: {{Type: AWS::SQS::Queue}}\n" for number in range(200))
+    write("template.yaml", SAM + queues + worker("src", "A") + worker("src", "B"))
+    write("src/app.py")
     write("event.json", json.dumps({"Records": [SAMPLE] * 40}))
     result = play("--expect", "committed=40")
-    assert result.exit_code == 0, result.output
     assert "Jobs feeds A and B: each message goes to one of them, as on AWS." in result.stderr
     assert {"handled 10 as A", "handled 10 as B"} <= set(re.findall(r"handled 10 as [AB]", result.stderr))
 
 
-def test_200_queues_are_played(folder: Path) -> None:
-    queues = "".join(f"  Q{number}: {{Type: AWS::SQS::Queue}}\n" for number in range(200))
-    write("template.yaml", SAM + queues + WORKER.replace("CODE", "src"))
-    write("src/app.py", HANDLER)
-    result = play("--expect", "committed=1")
-    assert result.exit_code == 0, result.output
-
-
-def test_the_region_is_that_of_samconfig_unless_the_environment_names_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = WORKER.replace("CODE", "src, Environment: {Variables: {STAGE: !Ref AWS::Region}}")
-    write("template.yaml", SAM + worker)
-    write("src/app.py", HANDLER)
+def test_the_region_is_that_of_samconfig_unless_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("template.yaml", SAM + worker("src, Environment: {Variables: {STAGE: !Ref AWS::Region}}"))
+    write("src/app.py")
     write("samconfig.yaml", "default: {deploy: {parameters: {region: eu-central-1}}}")
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)

@@ -2,23 +2,27 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tarry.tools.cli.app import app
-from tests.command import TARRY
+from tarry.failed.usage import UsageError
+from tarry.tools.common.installation import install_command
+from tarry.tools.local.aws.services import Services
 
-from .process import SOON_SECONDS, LocalProcess
+from .conftest import tarry
+from .process import LocalProcess
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31
@@ -180,24 +184,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*options: str) -> Result:
-    return CliRunner().invoke(app, ["local", "--event", "event.json", *options])
+def run(*options: str, exits: int = 0) -> Result:
+    return tarry("local", "--event", "event.json", *options, exits=exits)
 
 
 def printed(result: Result, function: str) -> list[str]:
     """Return the lines that a function has printed."""
-    return sorted(
-        line.partition(f" {function}: ")[2] for line in result.stderr.splitlines() if f" {function}: " in line
-    )
+    return sorted(re.findall(rf" {function}: (?!\d+ messages? )(.*)", result.stderr))
 
 
 @pytest.mark.parametrize("options", [[], ["--skip-time"]])
 def test_topics_buckets_and_event_buses_send_to_queues_and_resources_are_made(folder: Path, options: list[str]) -> None:
     result = run("--seed", "seed.jsonl", "--expect", "committed=7", *options)
-    assert result.exit_code == 0, result.output
     lines = printed(result, "Sink")
     notifications = [line for line in lines if line.startswith("Wrapped")]
-    assert [line for line in lines if line not in notifications and " message" not in line] == ARRIVED
+    assert [line for line in lines if line not in notifications] == ARRIVED
     arn = "arn:aws:sns:us-east-1:123456789012:Topic"
     assert [line.replace(line.split("'")[5], "TIME") for line in notifications] == [
         f"Wrapped ['Notification', '{kind}', 'TIME', '{arn}'] []" for kind in ("open", "paid")
@@ -303,10 +304,9 @@ def test_a_function_invokes_others_which_are_retried_and_have_failure_destinatio
     Path("template.yaml").write_text(with_events(template, "Jobs", "Failures", "Letters"))
     Path("src/app.py").write_text(INVOKING_APP)
     result = run("--expect", "committed=3", *options)
-    assert result.exit_code == 0, result.output
     made_up = "Variables with their name as placeholder: RATES of Price (Fn::ImportValue cannot be resolved here)."
     assert result.output.count(made_up) == 1
-    assert [line for line in printed(result, "Worker") if " message" not in line] == [
+    assert printed(result, "Worker") == [
         "202",
         "7 200 None",
         "An error occurred (ResourceNotFoundException) when calling the Invoke operation: "
@@ -314,7 +314,7 @@ def test_a_function_invokes_others_which_are_retried_and_have_failure_destinatio
         "KeyError 200 Unhandled",
         "['function', 'Worker', 'live'] ['function', 'Price', '9']",
     ]
-    assert [line for line in printed(result, "Sink") if " message" not in line] == [
+    assert printed(result, "Sink") == [
         "2 {'order': 1} {}",
         "None {'order': 1} {'ErrorCode': '200', 'ErrorMessage': \"KeyError: 'broken'\"}",
     ]
@@ -331,21 +331,13 @@ def test_a_seed_that_a_service_refuses_or_that_is_wrong_stops_the_start_in_one_l
         (no_queue, "SQS refuses SendMessage: The specified queue does not exist."),
     ):
         Path("seed.jsonl").write_text(json.dumps(call))
-        result = run("--seed", "seed.jsonl", "--skip-time")
-        assert (result.exit_code, result.stdout) == (2, "")
+        result = run("--seed", "seed.jsonl", "--skip-time", exits=2)
+        assert result.stdout == ""
         assert result.stderr.splitlines()[-1].startswith(f"tarry: seed.jsonl, line 1: {text}")
-    result = run("--seed", "none.jsonl")
-    assert (
-        result.stderr
-        == "tarry: --seed none.jsonl cannot be read: No such file or directory; give a file of JSON lines\n"
-    )
-    result = run("--seed", "seed.jsonl", "--endpoint-url", "http://127.0.0.1:9")
-    assert "--seed cannot be combined with --endpoint-url" in result.output.replace("\n", " ").replace("│ ", "")
-
-
-def local_env(port: int) -> subprocess.CompletedProcess[str]:
-    command = [*TARRY, "local", "env", "--port", str(port)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SOON_SECONDS)
+    why = "cannot be read: No such file or directory; give a file of JSON lines"
+    assert run("--seed", "none.jsonl", exits=2).stderr == f"tarry: --seed none.jsonl {why}\n"
+    result = run("--seed", "seed.jsonl", "--endpoint-url", "http://127.0.0.1:9", exits=2)
+    assert "--seed cannot be combined with --endpoint-url" in result.output
 
 
 def without_resources() -> None:
@@ -356,19 +348,32 @@ def without_resources() -> None:
     Path("template.yaml").write_text(f"{queues}  Worker:\n{functions.replace(environment, '')}")
 
 
-def test_moto_is_not_imported_for_a_template_with_queues_alone_until_it_is_called(folder: Path) -> None:
-    without_resources()
-    code = (
-        "import atexit, sys; atexit.register(lambda: print('moto:', 'moto' in sys.modules)); "
-        "import tarry.cli as c; c.main()"
-    )
-    command = [sys.executable, "-c", code, "local", "--event", "event.json", "--skip-time"]
-    Path("src/app.py").write_text("def handler(event, context): pass\ndef sink(event, context): pass\n")
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SOON_SECONDS)
-    assert "moto: False" in result.stdout
+def test_moto_is_needed_only_for_what_it_emulates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if name.startswith("moto.")]:
+            patch.delitem(sys.modules, name)
+        patch.setitem(sys.modules, "moto", None)
+        last = run("--skip-time", exits=2).stderr.splitlines()[-1]
+        assert last.startswith("tarry: tarry local needs moto for Topic, RawSubscription, ")
+        assert last.endswith(f"; install it with: {install_command('local-aws')}")
+        without_resources()
+        Path("src/app.py").write_text("def handler(event, context): pass\ndef sink(event, context): pass\n")
+        run("--skip-time")
     calls = "def handler(event, context): import boto3; print(boto3.client('s3').list_buckets()['Buckets'])\n"
     Path("src/app.py").write_text(f"{calls}def sink(event, context): pass\n")
     assert "Worker: []" in run("--skip-time").stderr
+
+
+def test_a_library_that_moto_needs_is_named_without_a_warning_of_moto(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("moto.server", "moto.moto_server."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "flask", None)
+    services = Services(Mock(), Mock(), Mock())
+    try:
+        with pytest.raises(UsageError, match="tarry local needs flask for Table;"):  # any warning is an error
+            services.start("Table")
+    finally:
+        services.close()
 
 
 PAGE = "http://localhost:3000"
@@ -388,55 +393,50 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
     without_resources()
     with LocalProcess(folder, "--allow-host", "host.docker.internal", "--cors", PAGE) as local:
         local.wait("^SQS is running")
-        printed = local_env(local.port)
-        assert (printed.returncode, printed.stderr) == (0, "")
-        lines = subprocess.run(
-            ["sh", "-c", f"eval {printed.stdout.strip()!r}; env"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PATH": os.environ["PATH"]},
-        ).stdout.splitlines()
-        found = dict(line.split("=", 1) for line in lines if line.startswith("AWS_"))
-        assert found.pop("AWS_ENDPOINT_URL_SQS") == f"http://127.0.0.1:{local.port}"
+        sqs = f"http://127.0.0.1:{local.port}"
+        variables = tarry("local", "env", "--port", str(local.port))
+        assert variables.stderr == ""
+        shell = ["sh", "-c", f"eval {variables.stdout.strip()!r}; env"]
+        set_there = subprocess.check_output(shell, text=True, env={"PATH": os.environ["PATH"]}).splitlines()
+        found = dict(line.split("=", 1) for line in set_there if line.startswith("AWS_"))
         others = found.pop("AWS_ENDPOINT_URL")
         assert others in local.text
         assert found == {
+            "AWS_ENDPOINT_URL_SQS": sqs,
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "local",
             "AWS_SECRET_ACCESS_KEY": "local",
         }
+        assert tarry("local", "env").stdout == variables.stdout
+        assert tarry("send", "Raw", "by the template", "--local").stdout.startswith(f"sent to Raw at {sqs}: ")
+        local.wait("by the template")
 
         def client(service: str, endpoint: str = others) -> Any:
-            keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-            config = Config(retries={"total_max_attempts": 1})
-            return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", config=config, **keys)
+            keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
+            return boto3.Session(**keys).client(  # type: ignore[call-overload]
+                service, endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1})
+            )
 
-        sent = CliRunner().invoke(app, ["send", "Raw", "by the template", "--local"])
-        assert sent.stdout.startswith(f"sent to Raw at http://127.0.0.1:{local.port}: ")
-        local.wait("by the template")
-        assert CliRunner().invoke(app, ["local", "env"]).stdout == printed.stdout
         assert client("s3").list_buckets()["Buckets"] == []
         topic = client("sns").create_topic(Name="new")["TopicArn"]
         arn = "arn:aws:sqs:us-east-1:123456789012:Raw"
         client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
         client("sns").publish(TopicArn=topic, Message="from outside")
         local.wait("from outside")
-        with pytest.raises(ClientError, match=rf"SQS is at http://127.0.0.1:{local.port}: set AWS_ENDPOINT_URL_SQS"):
+        with pytest.raises(ClientError, match=f"SQS is at {sqs}: set AWS_ENDPOINT_URL_SQS"):
             client("sqs").list_queues()
         for service, operation in (("glue", "list_jobs"), ("sns", "list_topics"), ("s3", "list_buckets")):
             with pytest.raises(ClientError, match="This endpoint has only SQS, not "):
-                getattr(client(service, f"http://127.0.0.1:{local.port}"), operation)()
+                getattr(client(service, sqs), operation)()
         with urllib.request.urlopen(f"{others}/moto-api/") as answer:
             assert answer.status == 200
-        for url in (f"http://127.0.0.1:{local.port}", others):  # SPEC N1
+        for url in (sqs, others):  # SPEC N1
             assert answered(url, Host="host.docker.internal:4577") == (200, None)
             assert answered(url, Origin=PAGE) == (200, PAGE)
             assert answered(url, "OPTIONS", Origin=PAGE) == (204, PAGE)
             assert answered(url, Origin="https://evil.example") == (403, None)
             assert answered(url, "OPTIONS", Origin="https://evil.example") == (403, None)
             assert answered(url, Host="evil.example") == (403, None)
-    refused = local_env(local.port)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    text = f"tarry: no tarry local runs at http://127.0.0.1:{local.port}: start it, or name its port"
-    assert refused.stderr.startswith(text)
+    refused = tarry("local", "env", "--port", str(local.port), exits=2)
+    assert refused.stdout == ""
+    assert refused.stderr.startswith(f"tarry: no tarry local runs at {sqs}: start it, or name its port")
