@@ -36,7 +36,10 @@ TARRY = [
 """The command as a process that is not forked."""
 
 _forking = get_context("forkserver")
-_forking.set_forkserver_preload(["tests.command", "tarry.tools.cli.app", "boto3", "botocore.parsers", "aiohttp.web"])
+_forking.set_forkserver_preload(
+    "tests.command tarry.tools.cli.app boto3 botocore.parsers aiohttp.web "
+    "samtranslator.translator.translator tarry.tools.local.session tarry.tools.check.start".split()
+)
 
 
 class Command:
@@ -51,6 +54,7 @@ class Command:
         folder: Path,
         environment: Mapping[str, str],
         stdout: IO[str] | None = None,
+        without: str = "",
     ) -> None:
         """Start the command.
 
@@ -60,10 +64,11 @@ class Command:
             folder: Its working directory.
             environment: Its whole environment.
             stdout: The other end of a pipe that is its standard output.
+            without: A library that cannot be imported.
         """
         own = [_Stream(each) for each in streams]
         self._process = _forking.Process(
-            target=_run, args=(list(arguments), own, str(folder), dict(environment)), daemon=True
+            target=_run, args=(list(arguments), own, str(folder), dict(environment), without), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -106,10 +111,8 @@ def _handed_over(stream: Any) -> int:
     return number
 
 
-def _run(arguments: list[str], streams: list[int], folder: str, environment: dict[str, str]) -> None:
+def _run(arguments: list[str], streams: list[int], folder: str, environment: dict[str, str], without: str) -> None:
     """Become the command, in a forked process."""
-    from tarry.cli import main
-
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -126,7 +129,13 @@ def _run(arguments: list[str], streams: list[int], folder: str, environment: dic
     os.environ.update(environment)
     tempfile.tempdir = None  # that of the server
     sys.argv = ["tarry", *arguments]
+    if without:
+        for name in [name for name in sys.modules if name.startswith(("tarry.", f"{without}."))]:
+            del sys.modules[name]
+        sys.modules[without] = None  # type: ignore[assignment]
     try:
+        from tarry.cli import main
+
         main()
     finally:
         atexit._run_exitfuncs()  # which `multiprocessing` leaves out
@@ -147,6 +156,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     errors: IO[str] | None = None,
     pipe_bytes: int | None = None,
+    without: str = "",
 ) -> Command:
     """Start a command without input, whose output is read from a pipe; `tests.processes.end` ends it.
 
@@ -156,6 +166,7 @@ def start(
         environment: Its whole environment; without one, that of the tests.
         errors: The file for its standard error; without one, it is part of the output.
         pipe_bytes: The size of the pipe: the command waits when it is full.
+        without: A library that cannot be imported, as if it were not installed.
     """
     ours, theirs = os.pipe()
     if pipe_bytes is not None and sys.platform == "linux":  # a pipe of macOS has 64 kB at most
@@ -164,7 +175,7 @@ def start(
     try:
         streams = (nothing, theirs, theirs if errors is None else errors.fileno())
         given = os.environ if environment is None else environment
-        return Command(arguments, streams, folder, given, stdout=os.fdopen(ours))
+        return Command(arguments, streams, folder, given, stdout=os.fdopen(ours), without=without)
     finally:
         os.close(nothing)
         os.close(theirs)

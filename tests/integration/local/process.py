@@ -38,7 +38,8 @@ class LocalProcess:
         STARTED.append(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.sqs: Any = sqs_client(endpoint_url or f"http://127.0.0.1:{self.port}")
+        self.endpoint = endpoint_url or f"http://127.0.0.1:{self.port}"
+        self.sqs: Any = sqs_client(self.endpoint)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -59,6 +60,15 @@ class LocalProcess:
             assert self.process.poll() is None, f"the process has ended: {self.text}"
             assert time.monotonic() < ends_at, f"not seen: {name}\n{self.text}"
             time.sleep(0.02)
+
+    def committed(self, message_id: str) -> None:
+        """Wait until a message is committed."""
+        self.until(lambda: self.timeline(message_id)[-1:] == ["COMMITTED"], f"the end of {message_id}")
+
+    def ended(self, *message_ids: str) -> None:
+        """Wait until messages are committed or dead-lettered."""
+        ends = re.compile("COMMITTED|DEAD_LETTERED")
+        self.until(lambda: all(ends.search(str(self.timeline(each)[-1:])) for each in message_ids), "ends of messages")
 
     def url(self, queue: str) -> str:
         return str(self.sqs.get_queue_url(QueueName=queue)["QueueUrl"])

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from tarry.tools.cli.app import app
 from tarry.tools.console.access import WatchedQueue
 from tarry.tools.local.samples import read_samples
 from tarry.tools.local.stories import last_run
 from tests.consoles import console_at, visiting
 
+from .conftest import tarry
 from .process import LocalProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leftover processes are found in /proc")
@@ -63,11 +62,10 @@ FUNCTIONS = {
         "        print('sleeps')\n"
         "        time.sleep(600)\n"
     ),
-    "Watched": "def handler(event, context):\n    print('the old code')\n",
 }
 
 
-TIMEOUTS = {"Plain": 2, "Delaying": 10, "Ordered": 10, "Crashing": 2, "Slow": 2, "Watched": 2}
+TIMEOUTS = {"Plain": 2, "Delaying": 10, "Ordered": 10, "Crashing": 2, "Slow": 2}
 """Function timeouts in seconds. Visibility timeouts are longer, except where a test waits for one."""
 
 
@@ -114,14 +112,10 @@ class SentMessages:
         self.overran = local.send("slow", "{}")
 
 
-def command(local: LocalProcess, message_id: str) -> Result:
-    return CliRunner().invoke(app, ["story", message_id, "--endpoint-url", f"http://127.0.0.1:{local.port}", "--json"])
-
-
 def story(local: LocalProcess, message_id: str) -> dict[str, Any]:
     """Return the story of a message, as the cloud tells it to the command."""
-    result = command(local, message_id)
-    assert (result.exit_code, result.stderr) == (0, f"local 127.0.0.1:{local.port}\n"), result.output
+    result = tarry("story", message_id, "--endpoint-url", local.endpoint, "--json")
+    assert result.stderr == f"local 127.0.0.1:{local.port}\n"
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
@@ -133,7 +127,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     for name, code in FUNCTIONS.items():
         (folder / name.lower()).mkdir()
         (folder / name.lower() / "app.py").write_text(code)
-    with LocalProcess(folder, "--watch", "--keep", "kept.json") as local:
+    with LocalProcess(folder, "--keep", "kept.json") as local:
         local.wait("SQS is running at ")
         yield local
 
@@ -143,42 +137,26 @@ def sent(local: LocalProcess) -> SentMessages:
     return SentMessages(local)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def watched(local: LocalProcess, sent: SentMessages) -> None:
-    """A function whose code changes while the others run."""
-    local.send("watched", "{}")
-    local.wait("Watched: the old code")
-    (local.folder / "watched/app.py").write_text("def handler(event, context):\n    print('the new code')\n")
-    local.wait("Watched: app.py changed. The new code is running.")
-    local.send("watched", "{}")
+def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProcess) -> None:
+    def said(command: str, *target: str) -> str:
+        where = ("--endpoint-url", local.endpoint, "--audit", str(local.folder / "audit.jsonl"))
+        return tarry(command, *target, *where).stdout
 
-
-def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProcess, sent: SentMessages) -> None:
-    def tarry(*arguments: str) -> str:
-        result = CliRunner().invoke(app, [*arguments, "--endpoint-url", f"http://127.0.0.1:{local.port}"])
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    audit = ("--audit", str(local.folder / "audit.jsonl"))
-    assert tarry("pause", "--queue", "plain", *audit) == "plain -> Plain: Enabled -> Disabled\n"
+    assert said("pause", "--queue", "plain") == "plain -> Plain: Enabled -> Disabled\n"
     paused = local.send("plain", "0")
     local.wait("Plain was paused: messages of plain wait in their queue until tarry resume")
-    assert tarry("pause", "Plain", *audit) == "plain -> Plain: Disabled (unchanged)\n"
+    assert said("pause", "Plain") == "plain -> Plain: Disabled (unchanged)\n"
     local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
-    assert tarry("resume", "Plain", *audit) == "plain -> Plain: Disabled -> Enabled\n"
-    local.until(lambda: local.timeline(paused)[-1:] == ["COMMITTED"], "a resumed function")
+    assert said("resume", "Plain") == "plain -> Plain: Disabled -> Enabled\n"
+    local.committed(paused)
 
 
 def test_only_the_failed_message_is_retried(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: local.timeline(sent.retried)[-1:] == ["COMMITTED"], "a retry")
+    local.committed(sent.retried)
     assert local.timeline(sent.once) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
-    assert local.states(sent.retried) == [
-        "READY",
-        "IN_FLIGHT 1",
-        "WAITING_RETRY  (reported as failed)",
-        "IN_FLIGHT 2",
-        "COMMITTED",
-    ]
+    assert " -> ".join(local.states(sent.retried)) == (
+        "READY -> IN_FLIGHT 1 -> WAITING_RETRY  (reported as failed) -> IN_FLIGHT 2 -> COMMITTED"
+    )
 
 
 def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:
@@ -186,23 +164,17 @@ def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, se
     local.wait(rf"{sent.dead_lettered[:8]} plain  DEAD_LETTERED  \(by SQS itself, after 2 receives\)")
 
 
-def test_the_delay_of_a_sender_is_kept(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: local.timeline(sent.later)[-1:] == ["COMMITTED"], "a delayed message")
+def test_the_delay_of_a_sender_or_a_handler_is_kept(local: LocalProcess, sent: SentMessages) -> None:
+    local.committed(sent.later)
     assert local.states(sent.later) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
-
-
-def test_the_delay_of_a_handler_is_kept(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: local.timeline(sent.delayed)[-1:] == ["COMMITTED"], "a retried message")
+    local.committed(sent.delayed)
     assert local.states(sent.delayed)[1:3] == ["IN_FLIGHT 1", "WAITING_RETRY  (the handler asked for it)"]
 
 
 def test_a_fifo_group_keeps_its_order_and_its_dead_letter_has_the_reason(
     local: LocalProcess, sent: SentMessages
 ) -> None:
-    timelines = lambda: [local.timeline(each)[-1:] for each in sent.ordered]  # noqa: E731
-    local.until(
-        lambda: all("COMMITTED" in str(each) or "DEAD_LETTERED" in str(each) for each in timelines()), "the groups"
-    )
+    local.ended(*sent.ordered)
     applied = re.findall(r"Ordered: applies (\w+)", local.text)
     assert [each for each in applied if each in ("first", "second")] == ["first", "first", "second"]
     assert local.timeline(sent.ordered[2])[-1] == "DEAD_LETTERED  (exhausted: ValueError: bad)"
@@ -214,22 +186,21 @@ def test_a_fifo_group_keeps_its_order_and_its_dead_letter_has_the_reason(
 def test_the_story_of_a_message_is_shown_while_it_runs(  # SPEC L6
     local: LocalProcess, sent: SentMessages
 ) -> None:
-    local.until(lambda: "DEAD_LETTERED" in str(local.timeline(sent.ordered[2])), "the dead letter")
+    local.ended(sent.ordered[2])
     found = story(local, sent.ordered[2])
     last = found["events"][-1]
-    assert found["source"] == f"tarry local at http://127.0.0.1:{local.port}"
+    assert found["source"] == f"tarry local at {local.endpoint}"
     assert (last["state"], last["sent_to"], last["reason"]) == ("DEAD_LETTERED", "ordered-dead.fifo", "exhausted")
     assert last["error"] == "ValueError: bad"
     assert last["function"].endswith("Ordered")
     assert story(local, sent.ordered[2][:20])["events"] == found["events"]
-    unknown = command(local, "0" * 36)
-    assert unknown.exit_code == 1
-    assert f"tarry local at http://127.0.0.1:{local.port} does not know it" in unknown.stderr
+    unknown = tarry("story", "0" * 36, "--endpoint-url", local.endpoint, exits=1)
+    assert f"tarry local at {local.endpoint} does not know it" in unknown.stderr
 
 
 def test_a_console_in_another_process_names_the_latest_error(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: "DEAD_LETTERED" in str(local.timeline(sent.ordered[2])), "the dead letter")
-    console = console_at(f"http://127.0.0.1:{local.port}", [WatchedQueue("ordered.fifo", "ordered-dead.fifo")])
+    local.ended(sent.ordered[2])
+    console = console_at(local.endpoint, [WatchedQueue("ordered.fifo", "ordered-dead.fifo")])
 
     async def overview() -> str:
         async with visiting(console) as visitor:
@@ -241,27 +212,22 @@ def test_a_console_in_another_process_names_the_latest_error(local: LocalProcess
 
 
 def test_the_message_of_a_handler_that_crashes_is_redelivered(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: local.timeline(sent.crashed)[-1:] == ["COMMITTED"], "the crashed message")
+    local.committed(sent.crashed)
     assert local.states(sent.crashed)[2] == "WAITING_RETRY  (Runtime exited with error: signal: killed)"
     assert local.timeline(sent.crashed)[3:] == ["IN_FLIGHT 2", "COMMITTED"]
 
 
 def test_a_handler_that_exceeds_its_timeout_is_killed(local: LocalProcess, sent: SentMessages) -> None:
-    local.until(lambda: local.timeline(sent.overran)[-1:] == ["COMMITTED"], "the overrun message")
+    local.committed(sent.overran)
     assert "Slow: Task timed out after 2.00 seconds" in local.text
     assert re.search(r"^Slow: 1 message in ([2-9]\d{3}|\d{5,}) ms \(timeout\)$", local.text, re.MULTILINE)
 
 
-def test_a_function_restarts_when_its_code_changes(local: LocalProcess) -> None:
-    local.wait("Watched: the new code")
-
-
 def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess) -> None:
-    template = local.folder / "template.yaml"
-    other = CliRunner().invoke(app, ["local", "--template", str(template), "--port", str(local.port)])
-    assert other.exit_code == 2
-    assert f"tarry: cannot listen at port {local.port} of 127.0.0.1" in other.stderr
-    assert "Use --port for another port" in other.stderr
+    template = str(local.folder / "template.yaml")
+    refused = tarry("local", "--template", template, "--port", str(local.port), exits=2).stderr
+    assert f"tarry: cannot listen at port {local.port} of 127.0.0.1" in refused
+    assert "Use --port for another port" in refused
 
 
 @pytest.mark.last_of_its_module

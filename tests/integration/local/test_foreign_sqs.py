@@ -133,67 +133,39 @@ def attributes(moto: MotoServer, queue: str) -> dict[str, str]:
     return found
 
 
-def test_while_sqs_is_stopped_the_mapping_waits_and_loses_no_message(moto: MotoServer) -> None:  # SPEC N1
-    async def scenario(site: ForeignSite) -> None:
-        await site.open()
-        send(moto.client, "before")
-        await until(lambda: site.delivery_ids("deleted"))
-        moto.stop()
-        await until(lambda: any("waiting for it" in note for note in site.notes))
-        await asyncio.sleep(0.3)  # polls fail in the meantime
-        moto.start()
-        send(moto.client, "after")
-        await until(lambda: len(site.delivery_ids("deleted")) == 2)
+def test_an_sqs_that_starts_later_stops_and_comes_back_even_empty_is_waited_for(moto: MotoServer) -> None:  # SPEC N1
+    where = f"http://{HOST}:{moto.port}"
+    waiting, back = f"SQS at {where} does not answer: waiting for it", f"SQS at {where} is back"
+    created = f"created at {where}: orders, dead"
 
-    moto.start()
-    site = play(moto, scenario)
-    assert site.handled == ["before", "after"]
-    assert site.delivery_ids("received") == site.delivery_ids("deleted")
-    where = f"SQS at http://{HOST}:{moto.port}"
-    assert site.notes[1:] == [f"{where} does not answer: waiting for it", f"{where} is back"]
+    async def handled(site: ForeignSite, body: str, count: int) -> None:
+        send(moto.client, body)
+        await until(lambda: len(site.delivery_ids("deleted")) == count)
 
-
-def test_an_sqs_that_comes_back_empty_gets_its_queues_again(moto: MotoServer) -> None:
-    async def scenario(site: ForeignSite) -> None:
-        await site.open()
-        moto.stop()
-        moto.forget()
-        moto.start()
-        created = f"created at http://{HOST}:{moto.port}: orders, dead"
-        await until(lambda: site.notes.count(created) == 2)
-        send(moto.client, "again")
-        await until(lambda: site.delivery_ids("deleted"))
-
-    moto.start()
-    site = play(moto, scenario)
-    assert site.handled == ["again"]
-    found = attributes(moto, "orders")
-    assert found["VisibilityTimeout"] == "60"
-    assert f'"deadLetterTargetArn": "{arn("dead")}"' in found["RedrivePolicy"]
-
-
-def test_an_sqs_that_starts_later_is_waited_for(moto: MotoServer) -> None:
     async def scenario(site: ForeignSite) -> None:
         opening = asyncio.ensure_future(site.open())
         await until(lambda: site.notes)
         moto.start()
         await opening
-        send(moto.client, "first")
-        await until(lambda: site.delivery_ids("deleted"))
+        await handled(site, "first", 1)
+        moto.stop()
+        await until(lambda: site.notes.count(waiting) == 2)
+        await asyncio.sleep(0.3)  # polls fail in the meantime
+        moto.start()
+        await handled(site, "after a stop", 2)
+        moto.stop()
+        moto.forget()
+        moto.start()
+        await until(lambda: site.notes.count(created) == 2)
+        await handled(site, "after a loss", 3)
 
     site = play(moto, scenario)
-    assert site.handled == ["first"]
-    assert site.notes[0].endswith("does not answer: waiting for it")
-
-
-def test_an_existing_queue_is_not_changed(moto: MotoServer) -> None:
-    moto.start()
-    moto.client.create_queue(QueueName="orders", Attributes={"VisibilityTimeout": "77"})
-    site = play(moto, lambda site: site.sqs.ready())
-    assert site.notes == [f"created at http://{HOST}:{moto.port}: dead"]
+    assert site.handled == ["first", "after a stop", "after a loss"]
+    assert site.delivery_ids("received") == site.delivery_ids("deleted")
+    assert site.notes[:5] == [waiting, back, created, waiting, back]
     found = attributes(moto, "orders")
-    assert found["VisibilityTimeout"] == "77"
-    assert "RedrivePolicy" not in found
+    assert found["VisibilityTimeout"] == "60"
+    assert f'"deadLetterTargetArn": "{arn("dead")}"' in found["RedrivePolicy"]
 
 
 def test_messages_received_after_the_close_are_released_at_once(moto: MotoServer) -> None:
@@ -218,11 +190,13 @@ def test_a_queue_that_sqs_refuses_is_reported(moto: MotoServer) -> None:
         play(moto, lambda site: site.sqs.ready(), [wrong])
 
 
-def test_a_changed_template_creates_missing_queues_and_leaves_existing_ones_alone(moto: MotoServer) -> None:
+def test_the_start_and_a_changed_template_create_missing_queues_and_leave_existing_ones_alone(moto: MotoServer) -> None:
     moto.start()
+    moto.client.create_queue(QueueName="orders", Attributes={"VisibilityTimeout": "77"})
 
     async def scenario(site: ForeignSite) -> None:
         await site.sqs.ready()
+        assert site.notes == [f"created at http://{HOST}:{moto.port}: dead"]
         changed = TemplateQueue("orders", arn("orders"), attributes={"VisibilityTimeout": "90"})
         queues = [changed, QUEUES[1], TemplateQueue("new", arn("new"))]
         for _ in range(2):  # the second time, as for another change
@@ -231,7 +205,8 @@ def test_a_changed_template_creates_missing_queues_and_leaves_existing_ones_alon
         assert urls["new"].endswith("/new")
         assert site.sqs.arns["new"] == arn("new")
         assert text.startswith("Queue orders stays as it is: tarry local changes no existing queue at http://")
-        assert attributes(moto, "orders")["VisibilityTimeout"] == "60"
+        found = attributes(moto, "orders")
+        assert (found["VisibilityTimeout"], "RedrivePolicy" in found) == ("77", False)
         moto.stop()
         with pytest.raises(UsageError, match="cannot be used"):
             await site.sqs.check([*queues, TemplateQueue("later", arn("later"))])
@@ -257,7 +232,7 @@ def test_tarry_local_waits_for_another_sqs_and_hosts_its_functions_there(
     for backend in sqs_backends[ACCOUNT].values():
         for message in backend.queues["jobs"]._messages if "jobs" in backend.queues else ():
             message.visible_at = 0
-    local.until(lambda: local.timeline(sent)[-1:] == ["COMMITTED"], "a retried message")
+    local.committed(sent)
     retried = ["READY", "IN_FLIGHT 1", "WAITING_RETRY  (reported as failed)", "IN_FLIGHT 2", "COMMITTED"]
     assert local.states(sent) == retried
     local.until(lambda: local.depth("jobs") == 0, "an empty queue")

@@ -1,11 +1,11 @@
 """Functions in other languages: those in Node.js run; the queues of all others are served."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tarry.failed.usage import UsageError
 from tarry.tools.local.functions.runtime import command_of
 from tarry.tools.local.plan import RunSettings, make_plan
 from tarry.tools.template import TemplateFunction
@@ -50,11 +50,9 @@ MODULES = {
 def with_module(folder: Path, kind: str) -> JobsFunction:
     jobs = JobsFunction(folder, "own")
     (folder / "src").mkdir()
+    jobs.code(MODULES[kind], kind)
     if kind == "package.json":
-        jobs.code(MODULES[kind], kind)
         jobs.code(MODULES["src/index.mjs"], "src/index.js")
-    else:
-        jobs.code(MODULES[kind], kind)
     return jobs
 
 
@@ -102,8 +100,6 @@ def test_a_handler_in_nodejs_runs_as_on_lambda(tmp_path: Path, kind: str) -> Non
 def test_a_handler_in_nodejs_that_lambda_cannot_load_is_refused(
     tmp_path: Path, code: str, runtime: str, problem: str
 ) -> None:
-    from tarry.failed.usage import UsageError
-
     async def scenario(hosted: Hosted) -> None:
         with pytest.raises(UsageError, match="cannot be imported") as caught:
             await hosted.host.warm()
@@ -160,24 +156,20 @@ def mixed(project: Project) -> Project:
     return project
 
 
+JOBS_AT_ONCE = "Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 1}}"
+
+
 @needs_node
 def test_an_event_for_nodejs_needs_real_time(mixed: Project) -> None:
     mixed.edit("template.yaml", "Jobs: {Type: AWS::SQS::Queue}", JOBS_AT_ONCE)
     mixed.send("Jobs")
     mixed.send("Orders")
-    result = mixed.run("--expect", "committed=2")
-    assert result.exit_code == 0, result.output
-    assert "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED" in result.stdout
+    assert "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED" in mixed.run("--expect", "committed=2").stdout
     why = "its runtime is nodejs22.x, and --skip-time runs only functions in Python; leave out --skip-time"
     result = mixed.run("--skip-time", "--expect", "committed=1,ready=1")
-    assert result.exit_code == 0, result.output
     assert f"Jobs is served, but Script is not run here: {why}. 1 record of the event stays in it\n" in result.stderr
     mixed.records = mixed.records[:1]
-    refused = mixed.run("--skip-time")
-    assert (refused.exit_code, refused.stderr) == (2, f"tarry: Script cannot run here: {why}\n")
-
-
-JOBS_AT_ONCE = "Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 1}}"
+    assert mixed.run("--skip-time", exits=2).stderr == f"tarry: Script cannot run here: {why}\n"
 
 
 def test_the_queue_of_a_function_that_cannot_run_here_is_served(mixed: Project) -> None:
@@ -188,12 +180,10 @@ def test_the_queue_of_a_function_that_cannot_run_here_is_served(mixed: Project) 
     mixed.edit("template.yaml", "python3.13", "ruby3.4")
     mixed.edit("template.yaml", "nodejs22.x", "provided.al2023")
     plan = make_plan(RunSettings(mixed.folder / "template.yaml"), notes.append)
-    assert plan.all_mappings == []
-    assert len(notes) == 3
+    assert (plan.all_mappings, len(notes)) == ([], 3)
     mixed.send("Bills")
-    refused = mixed.run()
-    assert refused.exit_code == 2
-    assert refused.stderr == "tarry: Biller cannot run here: its runtime is java21; tarry runs Python and Node.js\n"
+    why = "Biller cannot run here: its runtime is java21; tarry runs Python and Node.js"
+    assert mixed.run(exits=2).stderr == f"tarry: {why}\n"
 
 
 WITH_SDK = "const { client } = require('@aws-sdk/client-sqs'); exports.handler = async () => console.log(client);"
@@ -215,16 +205,13 @@ def test_a_function_in_nodejs_without_its_packages_does_not_stop_the_others(mixe
         local.wait("^Plain: handled$")
         local.send("Jobs", "{}")
         assert local.depth("Jobs") == 1
-        (mixed.folder / "script" / SDK).mkdir(parents=True)
         mixed.write(f"script/{SDK}/index.js", "exports.client = 'the SDK';")
         mixed.write("script/package.json", '{"devDependencies": {"@aws-sdk/client-sqs": "3"}}')
         local.wait("^Script can be imported now, and runs.$")
         local.wait("^Script: INFO the SDK$")
     shutil.rmtree(mixed.folder / "script/node_modules")
     mixed.send("Jobs")
-    refused = mixed.run()  # in this process, whose directory is another one
-    assert refused.exit_code == 2
-    last = refused.stderr.splitlines()[-1]
+    last = mixed.refusal()  # in this process, whose directory is another one
     assert last.startswith("tarry: Script: its handler index.handler cannot be imported from ")
     assert "@aws-sdk/client-sqs is not installed; on Lambda" in last
     assert "script && npm install" in last
@@ -237,19 +224,14 @@ def test_records_for_a_function_that_cannot_run_here_stay_in_its_queue_and_the_o
     foreign = "arn:aws:sqs:us-east-1:111122223333:shared-bills"
     mixed.edit("template.yaml", "Queue: !GetAtt Bills.Arn", f"Queue: '{foreign}'")
     mixed.edit("template.yaml", "CodeUri: script", "CodeUri: not-there")
-    mixed.send("shared-bills")
-    mixed.send("Orders")
-    mixed.send("Jobs")
-    mixed.send("shared-bills")
+    for queue in ("shared-bills", "Orders", "Jobs", "shared-bills"):
+        mixed.send(queue)
     result = mixed.run("--expect", "committed=1,ready=3", *options)
-    assert result.exit_code == 0, result.output
-    notes = [line for line in result.stderr.splitlines() if "is not run here" in line]
-    assert notes[0].startswith("Jobs is served, but Script is not run here: ")
-    assert notes[0].endswith(". 1 record of the event stays in it")
+    script, biller = (line for line in result.stderr.splitlines() if "is not run here" in line)
+    assert script.startswith("Jobs is served, but Script is not run here: ")
+    assert script.endswith(". 1 record of the event stays in it")
     why = "its runtime is java21; tarry runs Python and Node.js"
-    assert notes[1:] == [
-        f"shared-bills is served, but Biller is not run here: {why}. 2 records of the event stay in it"
-    ]
+    assert biller == f"shared-bills is served, but Biller is not run here: {why}. 2 records of the event stay in it"
     assert ": 3 ready, 1 committed; none lost." in result.stdout
     assert result.stdout.count(" shared-bills  READY  (no function here consumes it)") == 2
 
@@ -258,10 +240,8 @@ def test_queues_only_serves_the_queues_and_runs_no_function(mixed: Project) -> N
     mixed.write("plain/app.py", "raise RuntimeError('imported')")
     with LocalProcess(mixed.folder, "--queues-only") as local:
         local.wait(r"^SQS is running at \S+\. No function runs\.$")
-        local.send("Bills", json.dumps({}))
-        local.send("Orders", json.dumps({}))
+        local.send("Bills", "{}")
+        local.send("Orders", "{}")
         assert [local.depth(queue) for queue in ("Bills", "Orders", "Jobs")] == [1, 1, 0]
         assert "not run" not in local.text
-    refused = mixed.run("--queues-only")
-    assert refused.exit_code == 2
-    assert "--queues-only runs no function" in refused.stderr
+    assert "--queues-only runs no function" in mixed.run("--queues-only", exits=2).stderr
