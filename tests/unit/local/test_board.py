@@ -1,4 +1,4 @@
-"""The board: the timelines and states of messages, from the history of a local cloud."""
+"""The board: timelines and states of messages from the history of a local cloud; messages that only retention ends."""
 
 import json
 from functools import partial
@@ -8,6 +8,7 @@ import pytest
 
 from tarry.record.attribute import ATTRIBUTE, body_sum
 from tarry.tools.local.cloud import show
+from tarry.tools.local.runs.virtual import EndlessFailures
 from tarry.tools.local.show.board import MOST_RECEIVES, MOST_SETTLED, MOST_STEPS, Board
 from tarry.tools.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.tools.simulator.history import History, HistoryEvent
@@ -26,6 +27,13 @@ class OneMessage:
 
     def record(self, what: str, **fields: Any) -> None:
         self.board.take(HistoryEvent(self.now, what, fields))
+
+    def play(self, script: str) -> None:
+        """Call the methods of a script, such as ``logged WAITING_RETRY delay=60; answered m``."""
+        for name, *words in map(str.split, script.split("; ")):
+            pairs = (word.split("=") for word in words if "=" in word)
+            fields: dict[str, Any] = {key: int(value) if value.isdigit() else value for key, value in pairs}
+            getattr(self, name)(*(word for word in words if "=" not in word), **fields)
 
     def sent(self, id: str = "m", queue: str = "orders", **fields: Any) -> None:
         self.record("sent", queue=queue, delivery_id=id, **{"body": "{}", "attributes": {}, **fields})
@@ -46,25 +54,38 @@ class OneMessage:
         fields = {"event": state.lower(), "state": state, "delivery_id": id, **fields}
         self.record("logged", function="f", request_id="r", line="", fields=fields)
 
-    def answered(self, *failed: str, why: str = "") -> None:
-        self.record("answered", request_id="r", failed=list(failed), why=why)
+    def answered(self, *failed: str, **more: Any) -> None:
+        self.record("answered", request_id="r", failed=list(failed), **{"why": "", **more})
 
     def deleted(self, id: str = "m", by: str = "mapping") -> None:
         self.record("deleted", delivery_id=id, queue="orders", by=by)
 
-    def dead_letter(self, id: str, delivery_id: str, queue: str = "dead") -> None:
-        """Record the send of a dead letter with its record, by a function or by a restore; or back to its ``queue``."""
-        record = {"v": 1, "sum": body_sum("{}"), "id": id, "failure": {}}
-        attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
-        self.sent(delivery_id, queue, attributes=attributes, by="http")
+    def committed(self, id: str) -> None:
+        self.sent(id)
+        self.delivered(id)
+        self.answered()
+        self.deleted(id)
 
-    def dead_lettered(self, id: str) -> None:
+    def copied(self, to: str, id: str = "copy", *, of: str = "m", body: str = "{}", **fields: Any) -> None:
+        """Record the send of a copy by a function: to be carried on, or with other fields of its envelope."""
+        at = {"visible_at": fields.pop("visible_at")} if "visible_at" in fields else {}
+        envelope = {"v": 1, "sum": body_sum(body), "id": of, **(fields or {"carried": 1})}
+        attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(envelope)}}
+        self.sent(id, to, attributes=attributes, by="http", body=body, **at)
+
+    def dead_letter(self, of: str, id: str, queue: str = "dead") -> None:
+        """Record the send of a dead letter, by a function or by a restore; or back to its ``queue``."""
+        self.copied(queue, id, of=of, failure={})
+
+    def dead_lettered(self, id: str, *, removed: bool = False) -> None:
         self.sent(id)
         self.delivered(id)
         self.dead_letter(id, f"dead {id}")
         self.deleted(id, by="http")
         self.logged("DEAD_LETTERED", id, dead_letter_queue="dead")
         self.answered()
+        if removed:
+            self.deleted(f"dead {id}", by="http")
 
     @property
     def timeline(self) -> MessageTimeline:
@@ -81,48 +102,64 @@ def message() -> OneMessage:
     return message
 
 
-def test_a_deleted_message_without_a_log_line_is_committed(message: OneMessage) -> None:
-    message.answered()
-    message.deleted()
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> COMMITTED"
-    assert message.board.is_settled
-    assert message.board.ended == {"COMMITTED": 1}
+IGNORED = "it was deleted, though it was reported as failed: its event source mapping lacks ReportBatchItemFailures"
+WAITING, AGAIN = "WAITING_RETRY 1 min -> ", "delivered count=2; deleted by=http; "
+LATE = f"answered m; logged WAITING_RETRY delay=60 attempt=1; {AGAIN}answered; logged DEAD_LETTERED attempt=2"
+DEAD = f"logged WAITING_RETRY delay=60 attempt=1 error=E; answered m; {AGAIN}logged DEAD_LETTERED reason=all; answered"
+COPY = "deleted by=http; logged RESENT sent_to=slow; answered"
+ON = "delivered copy queue=slow; logged DISCARDED copy; answered; deleted copy"
+MOVE = "moved delivery_id=m queue=dead to=orders new_delivery_id=n origin=redrive"
+HISTORIES = {
+    "deleted without a log line: committed": ("answered; deleted", "COMMITTED", "", "COMMITTED"),
+    "failed without a log line: it waits for its visibility timeout": (
+        "answered m", "WAITING_RETRY 30 s", "reported as failed", ""
+    ),
+    "failed after its visibility was changed": (
+        "record visibility_changed delivery_id=m queue=orders visible_until=1600; answered m",
+        "WAITING_RETRY 10 min", "reported as failed", "",
+    ),
+    "log lines give its states": (DEAD, f"{WAITING}IN_FLIGHT 2 -> DEAD_LETTERED", "all", "DEAD_LETTERED"),
+    "the user's own line, such as of on_outcome, gives none": (
+        f"{DEAD}; logged DEAD_LETTERED event=outcome", f"{WAITING}IN_FLIGHT 2 -> DEAD_LETTERED", "all", "DEAD_LETTERED"
+    ),
+    "a log line after the answer replaces what was concluded": (
+        LATE, f"{WAITING}IN_FLIGHT 2 -> DEAD_LETTERED", "", "DEAD_LETTERED"
+    ),
+    "a retry that Lambda deletes is lost": (
+        "logged WAITING_RETRY delay=60; answered; deleted", f"{WAITING}LOST",
+        "it was deleted, though it was WAITING_RETRY", LOST,
+    ),
+    "deleted though it was reported as failed: lost": ("answered ignored=m; deleted", "LOST", IGNORED, LOST),
+    "deleted by another consumer: not lost": (
+        "answered m; deleted by=http", "WAITING_RETRY 30 s -> COMMITTED",
+        "deleted by something other than its function", "COMMITTED",
+    ),
+    "sent on as a copy": (f"copied slow; {COPY}", "READY -> RESENT", "", ""),
+    "its copy continues it": (
+        f"copied slow; {COPY}; {ON}", "READY -> RESENT -> IN_FLIGHT 2 -> DISCARDED", "", "DISCARDED"
+    ),
+    "the copy of a deferral is one step with its delay": (
+        "copied orders visible_at=1035; deleted by=http; logged DEFERRED sent_to=orders delay=35",
+        "DEFERRED 35 s", "", "",
+    ),
+    "a redriven message counts once, by its last end": (
+        f"logged DEAD_LETTERED dead_letter_queue=dead; answered; record {MOVE}; committed n",
+        "DEAD_LETTERED -> READY -> IN_FLIGHT 1 -> COMMITTED", "", "COMMITTED",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("changed", "text"), [(None, "30 s"), (600, "10 min")])
-def test_a_failed_message_without_a_log_line_waits_for_its_visibility_timeout(
-    message: OneMessage, changed: int | None, text: str
-) -> None:
-    if changed is not None:
-        message.record("visibility_changed", delivery_id="m", queue="orders", visible_until=NOW + changed)
-    message.answered("m")
-    assert str(message.timeline) == f"READY -> IN_FLIGHT 1 -> WAITING_RETRY {text}"
-    assert message.timeline.due == NOW + (changed or 30)
-    assert not message.board.is_settled
-
-
-def test_a_log_line_gives_the_state(message: OneMessage) -> None:
-    message.logged("WAITING_RETRY", delay=60, attempt=1, error="ValueError: no", reason="error")
-    message.answered("m")
-    message.delivered(count=2)
-    message.deleted(by="http")
-    message.logged("DEAD_LETTERED", attempt=2, reason="exhausted", dead_letter_queue="dead")
-    message.answered()
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> IN_FLIGHT 2 -> DEAD_LETTERED"
-    assert state_counts(message.board.messages) == {"DEAD_LETTERED": 1}
-    message.logged("DEAD_LETTERED", event="outcome")  # the user's own line, such as of on_outcome
-    assert str(message.timeline).count("DEAD_LETTERED") == 1
-
-
-def test_a_log_line_after_the_answer_replaces_the_concluded_state(message: OneMessage) -> None:
-    message.answered("m")
-    message.logged("WAITING_RETRY", delay=60, attempt=1)
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min"
-    message.delivered(count=2)
-    message.deleted(by="http")
-    message.answered()
-    message.logged("DEAD_LETTERED", attempt=2)
-    assert message.board.ended == {"DEAD_LETTERED": 1}
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_timeline_of_a_message(message: OneMessage, history: str) -> None:
+    script, shown, why, end = HISTORIES[history]
+    message.play(script)
+    assert str(message.timeline) == f"READY -> IN_FLIGHT 1 -> {shown}"
+    assert message.timeline.why == why
+    assert (message.board.is_settled, +message.board.ended) == (bool(end), {end: 1} if end else {})
+    if end:
+        assert state_counts(message.board.messages) == {end: 1}
+    elif not shown.endswith("RESENT"):
+        assert message.timeline.due == NOW + {"30 s": 30, "10 min": 600, "35 s": 35}[shown.partition(" ")[2]]
 
 
 @pytest.mark.parametrize(
@@ -141,53 +178,10 @@ def test_a_log_line_gives_the_reason_for_the_state(fields: dict[str, str], why: 
     assert event_of(TarryLine(LogEntry(0, ""), "", line)).why == why
 
 
-def test_a_retry_that_lambda_deletes_is_lost(message: OneMessage) -> None:
-    message.logged("WAITING_RETRY", delay=60)
-    message.answered()
-    message.deleted()
-    assert message.timeline.state == LOST
-    assert message.timeline.why == "it was deleted, though it was WAITING_RETRY"
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> LOST"
-
-
-def test_a_message_deleted_by_another_consumer_is_not_lost(message: OneMessage) -> None:
-    message.answered("m")
-    message.deleted(by="http")
-    assert message.timeline.state == "COMMITTED"
-    assert message.timeline.why == "deleted by something other than its function"
-
-
-def test_a_copy_continues_the_timeline_of_its_original(message: OneMessage) -> None:
-    record = {"v": 1, "sum": body_sum("{}"), "id": "m", "carried": 1}
-    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
-    message.sent("copy", "slow", attributes=attributes, by="http")
-    message.deleted(by="http")
-    message.logged("RESENT", sent_to="slow")
-    message.answered()
-    assert not message.board.is_settled
-    message.delivered("copy", queue="slow")
-    message.logged("DISCARDED", "copy")
-    message.answered()
-    message.deleted("copy")
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> READY -> RESENT -> IN_FLIGHT 2 -> DISCARDED"
-    assert message.board.is_settled
-
-
 def test_the_body_of_a_message_that_was_edited_and_retried_is_the_latest_one(message: OneMessage) -> None:
-    record = {"v": 1, "sum": body_sum('{"id": 8}'), "id": "m", "edited": "2027-01-15T08:00:00.000Z"}
-    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
     assert message.board.body("m") == "{}"
-    message.sent("copy", body='{"id": 8}', attributes=attributes, by="http")
+    message.copied("orders", body='{"id": 8}', edited="2027-01-15T08:00:00.000Z")
     assert message.board.body("m") == message.board.body("copy") == '{"id": 8}'
-
-
-def test_the_copy_of_a_deferred_message_is_one_step_with_its_delay(message: OneMessage) -> None:
-    record = {"v": 1, "sum": body_sum("{}"), "id": "m", "carried": 1}
-    attributes = {ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(record)}}
-    message.sent("copy", "orders", attributes=attributes, by="http", visible_at=NOW + 35)
-    message.deleted(by="http")
-    message.logged("DEFERRED", sent_to="orders", delay=35)
-    assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> DEFERRED 35 s"
 
 
 def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt() -> None:
@@ -204,30 +198,16 @@ def test_without_an_event_of_its_sending_a_timeline_begins_with_the_receive() ->
     message.sent("elsewhere", queue="dead-letters")
     assert message.board.is_settled, "no function consumes its queue"
     message.received(body="{}", attributes={}, by="mapping")
-    message.invoked()
-    message.answered()
-    message.deleted()
+    message.play("invoked; answered; deleted")
     assert str(message.timeline) == "READY -> IN_FLIGHT 1 -> COMMITTED"
 
 
 def test_a_run_is_hopeless_if_all_messages_wait_beyond_its_end(message: OneMessage) -> None:
     assert not message.board.is_hopeless(until=NOW + 50, stuck=())
-    message.logged("WAITING_RETRY", delay=60)
-    message.answered("m")
+    message.play("logged WAITING_RETRY delay=60; answered m")
     assert message.board.is_hopeless(until=NOW + 50, stuck=())
     assert not message.board.is_hopeless(until=NOW + 70, stuck=())
     assert message.board.is_hopeless(until=NOW + 70, stuck=["m"])
-
-
-def test_a_redriven_message_is_counted_once_by_its_last_end(message: OneMessage) -> None:
-    message.logged("DEAD_LETTERED", dead_letter_queue="dead")
-    message.answered()
-    message.record("moved", delivery_id="m", queue="dead", to="orders", new_delivery_id="n", origin="redrive")
-    message.sent("n")
-    message.delivered("n")
-    message.answered()
-    message.deleted("n")
-    assert +message.board.ended == {"COMMITTED": 1}
 
 
 def test_a_message_of_the_event_file_has_a_number_and_no_step_for_its_sending() -> None:
@@ -236,8 +216,7 @@ def test_a_message_of_the_event_file_has_a_number_and_no_step_for_its_sending() 
     message.sent()
     message.board.number = None
     message.delivered()
-    assert (message.timeline.number, str(message.timeline)) == (7, "IN_FLIGHT 1")
-    assert message.stepped == ["IN_FLIGHT 1"]
+    assert (message.timeline.number, str(message.timeline), message.stepped) == (7, "IN_FLIGHT 1", ["IN_FLIGHT 1"])
 
 
 def test_the_latest_messages_come_first_and_a_failed_one_stays() -> None:
@@ -251,13 +230,13 @@ def test_the_latest_messages_come_first_and_a_failed_one_stays() -> None:
     assert [each.id for each in message.board.latest(4)] == ["19", "18", "17", "3"]
 
 
+# memory
+
+
 def test_a_forgetful_board_does_not_grow() -> None:
     message = OneMessage(forgetful=True)
     for number in range(2 * MOST_SETTLED):
-        message.sent(f"{number}")
-        message.delivered(f"{number}")
-        message.answered()
-        message.deleted(f"{number}")
+        message.committed(f"{number}")
     message.sent("again")
     for _ in range(2 * MOST_STEPS):
         message.delivered("again")
@@ -295,51 +274,41 @@ def test_a_forgetful_board_keeps_every_message_that_a_queue_holds() -> None:  # 
     assert message.board.ended == {"DEAD_LETTERED": len(dead)}
 
 
-def test_a_forgetful_board_keeps_dead_letters_that_were_removed_and_restored_while_others_settle() -> None:
-    message = OneMessage(forgetful=True)
-    ids = [f"{number}" for number in range(2 * MOST_SETTLED)]
+@pytest.fixture
+def forgotten() -> tuple[OneMessage, list[str]]:
+    """Twice as many dead letters as a board remembers, all removed from their queue: the first half is forgotten."""
+    message, ids = OneMessage(forgetful=True), [f"{number}" for number in range(2 * MOST_SETTLED)]
     for id in ids:
-        message.dead_lettered(id)
-        message.deleted(f"dead {id}", by="http")
-    for id in ids:  # the first half is forgotten
+        message.dead_lettered(id, removed=True)
+    return message, ids
+
+
+def test_a_forgetful_board_keeps_dead_letters_that_were_removed_and_restored_while_others_settle(
+    forgotten: tuple[OneMessage, list[str]],
+) -> None:
+    message, ids = forgotten
+    for id in ids:
         message.dead_letter(id, f"restored {id}")
     for number in range(MOST_SETTLED + 1):
-        message.sent(f"other {number}")
-        message.delivered(f"other {number}")
-        message.answered()
-        message.deleted(f"other {number}")
+        message.committed(f"other {number}")
     for id in ids:
         message.received(f"restored {id}", queue="dead")
         assert message.board.body(f"restored {id}") == "{}"
         message.deleted(f"restored {id}", by="http")
-    assert len(message.board.messages) == MOST_SETTLED
-    assert len(message.board._history.timelines) == MOST_SETTLED
+    assert len(message.board.messages) == len(message.board._history.timelines) == MOST_SETTLED
 
 
-def test_a_forgotten_dead_letter_that_was_restored_and_retried_is_counted_once_by_its_last_end() -> None:
-    message = OneMessage(forgetful=True)
-    for id in (ids := [f"{number}" for number in range(2 * MOST_SETTLED)]):
-        message.dead_lettered(id)
-        message.deleted(f"dead {id}", by="http")
-    message.dead_letter("0", "restored")
-    message.deleted("restored", by="http")
-    message.dead_letter("0", "retried", queue="orders")
-    message.delivered("retried")
-    message.answered()
-    message.deleted("retried")
-    assert message.board.ended == {"DEAD_LETTERED": len(ids) - 1, "COMMITTED": 1}
-
-
-def test_a_forgotten_dead_letter_that_was_restored_has_a_story_before_it_is_retried() -> None:  # SPEC L6
-    message = OneMessage(forgetful=True)
-    for id in (ids := [f"{number}" for number in range(MOST_SETTLED + 1)]):
-        message.dead_lettered(id)
-        message.deleted(f"dead {id}", by="http")
+def test_a_forgotten_dead_letter_that_was_restored_has_a_story_and_counts_once_by_its_last_end_when_it_is_retried(
+    forgotten: tuple[OneMessage, list[str]],
+) -> None:  # SPEC L6
+    message, ids = forgotten
     assert not message.board.stories_of("restored", NOW)
     message.dead_letter("0", "restored")
     [story] = message.board.stories_of("restored", NOW)
     assert [(event.state, event.place) for event in story.events] == [("DEAD_LETTERED", "dead")]
     assert message.board.ended == {"DEAD_LETTERED": len(ids)}
+    message.play("deleted restored by=http; dead_letter 0 retried orders; delivered retried; answered; deleted retried")
+    assert message.board.ended == {"DEAD_LETTERED": len(ids) - 1, "COMMITTED": 1}
 
 
 def test_a_message_that_is_delivered_again_after_its_dead_letter_is_shown_in_its_own_queue(message: OneMessage) -> None:
@@ -373,16 +342,94 @@ def test_a_bug_of_the_display_does_not_fail_the_request_that_made_the_event(capl
     history.record("received", queue="orders")
     history.record("received", queue="orders", body="{}")
     assert taken == ["{}"]
-    assert [record.message for record in caplog.records] == [
-        "a bug in the display of tarry local; the queues are not affected"
-    ]
+    assert caplog.messages == ["a bug in the display of tarry local; the queues are not affected"]
 
 
-def test_a_message_that_is_deleted_though_it_was_reported_as_failed_is_lost(message: OneMessage) -> None:
-    message.record("answered", request_id="r", failed=[], ignored=["m"], why="")
-    message.deleted()
-    assert message.timeline.state == LOST
-    assert message.timeline.lost.startswith(
-        "it was deleted, though it was reported as failed: its event source mapping"
-    )
-    assert message.board.ended == {LOST: 1}
+# messages that only their retention can end
+
+
+class Run:
+    """A listener, and methods that record events."""
+
+    def __init__(self, *queues: str, **attributes: str) -> None:
+        self.endless = EndlessFailures()
+        for queue in queues:
+            self.record("queue_configured", queue=queue, attributes=attributes)
+            self.record("connected", queue=queue)
+
+    def record(self, what: str, **fields: Any) -> None:
+        self.endless.take(HistoryEvent(1.0, what, fields))
+
+    def sent(self, *ids: str, queue: str = "orders", group: str | None = None) -> None:
+        for delivery_id in ids:
+            self.record("sent", queue=queue, delivery_id=delivery_id, group=group)
+
+    def fails(self, *ids: str, times: int = 10, logged: str = "") -> bool:
+        """Record deliveries that fail; return whether the run is over."""
+        for _ in range(times):
+            self.record("invoked", request_id="r")
+            if logged:
+                self.record("consumed", request_id="r")
+                for delivery_id in ids:
+                    self.record("transition_logged", event=logged, delivery_id=delivery_id)
+            self.record("answered", request_id="r", failed=list(ids))
+        return self.endless.is_over
+
+
+def test_the_run_is_over_when_all_messages_that_are_left_have_failed_ten_deliveries() -> None:
+    run = Run("orders")
+    run.sent("a", "b", "c")
+    assert not run.fails("a", "b", times=9)
+    assert (run.fails("a", "b", times=1), run.endless.text) == (False, "")  # c is left
+    run.record("deleted", delivery_id="c")
+    assert run.endless.is_over
+    start = "Stopped: the 2 messages that are left failed 10 deliveries in a row, and orders"
+    assert run.endless.text.startswith(start)
+    run.record("invoked", request_id="r")
+    assert not run.endless.is_over  # while one of them runs
+    run.record("answered", request_id="r", failed=["b"])
+    run.record("deleted", delivery_id="a")
+    run.record("deleted", delivery_id="b")
+    assert not run.endless.is_over  # there are none
+
+
+@pytest.mark.parametrize(
+    ("attributes", "logged", "is_over"),
+    [
+        (
+            {"RedrivePolicy": '{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:1:dead", "maxReceiveCount": 99}'},
+            "",
+            False,
+        ),
+        ({}, "waiting_retry", False),
+        ({}, "unhandled", True),
+    ],
+    ids=["a redrive policy ends them", "a consumer retries", "a consumer has given them up"],
+)
+def test_messages_that_something_else_ends_do_not_end_the_run(
+    attributes: dict[str, str], logged: str, is_over: bool
+) -> None:
+    run = Run("orders", **attributes)
+    run.sent("a")
+    assert run.fails("a", times=50, logged=logged) is is_over
+
+
+def test_messages_in_queues_without_a_function_are_not_waited_for() -> None:
+    run = Run("orders", MessageRetentionPeriod="3600")
+    run.sent("a")
+    run.sent("elsewhere", queue="archive")
+    run.fails("a")
+    assert "at the end of the retention (1 h). Give orders a RedrivePolicy" in run.endless.text
+
+
+def test_messages_behind_a_failing_one_in_their_fifo_group_are_stuck_too() -> None:
+    run = Run("orders.fifo", "orders")
+    run.sent("a", "b", queue="orders.fifo", group="one")
+    assert run.fails("a")
+    left = "the 2 messages that are left failed 10 deliveries in a row or wait behind one that did (1), and orders.fifo"
+    assert left in run.endless.text
+    run.sent("c", queue="orders.fifo", group="two")
+    assert not run.endless.is_over
+    assert run.fails("c")
+    run.sent("d", queue="orders", group="one")  # a fair queue
+    assert not run.endless.is_over
