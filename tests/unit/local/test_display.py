@@ -1,4 +1,4 @@
-"""What `tarry local` shows: the log of functions, the timeline and summary of a run, plain lines, and the screen."""
+"""The output of `tarry local`: log lines of functions, timeline and summary of a run, plain lines, and the screen."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What `tarry local` reads: event and seed files, the queue of a record, values of --env, the code of functions."""
+"""Input of `tarry local`: event and seed files, the queue of a record, values of --env, the code of functions."""
 
 import base64
 import json
