@@ -1,4 +1,4 @@
-"""The timeline of a policy, against the arithmetic of its delays."""
+"""The arguments of `tarry plan`, and the timeline of a policy, against the arithmetic of its delays."""
 
 from itertools import accumulate
 from typing import Any
@@ -8,10 +8,90 @@ import pytest
 from tarry import DeadLetter, DropMessage, Exponential, Fixed, Linear, LocalRetry, RetryInPlace, Schedule, SendAgain
 from tarry.decide.retry_policy import RetryPolicy
 from tarry.decide.steps import StepList
+from tarry.failed.usage import UsageError
 from tarry.tools.plan.policy import DelayBounds, policy_of
+from tarry.tools.plan.request import backoff_from
 from tarry.tools.plan.text import then_text, timeline_text
 from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.plan.units import duration_of, range_text, rate_of, share_of
 from tarry.tools.template import TemplateQueue
+
+# arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "backoff"),
+    [
+        ("Fixed(30)", Fixed(30)),
+        (" Linear(10, increment=5) ", Linear(10, 5)),
+        ('Exponential(30, 3, 900, jitter="equal")', Exponential(30, 3, 900, jitter="equal")),
+        ("Schedule([10, 30.5])", Schedule([10, 30.5])),
+        ("Schedule.rocketmq(jitter=0.1)", Schedule.rocketmq(0.1)),
+    ],
+)
+def test_a_backoff_is_read_by_its_name_and_literals(text: str, backoff: Any) -> None:
+    assert backoff_from(text) == backoff
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not an expression"),
+        ("Fixed(30", "not an expression"),
+        ("Fixed(" + "(" * 900, "not an expression"),
+        ("Fixed(1)\x00", "not an expression"),
+        ("Fixed", "it must be one of Fixed,"),
+        ("Random(3)", "it must be one of Fixed,"),
+        ("__import__('os').system('id')", "it must be one of Fixed,"),
+        ("Fixed(print())", "must be numbers, strings or lists"),
+        ("Fixed(*[1])", "must be numbers, strings or lists"),
+        ("Fixed(**{'delay': 1})", "must be numbers, strings or lists"),
+        ("Fixed()", "missing 1 required positional argument: 'delay'"),
+        ("Fixed(1, 2, 3)", "Fixed takes from 2 to 3 positional arguments"),
+        ("Fixed(-1)", "from 0 to 43200 (12 hours), got -1"),
+        ('Fixed(30, jitter="some")', "jitter must be"),
+    ],
+)
+def test_another_text_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        backoff_from(text)
+    assert why in str(refused.value)
+    assert "An example: --backoff" in str(refused.value)
+
+
+READERS = {
+    "50/s": lambda text: rate_of("--rate", text),
+    "20%": lambda text: share_of("--failing", text),
+    "15m": lambda text: duration_of("--outage", text, "15m"),
+}
+"""What reads a rate, a share and a time, by the example in its errors."""
+
+
+@pytest.mark.parametrize(
+    ("example", "values", "wrong"),
+    [
+        ("50/s", {"50/s": 50, "90/min": 1.5}, ["0/s", "50", "-5/s", "fast", "", "1/0", "1e9/s", "5/w"]),
+        ("20%", {"0.5%": 0.005, "100%": 1}, ["0%", "20", "101%", "0.2", "all"]),
+        ("15m", {"250ms": 0.25, "90s": 90, "15m": 900, "1.5h": 5400, "2d": 172_800}, ["0s", "15", "soon", "-1m"]),
+    ],
+)
+def test_rates_shares_and_times_have_units(example: str, values: dict[str, float], wrong: list[str]) -> None:
+    read = READERS[example]
+    assert {text: read(text) for text in values} == values
+    for text in wrong:
+        with pytest.raises(UsageError, match=f"such as {example}"):
+            read(text)
+
+
+def test_a_range_names_a_common_unit_once() -> None:
+    assert [range_text(*each) for each in ((10, 20), (2.5, 2.5), (45, 90))] == [
+        "10 to 20 s",
+        "2.5 s",
+        "45 s to 1 min 30 s",
+    ]
+
+
+# timelines
 
 
 def queue_of(name: str, dead_letters: str | None = None, receives: int = 10, **attributes: int) -> TemplateQueue:
