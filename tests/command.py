@@ -18,6 +18,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import forkserver, get_context
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -68,7 +69,9 @@ class Command:
         """
         own = [_Stream(each) for each in streams]
         self._process = _forking.Process(
-            target=_run, args=(list(arguments), own, str(folder), dict(environment), without), daemon=True
+            target=partial(_without, without, _run) if without else _run,
+            args=(list(arguments), own, str(folder), dict(environment)),
+            daemon=True,
         )
         self._process.start()
         assert self._process.pid is not None
@@ -111,7 +114,15 @@ def _handed_over(stream: Any) -> int:
     return number
 
 
-def _run(arguments: list[str], streams: list[int], folder: str, environment: dict[str, str], without: str) -> None:
+def _without(library: str, run: Callable[..., None], *arguments: Any) -> None:
+    """Become the command, in a forked process that cannot import a library."""
+    for name in [name for name in sys.modules if name.startswith(("tarry.", f"{library}."))]:
+        del sys.modules[name]
+    sys.modules[library] = None  # type: ignore[assignment]
+    run(*arguments)
+
+
+def _run(arguments: list[str], streams: list[int], folder: str, environment: dict[str, str]) -> None:
     """Become the command, in a forked process."""
     os.setsid()
     for number, stream in enumerate(streams):
@@ -129,10 +140,6 @@ def _run(arguments: list[str], streams: list[int], folder: str, environment: dic
     os.environ.update(environment)
     tempfile.tempdir = None  # that of the server
     sys.argv = ["tarry", *arguments]
-    if without:
-        for name in [name for name in sys.modules if name.startswith(("tarry.", f"{without}."))]:
-            del sys.modules[name]
-        sys.modules[without] = None  # type: ignore[assignment]
     try:
         from tarry.cli import main
 
