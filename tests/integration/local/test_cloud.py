@@ -99,8 +99,6 @@ class SentMessages:
 
     def __init__(self, local: LocalProcess) -> None:
         self.at = time.time()
-        self.once = local.send("plain", "0")
-        self.retried = local.send("plain", "1")
         self.dead_lettered = local.send("plain", "9")
         self.later = local.send("plain", "0", DelaySeconds=2)
         self.delayed = local.send("delaying", "{}")
@@ -149,14 +147,6 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
     local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
     assert said("resume", "Plain") == "plain -> Plain: Disabled -> Enabled\n"
     local.committed(paused)
-
-
-def test_only_the_failed_message_is_retried(local: LocalProcess, sent: SentMessages) -> None:
-    local.committed(sent.retried)
-    assert local.timeline(sent.once) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
-    assert " -> ".join(local.states(sent.retried)) == (
-        "READY -> IN_FLIGHT 1 -> WAITING_RETRY  (reported as failed) -> IN_FLIGHT 2 -> COMMITTED"
-    )
 
 
 def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:

@@ -21,12 +21,7 @@ Resources:
       Handler: app.lambda_handler
       Runtime: python3.9
       Timeout: 2
-      Events:
-        Incoming:
-          Type: SQS
-          Properties:
-            Queue: !GetAtt NotifyQueue.Arn
-            BatchSize: 10
+      Events: {Incoming: {Type: SQS, Properties: {Queue: !GetAtt NotifyQueue.Arn, BatchSize: 10}}}
 """
 NOTIFY_APP = """
 import json, logging
@@ -41,7 +36,7 @@ def lambda_handler(event, context):
             failed.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failed} if failed else {"statusCode": 200, "body": "sent"}
 """
-LISTED = "BatchSize: 10\n            FunctionResponseTypes:\n              - ReportBatchItemFailures"
+LISTED = "BatchSize: 10, FunctionResponseTypes: [ReportBatchItemFailures]"
 
 
 @pytest.fixture
@@ -83,20 +78,20 @@ def test_failures_that_are_ignored_for_want_of_the_line_are_lost_with_one_warnin
     ) in warning
 
 
+NAMES_ANOTHER = """
+def lambda_handler(event, context):
+    if event["Records"][0]["attributes"]["ApproximateReceiveCount"] == "1":
+        return {"batchItemFailures": [{"itemIdentifier": "elsewhere"}]}
+"""
+
+
 def test_a_response_that_lambda_rejects_brings_the_whole_batch_back(project: Project) -> None:
     project.edit("template.yaml", "BatchSize: 10", LISTED)
-    project.write(
-        "notify/app.py",
-        "def lambda_handler(event, context):\n"
-        "    first = event['Records'][0]\n"
-        "    if first['attributes']['ApproximateReceiveCount'] == '1':\n"
-        "        return {'batchItemFailures': [{'itemIdentifier': first['receiptHandle'] and 'elsewhere'}]}\n",
-    )
+    project.write("notify/app.py", NAMES_ANOTHER)
     project.send("NotifyQueue")
     project.send("NotifyQueue")
     result = project.run("--skip-time")
-    why = "an itemIdentifier is not the id of a message of the batch: elsewhere"
-    assert why in result.stdout
+    assert "an itemIdentifier is not the id of a message of the batch: elsewhere" in result.stdout
     again = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED"
     assert timelines(result) == {"1": again, "2": again}
     assert "Without ReportBatchItemFailures" not in result.stderr
@@ -107,19 +102,16 @@ def test_without_a_redrive_policy_the_run_stops_when_messages_only_fail(project:
     project.send("NotifyQueue", raises=99_999)
     project.send("NotifyQueue", raises=3)
     result = project.run("--skip-time", exits=1)
-    one, other = timelines(result)["1"], timelines(result)["2"]
-    assert one.startswith(
-        "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2-10, each WAITING_RETRY 2 s  (RuntimeError: the "
-    )
-    assert other.endswith("IN_FLIGHT 4 -> COMMITTED")
+    start = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2-10, each WAITING_RETRY 2 s  (RuntimeError: the "
+    assert timelines(result)["1"].startswith(start)
+    assert timelines(result)["2"].endswith("IN_FLIGHT 4 -> COMMITTED")
     assert (
         "Stopped: the message that is left failed 10 deliveries in a row, and NotifyQueue has no redrive policy. On "
         "AWS, Lambda would retry until SQS deletes it at the end of the retention (4 d). Give NotifyQueue a "
         "RedrivePolicy with a dead-letter queue.\n"
     ) in result.stdout
-    assert re.search(
-        r"^1 of 2 messages did not settle\. The run took \d+ s of virtual time \(", result.stdout, re.MULTILINE
-    )
+    took = r"^1 of 2 messages did not settle\. The run took \d+ s of virtual time \("
+    assert re.search(took, result.stdout, re.MULTILINE)
     assert "LOST" not in result.stdout
 
 
@@ -201,13 +193,8 @@ def test_a_recursive_loop_that_is_allowed_is_cut_in_virtual_time_unless_a_time_i
 
 def test_a_consumer_without_a_redrive_policy_is_stopped_once_it_gives_its_messages_up(project: Project) -> None:
     project.edit("template.yaml", "BatchSize: 10", LISTED)
-    project.write(
-        "notify/app.py",
-        "from tarry import Fixed, consumer\n"
-        "@consumer(max_attempts=12, backoff=Fixed(60))\n"
-        "def lambda_handler(message):\n"
-        "    raise TimeoutError\n",
-    )
+    handler = "@consumer(max_attempts=12, backoff=Fixed(60))\ndef lambda_handler(message):\n    raise TimeoutError\n"
+    project.write("notify/app.py", f"from tarry import Fixed, consumer\n{handler}")
     project.send("NotifyQueue")
     result = project.run("--skip-time", exits=1)
     assert "IN_FLIGHT 2-11, each WAITING_RETRY 1 min -> " in timelines(result)["1"]
@@ -245,10 +232,8 @@ def test_filters_that_lambda_does_not_list_are_played_with_a_note(project: Proje
         {"messageAttributes": {"channel": {"stringValue": ["mail"]}}},
         {"body": {"from": [{"cidr": "10.0.0.0/8"}], "$or": [{"kind": ["a"]}, {"kind": [{"exists": False}]}]}},
     ]
-    filters = "".join(f"\n                - Pattern: '{json.dumps(each)}'" for each in patterns)
-    project.edit(
-        "template.yaml", "BatchSize: 10", f"BatchSize: 10\n            FilterCriteria:\n              Filters:{filters}"
-    )
+    filters = ", ".join(f"{{Pattern: '{json.dumps(each)}'}}" for each in patterns)
+    project.edit("template.yaml", "BatchSize: 10", f"BatchSize: 10, FilterCriteria: {{Filters: [{filters}]}}")
     project.send("NotifyQueue", **{"from": "10.9.8.7"})
     project.send("NotifyQueue", **{"from": "10.9.8.7", "kind": "b"})
     project.send("NotifyQueue", kind="b")
@@ -263,11 +248,8 @@ def test_filters_that_lambda_does_not_list_are_played_with_a_note(project: Proje
 
 def test_a_filter_that_lambda_would_refuse_is_refused(project: Project) -> None:
     pattern = json.dumps({"body": {"kind": [{"matches": "a.*"}]}})
-    project.edit(
-        "template.yaml",
-        "BatchSize: 10",
-        f"BatchSize: 10\n            FilterCriteria: {{Filters: [{{Pattern: '{pattern}'}}]}}",
-    )
+    filters = f"FilterCriteria: {{Filters: [{{Pattern: '{pattern}'}}]}}"
+    project.edit("template.yaml", "BatchSize: 10", f"BatchSize: 10, {filters}")
     project.send("NotifyQueue")
     assert project.refusal("--skip-time").endswith(
         "AWS refuses the event Incoming of Notify: Invalid filter pattern definition. "

@@ -40,20 +40,17 @@ Resources:
   RawSubscription:
     Type: AWS::SNS::Subscription
     Properties:
-      Protocol: sqs
-      Endpoint: !GetAtt Raw.Arn
-      TopicArn: !Ref Topic
-      RawMessageDelivery: true
-      FilterPolicy: {kind: [paid]}
+      {TopicArn: !Ref Topic, Protocol: sqs, Endpoint: !GetAtt Raw.Arn, RawMessageDelivery: true,
+       FilterPolicy: {kind: [paid]}}
   Bucket:
     Type: AWS::S3::Bucket
     Properties:
       BucketName: files
       NotificationConfiguration:
         QueueConfigurations:
-          - Event: s3:ObjectCreated:*
+          - Filter: {S3Key: {Rules: [{Name: suffix, Value: .csv}]}}
+            Event: s3:ObjectCreated:*
             Queue: !GetAtt Files.Arn
-            Filter: {S3Key: {Rules: [{Name: suffix, Value: .csv}]}}
   Bus: {Type: AWS::Events::EventBus, Properties: {Name: shop}}
   Rule:
     Type: AWS::Events::Rule
@@ -91,10 +88,7 @@ Resources:
       Events: {Jobs: EVENT, Nightly: {Type: Schedule, Properties: {Schedule: rate(1 day)}}}
   Sink:
     Type: AWS::Serverless::Function
-    Properties:
-      CodeUri: src
-      Handler: app.sink
-      Events: {Raw: EVENT, Wrapped: EVENT, Files: EVENT, Paid: EVENT}
+    Properties: {CodeUri: src, Handler: app.sink, Events: {Raw: EVENT, Wrapped: EVENT, Files: EVENT, Paid: EVENT}}
 """
 
 
@@ -239,10 +233,8 @@ Resources:
   Worker:
     Type: AWS::Serverless::Function
     Properties:
-      Handler: app.handler
-      AutoPublishAlias: live
-      Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}
-      Events: {Jobs: EVENT}
+      {Handler: app.handler, AutoPublishAlias: live, Events: {Jobs: EVENT},
+       Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}}
   Price:
     Type: AWS::Serverless::Function
     Properties: {Handler: app.price, Environment: {Variables: {TAX: "2", RATES: !ImportValue rates}}}

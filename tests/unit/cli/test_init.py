@@ -2,12 +2,11 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tarry.failed.usage import UsageError
 from tarry.tools.cli.app import app
@@ -19,14 +18,25 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
+def init(*arguments: str, exits: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["init", *arguments])
+    assert result.exit_code == exits, result.output
+    return result
+
+
+def refusal(*arguments: str) -> str:
+    result = init(*arguments, exits=2)
+    assert result.stdout == ""
+    return result.stderr
+
+
 def test_it_ends_with_the_commands_to_type(folder: Path) -> None:
-    result = CliRunner().invoke(app, ["init", "shop/orders"])
-    assert result.exit_code == 0, result.output
+    result = init("shop/orders")
     head, _, commands = result.stdout.partition("\n\nNext:\n")
     assert head.startswith(f"Created a project in {folder / 'shop' / 'orders'}:\n")
     typed = [line.partition("#")[0].strip() for line in commands.splitlines()]
@@ -43,10 +53,9 @@ def test_the_current_directory_is_the_default_keeps_its_other_files_and_gives_th
     (project / "tests").mkdir(parents=True)
     (project / "tests" / "test_mine.py").write_text("mine = True\n")
     monkeypatch.chdir(project)
-    result = CliRunner().invoke(app, ["init"])
-    assert result.exit_code == 0, result.output
-    assert "cd " not in result.stdout
-    assert "queue my-shop," in result.stdout
+    printed = init().stdout
+    assert "cd " not in printed
+    assert "queue my-shop," in printed
     assert [*read_template(project / "template.yaml").queues] == ["my-shop", "my-shop-dlq"]
     assert (project / "functions" / "my_shop" / "app.py").exists()
     assert (project / "tests" / "test_mine.py").read_text() == "mine = True\n"
@@ -91,36 +100,17 @@ def test_files_in_the_way_are_named_and_nothing_is_changed(folder: Path, existin
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     before = sorted(folder.rglob("*"))
-    result = CliRunner().invoke(app, ["init", "."])
-    assert (result.exit_code, result.stdout) == (2, "")
     named = " and ".join("layers/tarry" if name.startswith("layers/") else name for name in existing)
-    assert result.stderr == (
-        f"tarry: {folder} already has {named}, and tarry init overwrites nothing; "
-        "name a new directory: tarry init DIR\n"
-    )
+    why = f"{folder} already has {named}, and tarry init overwrites nothing"
+    assert refusal(".") == f"tarry: {why}; name a new directory: tarry init DIR\n"
     assert sorted(folder.rglob("*")) == before
     assert all((folder / name).read_text() == "mine" for name in existing)
 
 
-def test_a_file_is_not_a_directory_and_one_without_write_permission_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path, *_: Any) -> None:  # the tests may run as root, which may write everywhere
-        raise PermissionError(13, "Permission denied", str(path))
-
-    def refusal_of(name: str) -> str:
-        result = CliRunner().invoke(app, ["init", name])
-        assert (result.exit_code, result.stdout) == (2, "")
-        return result.stderr
-
+def test_a_file_is_not_a_directory(folder: Path) -> None:
     (folder / "notes").write_text("mine")
     for name in ("notes", "notes/orders"):
-        assert refusal_of(name) == "tarry: notes is not a directory; name another one: tarry init DIR\n"
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    assert refusal_of("orders") == (
-        f"tarry: {folder / 'orders'} cannot be written (Permission denied), so no project was made; "
-        "name a directory that you can write to: tarry init DIR\n"
-    )
+        assert refusal(name) == "tarry: notes is not a directory; name another one: tarry init DIR\n"
 
 
 def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +129,15 @@ def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypa
     with pytest.raises(UsageError, match=r"cannot be written \(No space left on device\), so no project was made; "):
         write_project(Path(), files)
     assert [each.name for each in folder.rglob("*")] == ["tests"]
+
+
+def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: Any) -> None:  # the tests may run as root, which may write everywhere
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    why = f"{folder / 'orders'} cannot be written (Permission denied), so no project was made"
+    assert refusal("orders") == f"tarry: {why}; name a directory that you can write to: tarry init DIR\n"
 
 
 @pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.13")])
