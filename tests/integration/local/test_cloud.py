@@ -125,7 +125,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     for name, code in FUNCTIONS.items():
         (folder / name.lower()).mkdir()
         (folder / name.lower() / "app.py").write_text(code)
-    with LocalProcess(folder, "--keep", "kept.json") as local:
+    with LocalProcess(folder, "--watch", "--keep", "kept.json") as local:
         local.wait("SQS is running at ")
         yield local
 

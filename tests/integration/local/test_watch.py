@@ -109,6 +109,7 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
         local.wait("stays until tarry local ends, with 1 message.$")
         local.wait("^Queue News is no longer in the template. It stays until tarry local ends, empty.$")
         assert dead in str(local.sqs.receive_message(QueueUrl=local.url("Dead")))
+        assert local.end(signal.SIGINT) == 0
 
 
 def test_an_edited_source_runs_instead_of_an_older_build_or_asks_for_one_if_it_cannot_run(project: Project) -> None:
@@ -140,3 +141,4 @@ def test_an_edited_source_runs_instead_of_an_older_build_or_asks_for_one_if_it_c
         project.write("ordered/app.py", f"{ordered}# edited")
         local.wait("^ordered/app.py has changed: the build still runs.$")
         local.wait("^Ordered runs from .*; ordered/app.py is newer than this build: run sam build.$")
+        assert local.end(signal.SIGINT) == 0

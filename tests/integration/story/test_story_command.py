@@ -36,7 +36,7 @@ def tarry(*arguments: str, exits: int = 0) -> Result:
     return result
 
 
-def told(*arguments: str) -> dict[str, Any]:
+def in_json(*arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(tarry(*arguments, "--json").stdout)
     return found
 
@@ -119,15 +119,15 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
     for part in ("shop-unused has no log group: never invoked", "Searching 2 log groups since", "a GB)."):
         assert part in result.stderr
     assert f"message {ID}" in picture.read_text("utf-8")
-    found = told(ID, *STACK)
+    found = in_json(ID, *STACK)
     assert [event["state"] for event in found["events"]] == states
     assert (found["events"][2]["function"], found["is_whole"]) == ("shop-slow", False)
     # A delivery id, and the beginning of an id, lead to the whole story.
     groups = [part for name in ("orders", "slow") for part in ("--log-group", f"/aws/lambda/shop-{name}")]
-    assert len(told(COPY, *groups)["events"]) == 3
+    assert len(in_json(COPY, *groups)["events"]) == 3
     assert f"{COPY} is a copy of message {ID}" in tarry(COPY, *groups).stderr
-    assert told(ID[:8], *STACK)["id"] == ID
-    last = told(ID, "--group", "/aws/lambda/shop-orders")["events"][-1]
+    assert in_json(ID[:8], *STACK)["id"] == ID
+    last = in_json(ID, "--group", "/aws/lambda/shop-orders")["events"][-1]
     assert (last["state"], last["is_seen"]) == (None, False)
 
 

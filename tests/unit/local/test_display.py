@@ -120,12 +120,12 @@ def test_printed_lines_and_those_of_loggers_are_recorded_with_their_times(capsys
         early.emit(logging.makeLogRecord({"msg": "imported"}))
     with transcript.recording():
         print("one")
-        sys.stderr.write("two\nthr")
-        print("ee", end="")
         for handler in (logging.StreamHandler(), early):
             handler.emit(logging.makeLogRecord({"msg": "careful"}))
         exec("print('(Pdb) ', end='')", {"__name__": "pdb"})  # a debugger's output is shown immediately
-    assert [line.text for line in transcript.lines] == ["one", "two", "threecareful", "careful"]
+        sys.stderr.write("two\nthr")
+        print("ee", end="")
+    assert [line.text for line in transcript.lines] == ["one", "careful", "careful", "two", "three"]
     assert transcript.lines[0] == LogLine(1, "", "one")
     assert capsys.readouterr() == ("(Pdb) ", "imported\n")
 

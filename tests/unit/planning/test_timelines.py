@@ -64,7 +64,7 @@ READERS = {
     "20%": lambda text: share_of("--failing", text),
     "15m": lambda text: duration_of("--outage", text, "15m"),
 }
-"""What reads a rate, a share and a time, by the example in its errors."""
+"""The functions that read a rate, a share and a time, by the example in their errors."""
 
 
 @pytest.mark.parametrize(
