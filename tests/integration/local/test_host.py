@@ -144,12 +144,12 @@ def test_no_process_is_left_by_a_crash_or_by_the_end_even_during_an_invocation(o
     ports: list[int] = []
 
     async def scenario(hosted: Hosted) -> None:
-        of_a_crash = await hosted.value(**{DAEMON: 60})
+        of_a_crash = await hosted.value(**{DAEMON: 600})
         await hosted.call(exit=1)
         assert ends_soon(of_a_crash)
-        pids.extend([(await hosted.value())["pid"], await hosted.value(child=30), await hosted.value(**{DAEMON: 60})])
+        pids.extend([(await hosted.value())["pid"], await hosted.value(child=600), await hosted.value(**{DAEMON: 600})])
         ports.append(int((await hosted.value(answer="api")).rpartition(":")[2]))
-        running = hosted.call(sleep=30)
+        running = hosted.call(sleep=600)
         await asyncio.sleep(0.05)
         assert all(map(is_alive, pids))
         assert not running.done()
