@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry import Batch, Consumer, Fixed, Message, Reject, batch_consumer, consumer
+from tarry.world import current
 
 
 def behave(message: Message) -> None:
@@ -58,3 +59,37 @@ WAYS: dict[str, Callable[..., Consumer[Any]]] = {
     "async batch": lambda handle, **settings: _batch(**settings)(awaiting(_of_each(handle))),
 }
 """The ways to make a consumer of a function of a message, with settings. That of a batch gives errors to `fail`."""
+
+
+def timed(
+    way: str,
+    begin: Callable[[Message], float | None],
+    end: Callable[[Message], None] = lambda _: None,
+    **settings: Any,
+) -> Consumer[Any]:
+    """Return a consumer whose handler calls ``begin``, takes as many seconds as it returns, and calls ``end``.
+
+    ``way`` is "sync", "async", "async that blocks" or "batch"; threads and tasks follow from the settings.
+    """
+
+    def handle(message: Message) -> None:
+        if seconds := begin(message):
+            current().clock.sleep(seconds)
+        end(message)
+
+    async def handle_async(message: Message) -> None:
+        await asyncio.sleep(0)
+        if seconds := begin(message):
+            await current().clock.asleep(seconds)
+        end(message)
+
+    async def block(message: Message) -> None:
+        handle(message)
+
+    def handle_all(batch: Batch) -> None:
+        for message in batch:
+            handle(message)
+
+    if way == "batch":
+        return _batch(**settings)(handle_all)  # type: ignore[no-any-return]
+    return _one(**settings)({"sync": handle, "async": handle_async}.get(way, block))  # type: ignore[no-any-return]

@@ -84,8 +84,7 @@ def test_a_job_is_stopped_when_its_time_is_up_and_again_until_it_is_abandoned(
     stops = invocation.executor.stops
     assert stops[:2] == pytest.approx([BEGAN + due, BEGAN + due + INTERRUPT_AGAIN_SECONDS])
     assert invocation.executor.abandoned_at == {job: pytest.approx(BEGAN + 29.5, abs=0.01)}
-    assert invocation.jobs.abandoned == [job]
-    assert not len(invocation.jobs)
+    assert (invocation.jobs.abandoned, len(invocation.jobs)) == ([job], 0)
 
 
 def test_when_the_batch_ends_all_jobs_fail_and_have_only_a_short_time_left() -> None:  # SPEC A5, I3
@@ -102,16 +101,32 @@ def test_a_job_that_ends_after_it_was_stopped_is_not_abandoned_and_its_time_coun
     job = invocation.start()
     invocation.executor.ends = [(BEGAN + 10.05, job)]
     assert invocation.ended() == [job]
-    assert invocation.executor.stops == [BEGAN + 10]
-    assert not invocation.executor.abandoned_at
+    assert (invocation.executor.stops, invocation.executor.abandoned_at) == ([BEGAN + 10], {})
     assert not invocation.deadline.may_start(BEGAN + 18.98, waiting=1)  # 11.02 s: the margin, the timeout, and the run
 
 
-def test_a_claim_that_is_under_way_when_time_is_up_may_end_until_the_last_moment() -> None:  # SPEC K4
-    invocation = Invocation()
-    invocation.start(is_claiming=True)
-    invocation.ended()
-    assert invocation.executor.stops[0] == BEGAN + 29.5
+def test_the_time_of_a_job_begins_after_its_delay_and_its_claim_and_a_claim_may_end_until_the_last_moment() -> None:
+    """SPEC I3, I5, K4."""
+    claiming, delayed, claimed = Invocation(), Invocation(timeout=10), Invocation(timeout=10)
+    claiming.start(is_claiming=True)
+    delayed.start(delay=5)
+    job = claimed.start(is_claiming=True)
+    claimed.executor.now += 4
+    claimed.jobs.on_claim(job, False)
+    for invocation, due in ((claiming, 29.5), (delayed, 15), (claimed, 14)):
+        invocation.ended()
+        assert invocation.executor.stops[0] == BEGAN + due
+
+
+def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_from_running() -> None:  # SPEC I3, K4
+    with_claims, delayed = Invocation(), Invocation(timeout=10)
+    delayed.executor.shares_thread = True
+    for invocation in (with_claims, delayed):
+        invocation.start()
+    with_claims.deadline.ending, delayed.deadline.in_hooks = 4, 3
+    for invocation, due in ((with_claims, 25), (delayed, 13)):
+        invocation.ended()
+        assert invocation.executor.stops[0] == BEGAN + due
 
 
 def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_catches_the_interruption() -> None:
@@ -129,12 +144,9 @@ def test_a_job_that_blocks_the_others_beyond_its_time_has_failed_although_it_cat
 def test_without_jobs_a_wait_for_requests_ends_when_messages_must_and_then_shortly_before_the_response() -> None:
     """SPEC I2."""
     invocation = Invocation()
-    invocation.ended()
-    assert invocation.executor.now == BEGAN + 29
-    assert not invocation.jobs.is_over
-    invocation.ended()
-    assert invocation.executor.now == BEGAN + 30 - GIVE_UP_SHARE
-    assert invocation.jobs.is_over
+    for at, is_over in ((BEGAN + 29, False), (BEGAN + 30 - GIVE_UP_SHARE, True)):
+        invocation.ended()
+        assert (invocation.executor.now, invocation.jobs.is_over) == (at, is_over)
 
 
 def test_without_a_deadline_a_job_is_never_due() -> None:  # SPEC I3
@@ -145,27 +157,6 @@ def test_without_a_deadline_a_job_is_never_due() -> None:  # SPEC I3
     executor.ends = [(BEGAN + 1e6, job)]
     assert asyncio.run(jobs.ended()) == [job]
     assert (executor.now, executor.stops) == (BEGAN + 1e6, [])
-
-
-def test_the_time_of_a_job_begins_after_its_delay() -> None:  # SPEC I3, I5
-    invocation = Invocation(timeout=10)
-    invocation.start(delay=5)
-    invocation.ended()
-    assert invocation.executor.stops[0] == BEGAN + 15
-
-
-def test_a_job_has_less_time_if_claims_take_more_and_more_if_a_hook_has_kept_it_from_running() -> None:  # SPEC I3, K4
-    invocation = Invocation()
-    invocation.start()
-    invocation.deadline.ending = 4
-    invocation.ended()
-    assert invocation.executor.stops[0] == BEGAN + 25
-    delayed = Invocation(timeout=10)
-    delayed.executor.shares_thread = True
-    delayed.start()
-    delayed.deadline.in_hooks = 3
-    delayed.ended()
-    assert delayed.executor.stops[0] == BEGAN + 13
 
 
 def test_jobs_that_end_as_they_start_leave_a_turn_to_other_tasks_once_in_a_millisecond() -> None:  # SPEC I1, I2
@@ -222,15 +213,6 @@ def test_a_job_within_its_time_and_a_step_between_jobs_are_not_interrupted() -> 
     executor.blocking = True
     assert isinstance(fire(None), Interrupted)
     assert [first.error, second.error] == [None, None]
-
-
-def test_the_time_of_a_handler_begins_after_the_claim_of_its_message() -> None:  # SPEC K4
-    invocation = Invocation(timeout=10)
-    job = invocation.start(is_claiming=True)
-    invocation.executor.now += 4
-    invocation.jobs.on_claim(job, False)
-    invocation.ended()
-    assert invocation.executor.stops[0] == BEGAN + 14
 
 
 def test_the_coordinator_is_woken_when_the_answer_to_a_background_request_has_come() -> None:
