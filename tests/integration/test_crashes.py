@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tarry import Fixed, Message, consumer
+from tarry import Fixed, Message
 from tarry.testing import Realism, Report, Sandbox
 from tarry.world import Interrupted, current
+from tests.handlers import timed
 
 VISIBILITY = 180
 RECEIVES = 15
@@ -38,7 +39,7 @@ QUEUES = pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 
 
 class ConsumerRun:
-    """A queue with a consumer whose handler calls ``work``, and the runs of each message by its body."""
+    """A queue with a consumer whose handler calls ``work``, and the deliveries in which each message ran, by body."""
 
     report: Report
 
@@ -52,21 +53,16 @@ class ConsumerRun:
         **settings: Any,
     ) -> None:
         self.sandbox, self.queue = sandbox, queue
-        self.runs: Counter[str] = Counter()
         self.deliveries: dict[str, list[int]] = {}
         self.bodies: dict[str, str] = {}
 
         def handle(message: Message) -> None:
-            self.runs[message.body] += 1
             self.deliveries.setdefault(message.body, []).append(message.receive_count)
             work(message)
 
-        async def handle_async(message: Message) -> None:
-            await current().clock.asleep(0.01)
-            handle(message)
-
-        handler = consumer(**{"backoff": Fixed(30), **settings})(handle_async if is_async else handle)
-        self.dead_letter_queue = "orders-dlq.fifo" if queue.endswith(".fifo") else "orders-dlq"
+        way, seconds = ("async", 0.01) if is_async else ("sync", 0)
+        handler = timed(way, lambda _: seconds, handle, **{"backoff": Fixed(30), **settings})
+        self.dead_letter_queue = queue.replace("orders", "orders-dlq")
         sandbox.queue(
             queue, dead_letter=self.dead_letter_queue, max_receive_count=RECEIVES, visibility_timeout=VISIBILITY
         )
@@ -75,14 +71,18 @@ class ConsumerRun:
     def send(self, bodies: Iterable[str], groups: int = 10) -> None:
         """Send messages; on FIFO to the groups in turn."""
         for number, body in enumerate(bodies):
-            group = {"group_id": f"g{number % groups}", "deduplication_id": body} if self.queue == "orders.fifo" else {}
-            self.bodies[self.sandbox.send(self.queue, body, **group)] = body
+            group = f"g{number % groups}" if self.queue == "orders.fifo" else None
+            self.bodies[self.sandbox.send(self.queue, body, group_id=group)] = body
 
     def of(self, bodies: Iterable[str], groups: int = 10) -> "ConsumerRun":
         """Send messages, and run until the queue is empty."""
         self.send(bodies, groups)
         self.report = self.sandbox.run()
         return self
+
+    @property
+    def runs(self) -> dict[str, int]:
+        return {body: len(counts) for body, counts in self.deliveries.items()}
 
     @property
     def dead(self) -> list[str]:
@@ -131,29 +131,19 @@ def test_after_a_crash_the_batch_is_redelivered_without_messages_that_were_ackno
 
 
 @ENDS
-def test_fresh_messages_stay_done_before_a_redelivered_message_that_crashes_again(
-    end: Callable[[], None], sandbox: Sandbox
+@pytest.mark.parametrize("isolate", [True, False])
+def test_only_with_isolation_messages_beside_one_that_crashes_stay_done(
+    isolate: bool, end: Callable[[], None], sandbox: Sandbox
 ) -> None:  # SPEC G4
-    def work(message: Message) -> None:
-        if message.body == "poison" and message.receive_count < 3:
-            end()
-
-    run = ConsumerRun(sandbox, work, window=60)
+    """Without it, those behind are dead-lettered without a run."""
+    run = ConsumerRun(sandbox, kills(end), window=60, isolate=isolate)
     run.send(["poison"])
-    sandbox.advance(60 + VISIBILITY - 10)
+    sandbox.advance(60 + VISIBILITY - 10 if isolate else 0)  # the others come with its second or first delivery
     run.of("ab")
+    assert run.dead == (["poison"] if isolate else ["poison", "a", "b"])
+    assert (run.runs["poison"], run.runs.get("a", 0)) == (RECEIVES, int(isolate))
     batches = [event.fields["delivery_ids"] for event in run.report.events if event.what == "invoked"]
-    assert [len(batch) for batch in batches] == [1, 3, 1]
-    assert run.runs == {"poison": 3, "a": 1, "b": 1}
-
-
-@ENDS
-def test_without_isolation_messages_behind_one_that_crashes_are_dead_lettered_without_a_run(
-    end: Callable[[], None], sandbox: Sandbox
-) -> None:  # SPEC G4
-    run = ConsumerRun(sandbox, lambda message: end() if message.body == "poison" else None, isolate=False)
-    assert run.of(["poison", "a", "b"]).dead == ["poison", "a", "b"]
-    assert run.runs == {"poison": RECEIVES}
+    assert [len(batch) for batch in batches] == ([1, 3] + [1] * (RECEIVES - 2) if isolate else [3] * RECEIVES)
 
 
 @QUEUES
@@ -214,16 +204,14 @@ def test_a_poison_message_is_dead_lettered_alone(
 def test_on_fifo_messages_before_a_poison_message_of_their_group_succeed_after_a_few_crashes(sandbox: Sandbox) -> None:
     """SPEC G4. For messages behind it, each crash counts as a receive, unless `BatchSize` is 1."""
     run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(["a", "b", "c", "poison", "behind"], groups=1)
-    assert run.dead == ["poison", "behind"]
-    assert run.report.count("COMMITTED") == 3
+    assert (run.dead, run.report.count("COMMITTED")) == (["poison", "behind"], 3)
     assert max(run.crashes_by_body()[body] for body in "abc") <= 5
 
 
 def test_on_fifo_a_poison_message_does_not_affect_the_order_of_other_groups(sandbox: Sandbox) -> None:  # SPEC G4, H1
     """The checkers of the sandbox check the order."""
     run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(ten(1), groups=4)
-    assert run.dead == ["poison", "m4", "m8"]  # its own group
-    assert run.report.count("COMMITTED") == 7
+    assert (run.dead, run.report.count("COMMITTED")) == (["poison", "m4", "m8"], 7)  # its own group
 
 
 @pytest.mark.parametrize("seed", range(2))

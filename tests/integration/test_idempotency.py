@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import boto3
@@ -14,11 +14,7 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
-from aws_lambda_powertools.utilities.idempotency.exceptions import (
-    IdempotencyItemAlreadyExistsError,
-    IdempotencyItemNotFoundError,
-)
-from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.config import Config
 
@@ -44,7 +40,7 @@ from tarry.world import RealThreads
 from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
-from tests.tables import TABLE, Table, made, tables
+from tests.tables import TABLE, SlowTable, Table, made, tables
 from tests.wire import Queue, RunningClock, Wire, client_error
 
 DAY = 86_400
@@ -70,10 +66,13 @@ def wire() -> Iterator[Wire]:
 
 
 class Handler:
-    """A consumer of some kind whose handler behaves by message id."""
+    """A consumer of some kind whose handler calls ``do``, or behaves by message id."""
 
-    def __init__(self, layer: Any, kind: str = "one by one", **settings: Any) -> None:
+    def __init__(
+        self, layer: Any, kind: str = "one by one", do: Callable[[Message], Any] | None = None, **settings: Any
+    ) -> None:
         self.ran: list[str] = []
+        self._do = do or behave
         settings = {"name": "orders", "backoff": Fixed(60), "idempotency": layer, **settings}
         self.consumer = WAYS[kind](self.one, **settings)
 
@@ -84,19 +83,23 @@ class Handler:
 
     def one(self, message: Message) -> None:
         self.ran.append(message.delivery_id)
-        match message.delivery_id.partition("-")[0]:
-            case "fails":
-                raise ValueError("no")
-            case "exits":
-                raise SystemExit(1)
-            case "retries":
-                message.retry(60)
-            case "defers":
-                message.defer(60)
-            case "rejects":
-                message.reject("no")
-            case "discards":
-                message.discard()
+        self._do(message)
+
+
+def behave(message: Message) -> None:
+    match message.delivery_id.partition("-")[0]:
+        case "fails":
+            raise ValueError("no")
+        case "exits":
+            raise SystemExit(1)
+        case "retries":
+            message.retry(60)
+        case "defers":
+            message.defer(60)
+        case "rejects":
+            message.reject("no")
+        case "discards":
+            message.discard()
 
 
 def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
@@ -170,22 +173,17 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(k
 @pytest.mark.parametrize("kind", ["one by one", "async"])
 def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, records: Table) -> None:  # SPEC K4
     """Two processes, here threads, each with a world of its own."""
-    started, finish, ran = threading.Event(), threading.Event(), list[str]()
+    started, finish, responses = threading.Event(), threading.Event(), list[list[str]]()
 
-    def run(message: Message) -> None:
-        ran.append(message.id)
+    def run(_: Message) -> None:
         started.set()
         assert finish.wait(30)
 
-    async def run_async(message: Message) -> None:
-        run(message)
-
-    orders = consumer(idempotency=records.layer(), name="orders")(run if kind == "one by one" else run_async)
-    responses: list[list[str]] = []
+    orders = Handler(records.layer(), kind, run)
 
     def invoke() -> None:
         with Wire():
-            responses.append(failed(orders(event(record({}, "twice")), Context())))
+            responses.append(orders.of("twice"))
 
     first = threading.Thread(target=invoke)
     first.start()
@@ -195,8 +193,7 @@ def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, rec
     finally:
         finish.set()
         first.join()
-    assert ran == ["twice"]
-    assert responses == [["twice"], []]
+    assert (orders.ran, responses) == (["twice"], [["twice"], []])
     assert records.statuses() == {"orders#twice": "COMPLETED"}
 
 
@@ -206,15 +203,14 @@ def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_w
 ) -> None:  # SPEC K4
     """After the deadline another delivery may take the key over, and one without a record may complete it."""
 
-    class TakenOver(Handler):
-        def one(self, message: Message) -> None:
-            if message.id == "fails-1":
-                records.put("orders#fails-1", RECEIVED_AT + 2_000)
-            else:
-                Records(records.layer()).complete("orders#fails-2", int(RECEIVED_AT + 2_000))
-            super().one(message)
+    def taken_over(message: Message) -> None:
+        if message.id == "fails-1":
+            records.put("orders#fails-1", RECEIVED_AT + 2_000)
+        else:
+            Records(records.layer()).complete("orders#fails-2", int(RECEIVED_AT + 2_000))
+        raise ValueError("no")
 
-    assert TakenOver(records.layer(), kind).of("fails-1", "fails-2") == ["fails-1", "fails-2"]
+    assert Handler(records.layer(), kind, taken_over).of("fails-1", "fails-2") == ["fails-1", "fails-2"]
     assert records.statuses() == {"orders#fails-1": "INPROGRESS", "orders#fails-2": "COMPLETED"}
 
 
@@ -250,8 +246,8 @@ def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: 
         if len(statuses) < 3:
             raise ValueError("again")
 
-    orders = consumer(idempotency=records.layer(), on_failure=[LocalRetry(3, 0), RetryInPlace()])(run)
-    assert failed(orders(event(record()), Context())) == []
+    steps = [LocalRetry(3, 0), RetryInPlace()]
+    assert Handler(records.layer(), do=run, backoff=None, on_failure=steps).of("m1") == []
     assert statuses == ["INPROGRESS"] * 3
     assert records.operations == ["PutItem", "UpdateItem"]
 
@@ -294,13 +290,10 @@ EDITED = "2026-01-01T00:00:00Z"
 
 def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(records: Table) -> None:
     # SPEC K4
-    def run(message: Message) -> None: ...
-
-    orders = consumer(idempotency=records.layer())(run)
-    for each in (of_tarry(hops=1), of_tarry(edited=EDITED)):
-        orders(event(each), Context())
+    orders = Handler(records.layer(), do=lambda _: None, name=None)
+    assert orders.of(of_tarry(hops=1)) == orders.of(of_tarry(edited=EDITED)) == []
     # A function without a name of its own, such as handler, shares the table with those of other functions.
-    name = f"orders-function.{run.__module__}.{run.__qualname__}"
+    name = f"orders-function.{Handler.__module__}.Handler.one"
     assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{EDITED}"}
 
 
@@ -471,8 +464,7 @@ def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
     orders = Handler(records.layer(), kind)
     records.refuses("ThrottlingException", "DeleteItem")
     assert orders.of("fails") == ["fails"]
-    [line] = lines(caplog, "claim_not_removed")
-    assert "deferred" in field(line, "text")
+    assert "deferred" in field(lines(caplog, "claim_not_removed")[0], "text")
 
 
 # mistakes
@@ -514,28 +506,14 @@ def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records
 # other layers, and handlers that do not end
 
 
-class Memory(BasePersistenceLayer):
+class Memory(SlowTable):
     """A layer that does not say which record it has found, as that for Redis."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.items: dict[str, DataRecord] = {}
-
-    def _get_record(self, idempotency_key: str) -> DataRecord:
-        if idempotency_key not in self.items:
-            raise IdempotencyItemNotFoundError
-        return self.items[idempotency_key]
-
     def _put_record(self, data_record: DataRecord) -> None:
-        if data_record.idempotency_key in self.items:
-            raise IdempotencyItemAlreadyExistsError
-        self.items[data_record.idempotency_key] = data_record
-
-    def _update_record(self, data_record: DataRecord) -> None:
-        self.items[data_record.idempotency_key] = data_record
-
-    def _delete_record(self, data_record: DataRecord) -> None:
-        del self.items[data_record.idempotency_key]
+        try:
+            super()._put_record(data_record)
+        except IdempotencyItemAlreadyExistsError:
+            raise IdempotencyItemAlreadyExistsError from None
 
 
 def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
@@ -547,8 +525,10 @@ def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
         orders.of("a", "elsewhere", "fails")
     assert orders.ran == ["a", "fails", "fails"]
     assert wire.visibilities()["handle-elsewhere"] == 20
-    found = {key: item.status for key, item in layer.items.items()}
-    assert found == {"orders#a": "COMPLETED", "orders#elsewhere": "INPROGRESS"}
+    assert {key: item.status for key, item in layer.items.items()} == {
+        "orders#a": "COMPLETED",
+        "orders#elsewhere": "INPROGRESS",
+    }
 
 
 class BrokenError(Exception):
@@ -582,27 +562,22 @@ def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
     assert not lines(caplog, "runtime_failed")
 
 
-def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run() -> None:
-    finish, layer = threading.Event(), Memory()
-    orders = consumer(concurrency=2, timeout=0.05, idempotency=layer, name="orders")(lambda _: finish.wait(30))
-    with Wire(clock=RunningClock()):
-        assert failed(orders(event(record({}, "hangs")), Context())) == ["hangs"]
-    finish.set()
-    assert layer.items["orders#hangs"].status == "INPROGRESS"
-
-
-@pytest.mark.parametrize("make", [consumer, batch_consumer])
-def test_the_record_of_an_abandoned_task_stays_too(make: Any) -> None:
-    layer, over = Memory(), threading.Event()
+@pytest.mark.parametrize("kind", ["threads", "async", "async batch"])
+def test_the_record_of_an_abandoned_run_stays_since_its_handler_may_still_run(kind: str) -> None:
+    """After a task that does not end, the process ends too."""
+    over, layer = threading.Event(), Memory()
 
     async def hangs(_: Any) -> None:
         while not over.is_set():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
 
-    orders: Any = make(timeout=0.05, idempotency=layer, name="orders")(hangs)
-    with Wire(clock=RunningClock()), pytest.raises(SystemExit):
-        orders(event(record({}, "hangs")), Context(0.75))
+    make: Any = batch_consumer if kind == "async batch" else consumer
+    made = make(timeout=0.05, idempotency=layer, name="orders", **({"concurrency": 2} if kind == "threads" else {}))(
+        hangs if kind != "threads" else lambda _: over.wait(30)
+    )
+    with Wire(clock=RunningClock()), nullcontext() if kind == "threads" else pytest.raises(SystemExit):
+        assert failed(made(event(record({}, "hangs")), Context(0.75))) == ["hangs"]
     over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"
 
@@ -613,8 +588,7 @@ def test_a_record_in_progress_outlives_its_invocation_and_the_time_of_the_layer(
 ) -> None:  # SPEC K4
     """It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
     layer, found = records.layer(**config), list[DataRecord]()
-    orders = consumer(idempotency=layer, name="orders")(lambda message: found.append(layer._get_record("orders#m1")))
-    assert failed(orders(event(record({}, "m1")), Context(30))) == []
+    assert Handler(layer, do=lambda message: found.append(layer._get_record("orders#m1"))).of("m1") == []
     [one] = found
     now = wire.clock.time()
     assert one.in_progress_expiry_timestamp == (now + 30) * 1000

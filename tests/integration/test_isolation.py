@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tarry import Consumer, Fixed, Message, Reject, batch_consumer, consumer
+from tarry import Consumer, Fixed, LeaseLost, Message, Reject, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
@@ -27,8 +28,8 @@ def batch(fresh: int, redelivered: int, queue: str = "orders", receives: int = 2
 def nothing(_: Message) -> None: ...
 
 
-def raises(_: Message) -> None:
-    raise ValueError
+def sleeps(seconds: float) -> Callable[[Message], None]:
+    return lambda _: current().clock.sleep(seconds)
 
 
 class IsolationRun:
@@ -57,12 +58,10 @@ class IsolationRun:
     def sizes_of_deletes(self) -> list[int]:
         return [len(request.entries) for request in self.wire.sent(DELETE)]
 
+    @property
     def deleted(self) -> list[str]:
-        return [
-            entry["ReceiptHandle"].removeprefix("handle-")
-            for request in self.wire.sent(DELETE)
-            for entry in request.entries
-        ]
+        entries = [entry for request in self.wire.sent(DELETE) for entry in request.entries]
+        return [entry["ReceiptHandle"].removeprefix("handle-") for entry in entries]
 
     @property
     def visibilities(self) -> dict[str, int]:
@@ -71,14 +70,18 @@ class IsolationRun:
 
 def test_redelivered_messages_run_last_when_the_others_are_deleted_and_each_has_its_visibility() -> None:  # SPEC A2, G4
     """The deadline is in 30 seconds. With boto3 loaded, the margin is 1 second."""
-    run = IsolationRun(lambda message: raises(message) if message.id == "new-1" else None)
-    run.of(batch(fresh=12, redelivered=4))
+
+    def fail_one(message: Message) -> None:
+        if message.id == "new-1":
+            raise ValueError
+
+    run = IsolationRun(fail_one).of(batch(fresh=12, redelivered=4))
     assert run.ran[:12] == [f"new-{index}" for index in range(12)]
     assert sorted(run.ran[12:]) == ["old-0", "old-1", "old-2", "old-3"]
     assert [request for request in run.before["new-11"] if request.operation == DELETE] == []
     before = run.before[run.ran[12]]
     assert sorted(len(request.entries) for request in before if request.operation == DELETE) == [1, 10]
-    assert sorted(run.deleted()) == sorted(f"new-{index}" for index in range(12) if index != 1)
+    assert sorted(run.deleted) == sorted(f"new-{index}" for index in range(12) if index != 1)
     [spread] = [each for each in before if each.operation == CHANGE_VISIBILITY and len(each.entries) == 4]
     visibility = {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in spread.entries}
     assert [visibility[f"handle-{message_id}"] for message_id in run.ran[12:]] == [31, 61, 91, 121]
@@ -99,13 +102,32 @@ def test_the_visibility_timeouts_of_isolation_stay_within_the_limit_of_sqs() -> 
     assert set(run.visibilities.values()) == {43_200 - 330 - 1}
 
 
-def test_a_redelivered_message_that_fails_waits_for_the_delay_of_its_policy() -> None:  # SPEC G4, G1
-    run = IsolationRun(raises).of(batch(fresh=0, redelivered=2))
+def test_a_redelivered_message_that_fails_waits_for_its_policy_and_an_exit_releases_those_behind_it() -> None:
+    # SPEC A5, G1, G4
+    def fail(message: Message) -> None:
+        raise SystemExit if message.receive_count == 3 else ValueError
+
+    run = IsolationRun(fail).of(batch(fresh=0, redelivered=2))
     assert (run.reported, run.visibilities) == (["old-0", "old-1"], {"old-0": 60, "old-1": 60})
+    run = IsolationRun(fail).of(batch(fresh=0, redelivered=3, receives=3))
+    assert (len(run.ran), run.reported) == (1, ["old-0", "old-1", "old-2"])
+    assert sorted(run.visibilities.values()) == [0, 0, 60]
 
 
-def test_a_single_redelivered_message_is_logged_and_its_visibility_not_changed(caplog: Caplog) -> None:  # SPEC G4
+def test_each_redelivered_message_is_logged_before_it_starts_and_a_single_ones_visibility_not_changed(
+    caplog: Caplog,
+) -> None:  # SPEC G4
     caplog.set_level("INFO")
+    named: dict[str, list[str]] = {}
+
+    def handle(message: Message) -> None:
+        named[message.id] = [field(line, "message_id") for line in lines(caplog, "isolated_start")][-1:]
+
+    IsolationRun(handle).of(batch(fresh=1, redelivered=2, receives=3))
+    assert named == {"new-0": [], "old-0": ["old-0"], "old-1": ["old-1"]}
+    line = lines(caplog, "isolated_start")[0]
+    assert (line.levelname, field(line, "receive_count"), line.lineno > 0) == ("INFO", 3, True)
+    caplog.clear()
     assert IsolationRun().of(batch(fresh=0, redelivered=1)).wire.acts == []
     assert [field(line, "message_id") for line in lines(caplog)] == ["old-0"]
     assert IsolationRun().of(batch(fresh=2, redelivered=1)).wire.acts == [DELETE]
@@ -127,27 +149,32 @@ def test_without_a_deadline_isolation_only_changes_the_order() -> None:  # SPEC 
     assert (run.ran[0], run.wire.requests) == ("new-0", [])
 
 
+# deletes, and FIFO
+
+
 def test_acknowledged_messages_are_deleted_in_tens_while_redelivered_ones_run() -> None:  # SPEC G4, G3
     run = IsolationRun().of(batch(fresh=0, redelivered=35))
     assert run.sizes_of_deletes == [10, 10, 10]
-    assert sorted(run.deleted()) == sorted(run.ran[:30])
+    assert sorted(run.deleted) == sorted(run.ran[:30])
 
 
 @pytest.mark.parametrize(
-    ("fresh", "redelivered", "deleted"),
-    [(0, 10, [3, 5]), (0, 9, [3, 5]), (0, 3, [1]), (0, 2, [1]), (5, 5, [5, 3]), (9, 1, [9]), (8, 2, [8, 1])],
+    ("fresh", "redelivered", "receives", "deleted"),
+    [
+        *((0, 10, 2, [3, 5]), (0, 9, 2, [3, 5]), (0, 3, 2, [1]), (0, 2, 2, [1])),
+        *((5, 5, 2, [5, 3]), (9, 1, 2, [9]), (8, 2, 2, [8, 1])),
+        *((0, 10, 3, [4, 5]), (0, 10, 4, [5]), (0, 10, 5, [1, 5]), (0, 10, 6, [2, 5]), (0, 10, 7, [3, 5])),
+    ],
 )
 def test_on_fifo_acknowledged_messages_are_deleted_while_redelivered_groups_run(
-    fresh: int, redelivered: int, deleted: list[int]
+    fresh: int, redelivered: int, receives: int, deleted: list[int]
 ) -> None:  # SPEC G4
-    """The messages of a group come back together after a crash, so those before the poison message must be deleted."""
-    assert IsolationRun().of(batch(fresh, redelivered, "orders.fifo")).sizes_of_deletes == deleted
+    """The messages of a group come back together after a crash, so those before the poison message must be deleted.
 
-
-def test_on_fifo_the_deletes_come_after_other_messages_at_each_delivery() -> None:  # SPEC G4
-    """So messages before the poison message of their group are done after some crashes, however few they are."""
-    runs = [IsolationRun().of(batch(0, 10, "orders.fifo", receives)) for receives in range(2, 8)]
-    assert [run.sizes_of_deletes[0] for run in runs] == [3, 4, 5, 1, 2, 3]
+    At each delivery, the deletes come after other messages, so that all are done after some crashes.
+    """
+    run = IsolationRun().of(batch(fresh, redelivered, "orders.fifo", receives))
+    assert run.sizes_of_deletes == deleted
 
 
 def test_on_fifo_redelivered_groups_run_last_as_a_whole_each_with_its_visibility_timeout() -> None:  # SPEC G4, H1
@@ -161,17 +188,7 @@ def test_on_fifo_redelivered_groups_run_last_as_a_whole_each_with_its_visibility
     assert run.visibilities == {"b1": 31, "b2": 31, "a1": 31, "a2": 31, "d1": 61, "c1": 91}
 
 
-def test_each_redelivered_message_is_logged_before_it_starts(caplog: Caplog) -> None:  # SPEC G4
-    caplog.set_level("INFO")
-    named: dict[str, list[str]] = {}
-
-    def handle(message: Message) -> None:
-        named[message.id] = [field(line, "message_id") for line in lines(caplog, "isolated_start")][-1:]
-
-    IsolationRun(handle).of(batch(fresh=1, redelivered=2, receives=3))
-    assert named == {"new-0": [], "old-0": ["old-0"], "old-1": ["old-1"]}
-    line = lines(caplog, "isolated_start")[0]
-    assert (line.levelname, field(line, "receive_count"), line.lineno > 0) == ("INFO", 3, True)
+# requests that fail, and lost leases
 
 
 def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_reported_if_it_fails(
@@ -187,7 +204,7 @@ def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_re
     run.wire.refuses[CHANGE_VISIBILITY] = lambda *_: ("ReceiptHandleIsInvalid", "The receipt handle is invalid.")
     run.of(batch(fresh=0, redelivered=3))
     assert (sorted(run.ran), run.reported) == (["old-0", "old-1", "old-2"], ["old-1", "old-2"])
-    assert [act for act in run.wire.operations if act != "GetQueueAttributes"] == [CHANGE_VISIBILITY]
+    assert run.wire.acts == [CHANGE_VISIBILITY]
     assert sorted(field(line, "message_id") for line in lines(caplog, "lease_lost")) == ["old-0", "old-1", "old-2"]
     not_settled = {field(line, "message_id"): field(line, "not_settled") for line in lines(caplog, "unhandled")}
     assert set(not_settled) == {"old-1", "old-2"}
@@ -234,8 +251,19 @@ def test_an_acknowledged_message_that_could_not_be_deleted_is_left_to_lambda(cap
     assert [field(line, "message_id") for line in lines(caplog, "delete_failed")] == ["new-1"]
 
 
-def sleeps(seconds: float) -> Callable[[Message], None]:
-    return lambda _: current().clock.sleep(seconds)
+def test_a_message_acknowledged_after_it_lost_its_lease_is_not_deleted_early() -> None:  # SPEC G3, E6
+    """On a standard queue, an old receipt handle changes the newer delivery, which may be running."""
+
+    def handle(message: Message) -> None:
+        with pytest.raises(LeaseLost):
+            message.extend(60)
+
+    run = IsolationRun(handle, ack="eager")
+    run.wire.refuses[CHANGE_VISIBILITY] = lambda *_: ("ReceiptHandleIsInvalid", "")
+    assert (run.of(batch(fresh=10, redelivered=0)).reported, run.deleted) == ([], [])
+
+
+# time
 
 
 def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolated() -> None:  # SPEC G4, I2
@@ -247,18 +275,8 @@ def test_redelivered_messages_without_time_to_run_are_released_instead_of_isolat
 def test_the_time_of_isolation_does_not_count_as_the_time_of_a_message() -> None:  # SPEC G4, I2
     """Isolation takes 15 of 30 seconds and the messages take none, so there is time for all of them."""
     run = IsolationRun()
-    run.wire.fails[DELETE] = lambda _: run.wire.clock.sleep(15)  # type: ignore[func-returns-value]
+    run.wire.fails[DELETE] = lambda _: run.wire.clock.sleep(15)
     assert len(run.of(batch(fresh=2, redelivered=3)).ran) == 5
-
-
-def test_an_exit_of_a_redelivered_message_releases_those_that_have_not_started() -> None:  # SPEC A5, G4
-    def handle(message: Message) -> None:
-        if message.id.startswith("old"):
-            raise SystemExit
-
-    run = IsolationRun(handle).of(batch(fresh=1, redelivered=3))
-    assert (len(run.ran), run.reported) == (2, ["old-0", "old-1", "old-2"])
-    assert sorted(run.visibilities.values()) == [0, 0, 60]
 
 
 def test_fresh_messages_are_released_first_when_time_is_short(caplog: Caplog) -> None:  # SPEC I2
@@ -273,40 +291,40 @@ def test_fresh_messages_are_released_first_when_time_is_short(caplog: Caplog) ->
 def test_redelivered_messages_with_the_fewest_deliveries_are_released_first() -> None:  # SPEC I2, G4
     """Otherwise, messages with many deliveries would be released each time and dead-lettered without a run."""
     counts = [2, 2, 2, 5, 2, 7, 2]
-    batch = event(*(record("{}", f"m{i}", receives=count) for i, count in enumerate(counts)))
-    run = IsolationRun(sleeps(5)).of(batch)
+    run = IsolationRun(sleeps(5)).of(event(*(record("{}", f"m{i}", receives=n) for i, n in enumerate(counts))))
     assert (len(run.ran), run.ran[-2:]) == (5, ["m3", "m5"])
     assert not {"m3", "m5"} & set(run.reported)
 
 
-class ConcurrentRun:
-    """A run of several handlers at once, each of which takes ``seconds``, with the times of their start and end."""
-
-    def __init__(
-        self, the_event: dict[str, Any], sandbox: Sandbox, kind: str, seconds: float, concurrency: int
-    ) -> None:
-        self.spans: dict[str, tuple[float, float]] = {}
-        self.reported: list[str] = []
-
-        def threads(message: Message) -> None:
-            began = sandbox.elapsed
-            sandbox.sleep(seconds)
-            self.spans[message.delivery_id] = began, sandbox.elapsed
-
-        async def tasks(message: Message) -> None:
-            began = sandbox.elapsed
-            await current().clock.asleep(seconds)
-            self.spans[message.delivery_id] = began, sandbox.elapsed
-
-        inner: Any = consumer(concurrency=concurrency)(threads if kind == "threads" else tasks)
-        sandbox.queue("orders")
-        trigger = sandbox.queue("trigger")
-        sandbox.connect(lambda _, context: self.reported.extend(failed(inner(the_event, context))), "trigger")
-        sandbox.send("trigger", trigger)
-        sandbox.run(check=False)
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(concurrency: int) -> None:
+    """SPEC I2, G4. There is time for one more message: the one with the most deliveries."""
+    run = IsolationRun(lambda message: sleeps(14)(message) if message.receive_count == 1 else None)
+    run.handler = run.handler.replace(concurrency=concurrency)
+    run.of(event(*(record("{}", f"m{count}", receives=count) for count in (1, 2, 3, 9))))
+    assert (run.reported, run.ran) == (["m2", "m3"], ["m1", "m9"])
 
 
-THREADS_AND_TASKS = pytest.mark.parametrize("kind", ["threads", "tasks"])
+Spans = dict[str, tuple[float, float]]
+
+
+def run_at_once(the_event: dict[str, Any], sandbox: Sandbox, kind: str, concurrency: int, seconds: float) -> Any:
+    """Run several handlers at once, each of some seconds; return the times of each, and the ids reported as failed."""
+    spans, reported = Spans(), list[str]()
+
+    def end(message: Message) -> None:
+        spans[message.delivery_id] = sandbox.elapsed - seconds, sandbox.elapsed
+
+    inner = timed(kind, lambda _: seconds, end, concurrency=concurrency)
+    trigger = sandbox.queue("trigger")
+    sandbox.queue("orders")
+    sandbox.connect(lambda _, context: reported.extend(failed(inner(the_event, context))), "trigger")
+    sandbox.send("trigger", trigger)
+    sandbox.run(check=False)
+    return spans, reported
+
+
+THREADS_AND_TASKS = pytest.mark.parametrize("kind", ["sync", "async"], ids=["threads", "tasks"])
 
 
 @THREADS_AND_TASKS
@@ -314,19 +332,20 @@ def test_with_concurrency_redelivered_messages_start_after_all_fresh_ones_have_e
     kind: str, sandbox: Sandbox
 ) -> None:  # SPEC G4, I1
     """A crash cannot undo a finished message. Redelivered messages run concurrently with each other."""
-    run = ConcurrentRun(batch(fresh=6, redelivered=3), sandbox, kind, seconds=2, concurrency=4)
-    old = [span for name, span in run.spans.items() if name.startswith("old")]
-    new = [span for name, span in run.spans.items() if name.startswith("new")]
+    spans, _ = run_at_once(batch(fresh=6, redelivered=3), sandbox, kind, concurrency=4, seconds=2)
+    old, new = ([span for name, span in spans.items() if name.startswith(age)] for age in ("old", "new"))
     assert (len(old), len(new)) == (3, 6)
     assert min(began for began, _ in old) >= max(ended for _, ended in new)
     assert max(began for began, _ in old) < min(ended for _, ended in old)
 
 
 @THREADS_AND_TASKS
-def test_with_concurrency_fresh_messages_are_released_first_when_time_is_short(kind: str, sandbox: Sandbox) -> None:
-    # SPEC I2, I1
+def test_with_concurrency_fresh_messages_are_released_first_when_time_is_short(
+    kind: str, sandbox: Sandbox, caplog: Caplog
+) -> None:  # SPEC I2, I1
     """With 30 seconds for 14 messages of 5 seconds, two at a time, ten run, including all four redelivered messages."""
-    run = ConcurrentRun(batch(fresh=10, redelivered=4), sandbox, kind, seconds=5, concurrency=2)
-    ran = sorted(run.spans, key=lambda name: run.spans[name])
+    spans, reported = run_at_once(batch(fresh=10, redelivered=4), sandbox, kind, concurrency=2, seconds=5)
+    ran = sorted(spans, key=lambda name: spans[name])
     assert (len(ran), sorted(ran[-4:])) == (10, ["old-0", "old-1", "old-2", "old-3"])
-    assert {name[:3] for name in run.reported} == {"new"}
+    assert {name[:3] for name in reported} == {"new"}
+    assert "BatchSize of 10 would have fitted" in field(lines(caplog, "out_of_time")[0], "text")

@@ -1,26 +1,54 @@
-"""The Lambda contract: the response of a consumer, whatever its handler or tarry itself does."""
+"""The Lambda contract: the response of a consumer, whatever its handler returns, raises, or ends with."""
 
 import asyncio
 import functools
+import json
 import logging
 import sys
 import threading
+import time
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tarry import Batch, Failure, Fixed, InvalidEvent, Message, Outcome, batch_consumer, consumer
+from tarry import (
+    Batch,
+    BatchError,
+    ConfigurationError,
+    Consumer,
+    Defer,
+    Discard,
+    Fixed,
+    InvalidEvent,
+    Message,
+    Reject,
+    Retry,
+    batch_consumer,
+    consumer,
+)
+from tarry.record.attribute import body_sum
+from tarry.run.verdicts import Verdicts
 from tarry.world import World, use
+from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.settled import orders, reasons, settle
+from tests.wire import RunningClock, Wire
 
 DONE: dict[str, list[dict[str, str]]] = {"batchItemFailures": []}
+MAKERS = pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["message by message", "batch"])
 
 
-def orders(**more: Any) -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
+def waits(wire: Wire) -> dict[str, int]:
+    """Return the visibility timeout that was last requested for each message."""
+    return {handle.removeprefix("handle-"): seconds for handle, seconds in wire.visibilities().items()}
+
+
+def of_groups(*groups: str) -> dict[str, Any]:
+    """Return an event with messages m0, m1, ... of these FIFO groups."""
+    return event(*(record(index, f"m{index}", "orders.fifo", group=group) for index, group in enumerate(groups)))
 
 
 def failing_on(*bad: str, runs: list[str] | None = None) -> Callable[[Message], None]:
@@ -35,7 +63,7 @@ def failing_on(*bad: str, runs: list[str] | None = None) -> Callable[[Message], 
     return handler
 
 
-# the shape of the response
+# the shape of the response, and the event
 
 
 @pytest.mark.parametrize("bad", [[], ["m1"], ["m2", "m0"], ["m0", "m1", "m2"]])
@@ -54,23 +82,13 @@ def test_the_response_lists_the_failed_messages_in_the_order_of_the_batch(bad: l
         assert handler(batch_of(3), Context()) == expected
 
 
-# duplicates
-
-
 @pytest.mark.parametrize(
-    ("counts", "handle"),
-    [
-        pytest.param([1, 2], "handle-of-2", id="the later receive comes second"),
-        pytest.param([2, 1], "handle-of-2", id="the later receive comes first"),
-        *(
-            pytest.param([count, 2], "handle-of-2", id=f"unreadable: {str(count)[:9]}")
-            for count in ("x", float("inf"), float("nan"), None, [2], "9" * 5000)
-        ),
-        pytest.param([2, "x"], "handle-of-2", id="a readable count beats an unreadable one"),
-    ],
+    "counts",
+    [[1, 2], [2, 1], *([odd, 2] for odd in ("x", float("inf"), float("nan"), None, [2], "9" * 5000)), [2, "x"]],
+    ids=lambda counts: str(counts)[:20],
 )
-def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_receive_count(
-    counts: list[object], handle: str
+def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_readable_receive_count(
+    counts: list[object],
 ) -> None:  # SPEC A7, A3, C2
     attempts: list[tuple[str, int]] = []
 
@@ -82,19 +100,14 @@ def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_r
         attempts.extend((message.id, message.attempt) for message in batch)
         raise ValueError
 
-    duplicates = [record("{}", "m1", receives=count) | {"receiptHandle": f"handle-of-{count}"} for count in counts]
+    duplicates = [record("{}", "m1") | {"receiptHandle": f"handle-of-{count}"} for count in counts]
     for each, count in zip(duplicates, counts, strict=True):
         each["attributes"]["ApproximateReceiveCount"] = count
     for handler in (consumer(backoff=Fixed(60))(note), batch_consumer(backoff=Fixed(60))(note_all)):
         attempts.clear()
-        with orders() as wire:
-            response = handler(event(duplicates[0], record("{}", "m2"), duplicates[1]), Context())
-        assert sorted(attempts) == [("m1", 2), ("m2", 1)]
-        assert failed(response) == ["m1", "m2"]
-        assert wire.visibilities() == {handle: 60, "handle-m2": 60}
-
-
-# events that do not come from SQS
+        reported, wire = settle(handler, event(duplicates[0], record("{}", "m2"), duplicates[1]))
+        assert (sorted(attempts), reported) == ([("m1", 2), ("m2", 1)], ["m1", "m2"])
+        assert wire.visibilities() == {"handle-of-2": 60, "handle-m2": 60}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +124,7 @@ def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_r
         ({"Records": "abc"}, "abc"),
         ({"Records": ["m1"]}, "record 0"),
         ({"Records": [None]}, "record 0"),
-        (event(record(), "m2"), "record 1"),  # type: ignore[arg-type]
+        (event(record(), "m2"), "record 1"),
         ({"Records": [{}]}, "messageId"),
         ({"Records": [{"Sns": {"Message": "hi"}}]}, "messageId"),
         ({"Records": [{"eventID": "1", "kinesis": {}}]}, "messageId"),
@@ -137,7 +150,7 @@ def test_an_event_that_does_not_come_from_sqs_raises_a_short_error_that_names_th
 # errors
 
 
-@pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["message by message", "batch"])
+@MAKERS
 @pytest.mark.parametrize(
     "error", [ValueError("no"), RecursionError(), MemoryError(), AssertionError(), StopIteration(1), ImportError("x")]
 )
@@ -145,65 +158,39 @@ def test_an_exception_of_a_handler_does_not_leave_the_function(make: Any, error:
     def handler(_: Any) -> None:
         raise error
 
-    with orders():
-        assert failed(make(handler)(batch_of(3), Context())) == ["m0", "m1", "m2"]
+    assert settle(make(handler), batch_of(3))[0] == ["m0", "m1", "m2"]
 
 
-def test_a_log_handler_that_raises_does_not_affect_settlement() -> None:  # SPEC A2
+def gives_a_verdict_on_each(message: Message) -> None:
+    match message.body:
+        case "0":
+            raise ValueError
+        case "1":
+            message.reject("bad")
+        case "2":
+            message.defer(5)
+        case "3":
+            message.discard("old")
+
+
+def test_a_log_handler_that_raises_does_not_affect_settlement(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC A2
     class FullLogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError("the log is full")
 
-    @consumer(backoff=Fixed(7))
-    def handler(message: Message) -> None:
-        if message.body == "0":
-            message.discard("old")
-        if message.body == "1":
-            raise ValueError
-        if message.body == "2":
-            message.reject("bad")
-
-    logger, log_handler = logging.getLogger("tarry"), FullLogHandler()
-    logger.addHandler(log_handler)
-    try:
-        with orders() as wire:
-            assert failed(handler(batch_of(4), Context())) == ["m1"]
-    finally:
-        logger.removeHandler(log_handler)
-    assert wire.visibilities() == {"handle-m1": 7}
-    assert len(wire.sent_entries()) == 1
-
-
-@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(1)], ids=["exception", "SystemExit"])
-def test_only_its_message_has_failed_if_a_failure_step_raises_an_exception(error: BaseException) -> None:
-    # SPEC A2, E5
-    class RaisingStep:
-        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
-            raise error
-
-    runs: list[str] = []
-    with orders():
-        reported = failed(consumer(failing_on("m0", runs=runs), on_failure=[RaisingStep()])(batch_of(3), Context()))
-    assert (runs, reported) == (["m0", "m1", "m2"], ["m0"])
+    monkeypatch.setattr(logging.getLogger("tarry"), "handlers", [FullLogHandler()])
+    reported, wire = settle(consumer(backoff=Fixed(7))(gives_a_verdict_on_each), batch_of(5))
+    assert (reported, waits(wire), len(wire.sent_entries())) == (["m0"], {"m0": 7}, 2)
 
 
 @pytest.mark.parametrize("lacks", ["client", "boto3"])
 def test_without_a_client_every_unfinished_message_is_reported(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_client() -> Any:
+    def no_client() -> Any:  # SPEC A2
         raise RuntimeError("no region")
-
-    @consumer
-    def handler(message: Message) -> None:  # SPEC A2
-        if message.body == "0":
-            raise ValueError
-        if message.body == "1":
-            message.reject()
-        if message.body == "2":
-            message.defer(5)
 
     monkeypatch.setitem(sys.modules, "boto3", None) if lacks == "boto3" else None
     with use(World(client_factory=no_client if lacks == "client" else None)):
-        assert failed(handler(batch_of(4), Context())) == ["m0", "m1", "m2"]
+        assert failed(consumer(gives_a_verdict_on_each)(batch_of(5), Context())) == ["m0", "m1", "m2"]
 
 
 OPERATIONS = ["GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"]
@@ -212,24 +199,40 @@ OPERATIONS = ["GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch", "C
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("error", [KeyError("a bug"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_a_request_that_ends_with_anything_never_makes_a_message_done(operation: str, error: BaseException) -> None:
-    """SPEC A2, A3. For errors of SQS, see test_failing_sqs.py."""
+    """SPEC A2, A3. For errors of SQS, see test_failing_sqs.py. With much time left, this thread makes the requests."""
 
     def fail(_: Any) -> None:
         raise error
 
-    @consumer
-    def handler(message: Message) -> None:
-        if message.id == "m0":
-            raise ValueError
-        if message.id == "m1":
-            message.reject()
-
-    with orders(fails={operation: fail}) as wire:
-        reported = failed(handler(batch_of(3), Context(60)))  # with much time left, this thread makes the requests
+    wire = orders()
+    wire.fails[operation] = fail
+    batch = event(*(record(index, f"m{index}") for index in (0, 1, 4)))
+    reported, _ = settle(consumer(gives_a_verdict_on_each), batch, wire, remaining=60)
     assert "m0" in reported
-    assert "m2" not in reported or not isinstance(error, Exception)  # an exit releases the other messages
+    assert "m4" not in reported or not isinstance(error, Exception)  # an exit releases the other messages
     is_dead_lettered = bool(wire.sent_entries()) and operation != "SendMessageBatch"
     assert ("m1" in reported) or is_dead_lettered
+
+
+@pytest.mark.parametrize(
+    ("step", "settings"),
+    [
+        ("settle.eager_acks.Acks.close", {"ack": "eager"}),
+        ("run.outcomes.Outcomes.stop", {}),
+        ("observe.reports.Observer.call", {"on_outcome": lambda message, outcome: None}),
+        ("message.invocation.Invocation.clear", {}),
+    ],
+)
+def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(
+    step: str, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
+) -> None:  # SPEC A2, A3
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(f"tarry.{step}", fails)
+    assert settle(consumer(backoff=Fixed(60), **settings)(failing_on("m1")), batch_of(3))[0] == ["m1"]
+    [line] = lines(caplog, "runtime_failed")
+    assert field(line, "error") == "MemoryError"
 
 
 def test_a_handler_that_changes_the_event_does_not_affect_another_message() -> None:  # SPEC A2
@@ -240,11 +243,10 @@ def test_a_handler_that_changes_the_event_does_not_affect_another_message() -> N
         else:
             raise ValueError
 
-    with orders():
-        assert "m1" in failed(handler(batch_of(2), Context()))
+    assert "m1" in settle(handler, batch_of(2))[0]
 
 
-# values that a handler returns
+# awaitables and generators that a handler returns
 
 
 class AsyncHandlers:
@@ -260,15 +262,12 @@ class AsyncHandlers:
     async def method(self, message: Message) -> None:
         await self(message)
 
-    def returns_coroutine(self, message: Message) -> Awaitable[None]:
-        return self(message)
-
-    def returns_awaitable(self, message: Message) -> Awaitable[None]:
+    def returns_awaitable(self, message: Message) -> Any:
         class CustomAwaitable:
             def __await__(_) -> Iterator[Any]:  # noqa: N805 it has no use of its own
                 return self(message).__await__()
 
-        return CustomAwaitable()  # type: ignore[return-value]
+        return CustomAwaitable()
 
     @types.coroutine
     def of_types(self, message: Message) -> Any:
@@ -292,7 +291,6 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         pytest.param(lambda it: it.method, True, id="async method"),
         pytest.param(lambda it: functools.partial(it.method), True, id="partial of a method"),
         pytest.param(lambda it: _wrapped(it.method), False, id="async method in a sync wrapper"),
-        pytest.param(lambda it: it.returns_coroutine, False, id="returns a coroutine"),
         pytest.param(lambda it: it.returns_awaitable, False, id="returns an awaitable"),
         pytest.param(lambda it: lambda message, /: it(message), False, id="lambda around async"),
         pytest.param(lambda it: it.of_types, True, id="types.coroutine"),
@@ -301,9 +299,7 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_an_awaitable_that_a_handler_returns_is_awaited(make: Callable[[Any], Any], is_async: bool) -> None:  # SPEC A4
     runs: list[str] = []
     handler = consumer(make(AsyncHandlers(runs)))
-    with orders():
-        assert failed(handler(batch_of(3), Context())) == ["m1"]
-    assert runs == ["m0", "m1", "m2"]
+    assert (settle(handler, batch_of(3))[0], runs) == (["m1"], ["m0", "m1", "m2"])
     assert handler.is_async is is_async  # known when the consumer is made
 
 
@@ -315,28 +311,268 @@ async def _async_generator(message: Message) -> AsyncIterator[None]:
     yield None
 
 
+@MAKERS
 @pytest.mark.parametrize("generator", [_generator, _async_generator, lambda m: (x for x in [m])])
-@pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["message by message", "batch"])
 def test_a_handler_that_returns_a_generator_has_failed(make: Any, generator: Any) -> None:  # SPEC A4
     def handler(argument: Any) -> Any:  # a function that contains yield itself is refused when the consumer is made
         return generator(argument)
 
-    with orders():
-        assert failed(make(handler)(batch_of(2), Context())) == ["m0", "m1"]
+    assert settle(make(handler), batch_of(2))[0] == ["m0", "m1"]
+
+
+# verdicts, responses, and values without a meaning that a handler returns
+
+
+def returning(value: Any, way: str = "sync", make: Any = consumer, **settings: Any) -> Consumer[Any]:
+    """Return a consumer whose handler returns a value; of a message, or with ``make`` of the batch."""
+
+    async def coroutine(_: Any) -> Any:
+        return value
+
+    async def nested(_: Any) -> Any:
+        return coroutine(None)
+
+    functions = {"sync": lambda _: value, "async": coroutine, "awaitable": lambda _: coroutine(None), "nested": nested}
+    made: Consumer[Any] = make(**{"backoff": Fixed(60), **settings})(functions[way])
+    return made
+
+
+def response_with(*ids: Any) -> dict[str, Any]:
+    return {"batchItemFailures": [{"itemIdentifier": each} for each in ids]}
+
+
+WAYS = pytest.mark.parametrize("way", ["sync", "async", "awaitable", "nested"])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("verdict", "settings", "delays", "sent"),
+    [
+        (Retry(30), {}, [30, 30], []),
+        (Reject("declined"), {}, [], ["rejected"] * 2),
+        (Discard(), {}, [], []),
+        (ValueError("no stock"), {}, [60, 60], []),
+        (ValueError("no stock"), {"fatal": ValueError}, [], ["fatal"] * 2),
+        (SystemExit(1), {}, [60, 0], []),  # it ends the batch
+        (response_with("m0"), {}, [60, 60], []),  # the responses of a batch handler
+        (response_with("unknown"), {}, [60, 60], []),
+        ({"batchItemFailures": ["x"]}, {}, [60, 60], []),
+    ],
+    ids=repr,
+)
+def test_a_returned_verdict_or_error_counts_like_a_raised_one_and_a_returned_response_is_an_error(
+    verdict: Any, settings: Any, delays: list[int], sent: list[str], way: str, caplog: Caplog
+) -> None:  # SPEC A4, A5, B2, L2
+    reported, wire = settle(returning(verdict, way, **settings), batch_of(2))
+    expected = dict(zip(["m0", "m1"], delays, strict=False))
+    assert (reported, waits(wire), reasons(wire)) == ([*expected], expected, sent)
+    if isinstance(verdict, ValueError) and delays:
+        assert field(lines(caplog, "waiting_retry")[-1], "error") == "ValueError: no stock"
+
+
+@WAYS
+def test_a_returned_deferral_counts_like_a_raised_one(way: str) -> None:  # SPEC A4
+    reported, wire = settle(returning(Defer(50), way))
+    assert (reported, [entry["DelaySeconds"] for entry in wire.sent_entries()]) == ([], [50])
+
+
+@pytest.mark.parametrize("value", [False, 0, "failed", {}, {"batchItemFailures": None}, ValueError, [ValueError()], ()])
+def test_any_other_return_value_is_ignored(value: object) -> None:  # SPEC A4
+    for way in ("sync", "async"):
+        with orders():
+            assert returning(value, way)(batch_of(1), Context()) == DONE
+
+
+def test_a_verdict_given_on_the_message_overrides_a_returned_one_or_a_response() -> None:  # SPEC A4, B4, B5
+    assert settle(consumer(lambda message: message.ack() or Retry(30)))[0] == []
+    reported, wire = settle(batch_consumer(lambda batch: batch[0].ack() or Retry(30)), batch_of(3))
+    assert (reported, waits(wire)) == (["m1", "m2"], {"m1": 30, "m2": 30})
+    handler = batch_consumer(backoff=Fixed(60))(
+        lambda batch: batch[0].ack() or batch[1].retry(7) or response_with("m0", "m1", "m2")
+    )
+    reported, wire = settle(handler, batch_of(4))
+    assert (reported, waits(wire)) == (["m1", "m2"], {"m1": 7, "m2": 60})
+
+
+@WAYS
+def test_a_batch_handler_fails_the_messages_that_its_response_lists(way: str) -> None:  # SPEC A4
+    reported, wire = settle(returning(response_with("m3", "m1", "m3"), way, batch_consumer), batch_of(5))
+    assert (reported, waits(wire)) == (["m1", "m3"], {"m1": 60, "m3": 60})
+
+
+def test_a_returned_response_may_list_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
+    text = json.dumps({"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2})
+    copy = record(attributes={"Tarry": {"stringValue": text, "dataType": "String"}})
+    handler = returning(response_with("stable"), make=batch_consumer)
+    assert settle(handler, event(record(message_id="m0"), copy))[0] == ["m1"]
+
+
+def test_a_listed_message_is_retried_whatever_errors_are_fatal_and_dead_lettered_at_its_last_attempt() -> None:
+    # SPEC A4, C8, D1
+    for settings in ({"retry_on": KeyError}, {"fatal": ValueError}):
+        assert settle(returning(response_with("m1"), make=batch_consumer, **settings), batch_of(2))[0] == ["m1"]
+    reported, wire = settle(returning(response_with("m1"), make=batch_consumer, max_attempts=1), batch_of(3))
+    [failure] = [envelope["failure"] for envelope in wire.envelopes()]
+    assert (reported, failure["reason"], failure["type"]) == ([], "exhausted", "tarry.UnexplainedFailure")
+
+
+def test_on_fifo_the_first_listed_message_of_each_group_has_failed_and_those_behind_it_are_released() -> None:
+    listed, batch = response_with("m1", "m2", "m3"), of_groups("a", "a", "b", "a", "b")  # SPEC A4, H1
+    reported, wire = settle(returning(listed, make=batch_consumer), batch)
+    assert reported == ["m1", "m2", "m3", "m4"]
+    assert waits(wire) == {"m1": 60, "m2": 60, "m3": 0, "m4": 0}
+    reported, wire = settle(returning(listed, make=batch_consumer, max_attempts=1), batch)
+    assert (reported, waits(wire)) == (["m3"], {"m3": 0})
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
     "value",
-    [False, 0, "failed", {}, {"batchItemFailures": []}, {"batchItemFailures": None}, ValueError, [ValueError()], ()],
+    [
+        *(response_with("m0", odd) for odd in ("unknown", "", None, 7)),
+        *({"batchItemFailures": odd} for odd in ([{}], ["m0"], [None], "m0", {"itemIdentifier": "m0"}, 1)),
+    ],
     ids=repr,
 )
-def test_any_other_return_value_is_ignored(value: object) -> None:  # SPEC A4
-    async def async_handler(_: Message) -> object:
-        return value
+def test_a_response_that_lambda_would_refuse_fails_all_messages_without_a_verdict(value: Any) -> None:  # SPEC A4
+    reported, wire = settle(batch_consumer(backoff=Fixed(60))(lambda batch: batch[1].ack() or value), batch_of(3))
+    assert (reported, waits(wire)) == (["m0", "m2"], {"m0": 60, "m2": 60})
 
-    with orders():
-        assert consumer(lambda _: value)(batch_of(1), Context()) == DONE
-        assert consumer(async_handler)(batch_of(1), Context()) == DONE
+
+class RefusingDict(dict[str, Any]):
+    def get(self, *_: object) -> Any:
+        raise KeyError
+
+    def __bool__(self) -> bool:
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("value", "reported"),
+    [
+        *((value, []) for value in (response_with(), {"batchItemFailures": None}, {}, {"failures": ["m0"]}, None)),
+        (RefusingDict(response_with("m1")), ["m1"]),  # read like a plain dict
+    ],
+)
+def test_a_response_that_lists_no_message_acknowledges_all(value: Any, reported: list[str]) -> None:  # SPEC A4, A2
+    assert settle(returning(value, make=batch_consumer), batch_of(3))[0] == reported
+
+
+# unsaid=
+
+
+def acknowledging(*ids: str, then: Any = None) -> Callable[[Batch], Any]:
+    def handler(batch: Batch) -> Any:
+        for message in batch:
+            if message.delivery_id in ids:
+                message.ack()
+        return then
+
+    return handler
+
+
+async def says_nothing(batch: Batch) -> None: ...
+
+
+FOUR, GROUPS = batch_of(4), of_groups("a", "a", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch", "handle", "delays"),
+    [
+        ({"unsaid": "fail"}, FOUR, acknowledging("m0", "m2"), {"m1": 60, "m3": 60}),
+        ({"unsaid": "fail"}, FOUR, says_nothing, {"m0": 60, "m1": 60, "m2": 60, "m3": 60}),
+        ({"unsaid": "fail"}, FOUR, lambda batch: batch.ack_all(), {}),
+        ({"unsaid": "fail"}, FOUR, acknowledging("m0", "m1", "m2", "m3"), {}),
+        ({"unsaid": "fail"}, FOUR, lambda _: BatchError(index=2), {"m2": 60, "m3": 0}),  # those before it are done
+        ({"unsaid": "fail"}, FOUR, acknowledging("m0", then=response_with("m1")), {"m1": 60, "m2": 60, "m3": 60}),
+        ({"unsaid": "fail"}, GROUPS, acknowledging("m0"), {"m1": 60, "m2": 0, "m3": 60}),
+        ({"unsaid": "ack"}, FOUR, acknowledging("m0"), {}),
+        ({}, FOUR, acknowledging("m0"), {}),
+        ({}, FOUR, lambda _: BatchError(index=1), {"m1": 60, "m2": 0, "m3": 0}),
+    ],
+)
+def test_messages_without_a_verdict_are_acknowledged_unless_unsaid_is_fail(
+    settings: Any, batch: Any, handle: Any, delays: dict[str, int]
+) -> None:  # SPEC A4, B1, B5, B8, H2
+    reported, wire = settle(batch_consumer(backoff=Fixed(60), **settings)(handle), batch)
+    assert (reported, waits(wire)) == ([*delays], delays)
+
+
+def test_unsaid_is_ack_or_fail_and_refused_for_a_handler_of_one_message() -> None:  # SPEC B8
+    with pytest.raises(ConfigurationError, match="unsaid='fail' is for @batch_consumer"):
+        consumer(unsaid="fail")
+    with pytest.raises(ConfigurationError, match="is for @batch_consumer"):
+        consumer(lambda _: None).replace(unsaid="ack")
+    for value in ("nack", "", None, True, 1):
+        with pytest.raises(ConfigurationError, match='unsaid takes "ack" or "fail", got'):
+            batch_consumer(unsaid=value)
+
+
+# verdicts of a batch handler
+
+
+def test_a_message_before_one_that_cannot_be_dead_lettered_is_acknowledged() -> None:  # SPEC H1, H2
+    """The second stays in its queue, because it has no dead-letter queue. Only the third is behind it."""
+
+    @dataclass
+    class NumberedOrder:
+        number: int
+
+    @batch_consumer(model=NumberedOrder)
+    def handler(batch: Batch[NumberedOrder]) -> None:
+        assert [message.delivery_id for message in batch] == ["m1", "m4"]
+        batch[1].retry(60)
+
+    bodies = ({"number": 1}, "no order", {"number": 3}, {"number": 4})
+    groups = zip(bodies, "aaab", strict=True)
+    records = (record(body, f"m{at}", "orders.fifo", group=group) for at, (body, group) in enumerate(groups, 1))
+    assert settle(handler, event(*records), orders(dead_letter=None))[0] == ["m2", "m3", "m4"]
+
+
+def test_a_verdict_in_progress_in_a_thread_of_a_batch_handler_is_completed_after_the_handler_returns() -> None:
+    """SPEC A6, E6.
+
+    Otherwise, a hundred dead letters would be sent while their originals are reported as failed and not deleted.
+    """
+    wire = orders(clock=RunningClock())
+    wire.fails["SendMessageBatch"] = lambda _: time.sleep(0.5)
+    begun = threading.Event()
+
+    @batch_consumer(fatal=ValueError)
+    def handler(batch: Batch) -> None:
+        def work() -> None:
+            for message in batch:
+                message.fail(ValueError("no"))
+                if message.delivery_id == "m90":
+                    begun.set()
+
+        threading.Thread(target=work).start()
+        begun.wait(60)
+
+    assert settle(handler, batch_of(105), wire)[0] == []
+
+
+def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC A6, C11. Both threads find that the decisions of the batch do not exist yet."""
+    original, both = Verdicts.__init__, threading.Barrier(2)
+
+    def wait_for_the_other(*arguments: Any, **more: Any) -> None:
+        both.wait(10)
+        original(*arguments, **more)
+
+    monkeypatch.setattr(Verdicts, "__init__", wait_for_the_other)
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        threads = [threading.Thread(target=message.retry, args=(60,)) for message in batch]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+    reported, wire = settle(handler, batch_of(2))
+    assert (len(reported), [len(each.entries) for each in wire.sent("ChangeMessageVisibilityBatch")]) == (2, [2])
 
 
 # errors that end a batch
@@ -376,29 +612,28 @@ def _ending(error: type[BaseException], how: Any) -> Any:
     return handler if how is None else async_handler
 
 
-WAYS = [None, _raise, _raise_in_task]
+ENDS = [None, _raise, _raise_in_task]
 
 
 @pytest.mark.parametrize(
     ("error", "how"),
     [
-        *((error, how) for error in (SystemExit, KeyboardInterrupt) for how in (*WAYS, _raise_in_group)),
-        *((error, how) for error in (BatchEnd, asyncio.CancelledError) for how in WAYS),
+        *((error, how) for error in (SystemExit, KeyboardInterrupt) for how in (*ENDS, _raise_in_group)),
+        *((error, how) for error in (BatchEnd, asyncio.CancelledError) for how in ENDS),
     ],
     ids=lambda value: getattr(value, "__name__", "sync"),
 )
 def test_an_exit_fails_its_own_message_and_releases_those_that_have_not_started(
-    error: Any, how: Any, caplog: pytest.LogCaptureFixture
+    error: Any, how: Any, caplog: Caplog
 ) -> None:  # SPEC A5, A6, L2
     """A cancellation releases none. The next invocation runs."""
     handler = _ending(error, how)
     released = [] if error is asyncio.CancelledError else ["m2", "m3"]
-    with orders() as wire:
-        assert failed(handler(batch_of(4), Context())) == ["m1", *released]
-        assert wire.visibilities() == {"handle-m1": 60, **{f"handle-{name}": 0 for name in released}}
-        [line] = [line for line in caplog.records if getattr(line, "event", "") == "waiting_retry"]
-        assert line.error_type.rpartition(".")[2] == error.__name__  # type: ignore[attr-defined]
-        assert handler(event(record("{}", "m7")), Context()) == DONE
+    reported, wire = settle(handler, batch_of(4))
+    assert (reported, waits(wire)) == (["m1", *released], {"m1": 60, **dict.fromkeys(released, 0)})
+    [line] = lines(caplog, "waiting_retry")
+    assert field(line, "error_type").rpartition(".")[2] == error.__name__
+    assert settle(handler, batch_of(1), wire)[0] == []
 
 
 def test_a_message_whose_task_ended_the_batch_has_failed_although_its_handler_suppresses_the_error() -> None:  # SPEC A5
@@ -409,9 +644,8 @@ def test_a_message_whose_task_ended_the_batch_has_failed_although_its_handler_su
         except BaseException:  # noqa: BLE001
             return
 
-    with orders() as wire:
-        assert failed(handler(batch_of(2), Context())) == ["m0", "m1"]
-    assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 0}
+    reported, wire = settle(handler, batch_of(2))
+    assert (reported, waits(wire)) == (["m0", "m1"], {"m0": 60, "m1": 0})
 
 
 def test_a_verdict_given_before_an_exit_holds() -> None:  # SPEC A5, B5
@@ -425,12 +659,10 @@ def test_a_verdict_given_before_an_exit_holds() -> None:  # SPEC A5, B5
         batch[1].ack()
         raise SystemExit
 
-    with orders() as wire:
-        assert failed(handler(batch_of(2), Context())) == ["m1"]
-        assert wire.visibilities() == {"handle-m1": 0}
-    with orders() as wire:
-        assert failed(batch_handler(batch_of(3), Context())) == ["m0", "m2"]
-    assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 60}
+    reported, wire = settle(handler, batch_of(2))
+    assert (reported, waits(wire)) == (["m1"], {"m1": 0})
+    reported, wire = settle(batch_handler, batch_of(3))
+    assert (reported, waits(wire)) == (["m0", "m2"], {"m0": 60, "m2": 60})
 
 
 def test_a_handler_that_cancels_its_own_task_does_not_affect_other_messages() -> None:  # SPEC A5
@@ -445,8 +677,7 @@ def test_a_handler_that_cancels_its_own_task_does_not_affect_other_messages() ->
         await asyncio.sleep(0)
         runs.append(message.id)
 
-    with orders():
-        assert "m1" not in failed(handler(batch_of(3), Context()))
+    assert "m1" not in settle(handler, batch_of(3))[0]
     assert runs == ["m1", "m2"]
 
 
@@ -466,23 +697,20 @@ def test_concurrent_invocations_do_not_affect_each_other(is_async: bool) -> None
         work(message)
 
     handler = consumer(backoff=Fixed(60))(work_async if is_async else work)
-    wire = orders()
-    events = {
-        "left": event(record("bad", "m0"), record("good", "m1"), record("bad", "m2")),
-        "right": event(record("good", "m0"), record("bad", "m1"), record("good", "m2")),
-    }
-    answers: dict[str, list[str]] = {}
+    wire, answers = orders(), dict[str, list[str]]()
 
-    def invoke(side: str) -> None:
+    def invoke(*bodies: str) -> None:
         with use(wire.world):
-            answers[side] = failed(handler(events[side], Context()))
+            batch = event(*(record(body, f"m{index}") for index, body in enumerate(bodies)))
+            answers[bodies[0]] = failed(handler(batch, Context()))
 
-    threads = [threading.Thread(target=invoke, args=(side,)) for side in events]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert answers == {"left": ["m0", "m2"], "right": ["m1"]}
+    sides = ("bad", "good", "bad"), ("good", "bad", "good")
+    threads = [threading.Thread(target=invoke, args=bodies) for bodies in sides]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert answers == {"bad": ["m0", "m2"], "good": ["m1"]}
 
 
 @pytest.mark.parametrize("verdict", ["ack", "retry", "reject", "discard"])
@@ -498,31 +726,14 @@ def test_a_verdict_on_a_message_of_an_earlier_invocation_is_ignored(verdict: str
         if message.body == "bad":
             raise ValueError
 
-    with orders() as wire:
-        handler(event(record("bad")), Context())
-        assert failed(handler(event(record("bad")), Context())) == ["m1"]
-        assert handler(event(record("good")), Context()) == DONE
+    wire = orders()
+    assert [settle(handler, event(record(body)), wire)[0] for body in ("bad", "bad", "good")] == [["m1"], ["m1"], []]
     assert wire.sent_entries() == []
     assert [len(request.entries) for request in wire.sent("ChangeMessageVisibilityBatch")] == [1, 1]
 
 
-def test_a_consumer_can_be_called_in_an_event_loop() -> None:  # SPEC A4, A5
-    """An exit ends the batch and not the loop."""
-    handlers = [
-        consumer(AsyncHandlers([])),
-        consumer(AsyncHandlers([]).returns_coroutine),
-        _ending(SystemExit, _raise_in_task),
-        consumer(failing_on()),
-    ]
-
-    async def main() -> list[list[str]]:
-        return [failed(handler(batch_of(3), Context())) for handler in handlers]
-
-    with orders():
-        assert asyncio.run(main()) == [["m1"], ["m1"], ["m1", "m2"], []]
-
-
-def test_a_handler_can_invoke_another_consumer() -> None:  # SPEC A6
+def test_a_consumer_can_be_called_in_an_event_loop_and_by_the_handler_of_another_consumer() -> None:
+    """SPEC A4, A5, A6. An exit ends the batch and not the loop."""
     inner_runs: list[str] = []
 
     @consumer
@@ -534,9 +745,14 @@ def test_a_handler_can_invoke_another_consumer() -> None:  # SPEC A6
     async def outer(message: Message) -> None:
         assert inner(event(record("{}", f"of-{message.id}")), message.context) == DONE
 
+    async def main() -> list[list[str]]:
+        handlers = [consumer(AsyncHandlers([])), _ending(SystemExit, _raise_in_task), consumer(failing_on()), outer]
+        return [failed(handler(batch_of(3), Context())) for handler in handlers]
+
     with orders():
-        assert outer(batch_of(2), Context()) == DONE
-    assert inner_runs == ["of-m0", "of-m1"]
+        assert asyncio.run(main()) == [["m1"], ["m1", "m2"], [], []]
+        assert outer(batch_of(1), Context()) == DONE
+    assert inner_runs == ["of-m0", "of-m1", "of-m2", "of-m0"]
 
 
 def test_a_task_that_outlives_its_invocation_cannot_end_the_next() -> None:  # SPEC A6
@@ -557,6 +773,5 @@ def test_a_task_that_outlives_its_invocation_cannot_end_the_next() -> None:  # S
             await asyncio.sleep(0)
 
     with orders():
-        assert leaves_a_task(batch_of(1), Context()) == DONE
-        assert other(batch_of(3), Context()) == DONE
+        assert leaves_a_task(batch_of(1), Context()) == other(batch_of(3), Context()) == DONE
     assert tasks[0].done()
