@@ -3,19 +3,20 @@
 import copy
 import json
 import logging
+from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarry import Fixed, InvalidEvent, Message, Reject, consumer
-from tarry.record.attribute import body_sum
 from tests.handlers import behave, behave_async, plain
 from tests.loglines import field, lines
 from tests.records import event, record
 from tests.settled import fails, orders, reasons, settle, targets
-from tests.wire import arn, client_error
+from tests.unit.failed.dead_letters import envelope_of
+from tests.wire import client_error
 
 # garbage in a field
 
@@ -55,26 +56,8 @@ FIELDS: dict[str, bool] = {
 
 def an_envelope(body: str = "{}", **more: Any) -> dict[str, Any]:
     """The `Tarry` attribute as tarry writes it to a dead letter."""
-    failure = {
-        "reason": "exhausted",
-        "attempts": 5,
-        "type": "ValueError",
-        "message": "boom",
-        "traceback": "",
-        "fingerprint": "9f2c61d0a4be",
-        "first_failed_at": "2026-01-01T00:00:00.000Z",
-        "failed_at": "2026-01-01T00:10:00.000Z",
-    }
-    return {
-        "v": 1,
-        "sum": body_sum(body),
-        "id": "the-first-id",
-        "origin": arn("orders"),
-        "sent": "2026-01-01T00:00:00.000Z",
-        "failure": failure,
-        "history": [{"attempt": 5, "at": "2026-01-01T00:10:00.000Z", "error": "ValueError: boom"}],
-        **more,
-    }
+    history = [{"attempt": 5, "at": "2026-01-01T00:10:00.000Z", "error": "ValueError: boom"}]
+    return {**envelope_of(body, "the-first-id", history=history), **more}
 
 
 def spoiled(name: str, path: str, garbage: Any) -> dict[str, Any]:
@@ -92,33 +75,33 @@ def spoiled(name: str, path: str, garbage: Any) -> dict[str, Any]:
     return odd
 
 
-def of_all_garbage(test: Any) -> Any:
-    for garbage in GARBAGE:
-        test = example(garbage=garbage, is_async=False)(test)
-    return test
-
-
-@pytest.mark.parametrize(("path", "is_dispensable"), FIELDS.items(), ids=FIELDS)
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(garbage=JSON, is_async=st.booleans())
-@of_all_garbage
-def test_garbage_in_a_field_loses_no_message_and_affects_no_other(
-    path: str, is_dispensable: bool, garbage: Any, is_async: bool
-) -> None:  # SPEC A2, A3, F3
+def loses_no_message(path: str, garbage: Any, behave: Any) -> None:
     odd = [spoiled(name, path, garbage) for name in ("retry-0", "ok-0", "dead-0")]
     batch = event(record("{}", "retry-1"), odd[0], record("{}", "ok-2"), record("{}", "dead-3"), *odd[1:])
     try:
-        reported, wire = settle(consumer(backoff=Fixed(60))(behave_async if is_async else behave), batch)
+        reported, wire = settle(consumer(backoff=Fixed(60))(behave), batch)
     except InvalidEvent:
         assert path == "messageId"
         return
-    assert wire.visibilities()["handle-retry-1"] == 60
-    assert "retry-1" in reported
-    assert not {"ok-2", "dead-3"} & {*reported}
+    assert wire.visibilities()["handle-retry-1"] == 60, garbage
+    assert "retry-1" in reported, garbage
+    assert not {"ok-2", "dead-3"} & {*reported}, garbage
     if path != "messageId":  # otherwise the generated id decides how the handler behaves
         left = {"retry-0", "dead-0", "dead-3"} - {*reported}
-        assert len([entry for _, entry in wire.accepted if "MessageBody" in entry]) == len(left)
-        assert "dead-0" in left or not is_dispensable
+        assert len([entry for _, entry in wire.accepted if "MessageBody" in entry]) == len(left), garbage
+        assert "dead-0" in left or not FIELDS[path], garbage
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_garbage_in_a_field_loses_no_message_and_affects_no_other(path: str) -> None:  # SPEC A2, A3, F3
+    for garbage in GARBAGE:
+        loses_no_message(path, garbage, behave)
+
+
+@settings(max_examples=60)
+@given(path=st.sampled_from(list(FIELDS)), garbage=JSON, behave=st.sampled_from([behave, behave_async]))
+def test_any_json_in_any_field_loses_no_message_and_affects_no_other(path: str, garbage: Any, behave: Any) -> None:
+    loses_no_message(path, garbage, behave)  # SPEC A2, A3, F3
 
 
 # bodies
@@ -139,9 +122,7 @@ BODIES = [
 
 
 def of_all_bodies(test: Any) -> Any:
-    for body in BODIES:
-        test = example(body=body, text=body[:200])(test)
-    return test
+    return reduce(lambda test, body: example(body=body, text=body[:200])(test), BODIES, test)
 
 
 @settings(max_examples=50)
@@ -179,11 +160,7 @@ def test_a_body_that_is_not_json_is_dead_lettered_byte_for_byte_and_never_retrie
 
 
 def test_a_json_error_of_the_handlers_own_is_an_ordinary_failure() -> None:  # SPEC D4
-    @consumer(backoff=Fixed(60))
-    def handler(message: Message) -> None:
-        json.loads("the answer of some service")
-
-    reported, wire = settle(handler)
+    reported, wire = settle(consumer(backoff=Fixed(60))(lambda _: json.loads("the answer of some service")))
     assert (reported, wire.visibilities()) == (["m1"], {"handle-m1": 60})
 
 

@@ -1,14 +1,18 @@
-"""The user's hooks that hang, recurse or fork: the answer comes in time, and only their own message is affected."""
+"""The user's hooks: those that hang affect only their own message; `on_outcome`, which affects none."""
 
+import functools
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tarry import (
+    ConfigurationError,
     DeadLetter,
     Failure,
+    Fixed,
     LocalRetry,
     LogOptions,
     Message,
@@ -16,14 +20,18 @@ from tarry import (
     RetryInPlace,
     SendAgain,
     State,
+    batch_consumer,
     consumer,
+    world,
 )
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests import handlers
+from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, failed
-from tests.wire import Queue, RunningClock, Wire
+from tests.settled import orders, settle
+from tests.wire import RunningClock, client_error
 
 Does = Callable[[], None]
 
@@ -85,12 +93,12 @@ def work(message: Message) -> None:
         raise ValueError("no stock")
 
 
-async def work_async(message: Message) -> None:
-    work(message)
-    await current().clock.asleep(0.1)
+def at_once(seconds: float, **settings: Any) -> Any:
+    """Return a consumer of three tasks, each of which works, then waits."""
+    return timed("async", lambda message: work(message) or seconds, concurrency=3, **settings)
 
 
-WAYS = handlers.WAYS | {"tasks": lambda _, **settings: consumer(concurrency=3, **settings)(work_async)}
+WAYS = handlers.WAYS | {"tasks": lambda _, **settings: at_once(0.1, **settings)}
 
 
 def is_possible(name: str, way: str, queue: str) -> bool:
@@ -127,12 +135,7 @@ def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
 def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_event_loop(sandbox: Sandbox) -> None:
     """SPEC I7. Neither the deadline nor ``timeout=`` ends them because they had to wait for the hook."""
     hangs = Hang()
-
-    @consumer(concurrency=3, timeout=2, retry_when=hook(hangs, True))
-    async def handler(message: Message) -> None:
-        work(message)
-        await current().clock.asleep(1)
-
+    handler = at_once(1, timeout=2, retry_when=hook(hangs, True))
     sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
     sandbox.connect(handler, "orders", batch_size=3, window=1, timeout=12)
     for body in ("one", "bad", "two"):
@@ -169,8 +172,8 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(in_th
     handler = consumer(retry_when=retry_when)(lambda message: 1 / 0)
 
     def invoke() -> None:
-        with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock(lambda: bool(began))):
-            answers.append(failed(handler(batch_of(1), Context(0.6))))
+        wire = orders(clock=RunningClock(lambda: bool(began)))
+        answers.append(settle(handler, batch_of(1), wire, remaining=0.6)[0])
 
     thread = threading.Thread(target=invoke)
     (thread.start(), thread.join()) if in_thread else invoke()
@@ -179,3 +182,137 @@ def test_a_hook_is_interrupted_on_the_main_thread_and_abandoned_in_another(in_th
     assert (answers, began) == ([["m0"]], ["m0"])
     [line] = lines(caplog, "retry_when_failed")
     assert "HookTimeout: retry_when still ran after" in field(line, "error")
+
+
+# on_outcome
+
+
+def gives_verdicts(message: Message) -> None:
+    match message.id:
+        case "m1":
+            raise ValueError("no stock")
+        case "m2":
+            message.reject("no such customer")
+        case "m3":
+            message.defer(5)
+        case "m4":
+            message.discard("old")
+
+
+@pytest.mark.parametrize("way", handlers.WAYS)
+def test_on_outcome_is_called_once_for_each_message_in_order_with_what_became_of_it_when_all_are_settled(
+    way: str,
+) -> None:  # SPEC L5
+    seen: list[tuple[str, int, str, str | None]] = []
+    failures, requests = dict[str, Any](), set[int]()
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        seen.append((message.body, message.attempt, outcome.kind, outcome.reason))
+        assert message.outcome is outcome
+        requests.add(len(wire.requests))
+        if message.failure is not None:
+            failures[message.id] = message.failure
+
+    wire = orders()
+    handler = handlers.WAYS[way](gives_verdicts, on_outcome=hook, backoff=Fixed(60))
+    assert settle(handler, batch_of(6, receives=2), wire)[0] == ["m1"]
+    assert seen == [
+        ("0", 2, "ack", None),
+        ("1", 2, "retry", "error"),
+        ("2", 2, "dead_letter", "rejected"),
+        ("3", 2, "defer", None),
+        ("4", 2, "discard", "old"),
+        ("5", 2, "ack", None),
+    ]
+    assert requests == {len(wire.requests)}, "no request follows"
+    assert failures.keys() == {"m1", "m2"}
+    failed_now = failures["m1"]
+    assert (failed_now.reason, failed_now.type, failed_now.message) == ("error", "ValueError", "no stock")
+    assert (failed_now.attempts, failed_now.history[-1]["error"]) == (2, "ValueError: no stock")
+    assert "gives_verdicts" in failed_now.traceback
+    [written] = [envelope["failure"] for envelope in wire.envelopes() if "failure" in envelope]
+    assert {name: getattr(failures["m2"], name) for name in written} == written
+
+
+def test_a_message_that_was_only_reported_as_failed_counts_as_unhandled_and_released_ones_as_released() -> None:
+    # SPEC L5, F4
+    seen: list[tuple[str, str, str | None]] = []
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        reason = None if message.failure is None else f"{outcome.reason} {message.failure.type}"
+        assert message.failure is None or message.failure.reason == outcome.reason
+        seen.append((message.id, outcome.kind, reason))
+
+    @consumer(on_outcome=hook, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    settle(handler, batch_of(2))
+    settle(handler, batch_of(1), remaining=0.1)  # too little time to run or to settle a message
+    wire = orders()
+    wire.fails["SendMessageBatch"] = client_error("AccessDenied", status=403)
+    assert settle(consumer(max_attempts=1, on_outcome=hook)(lambda _: 1 / 0), batch_of(1), wire)[0] == ["m0"]
+    assert seen == [
+        ("m0", "retry", "error SystemExit"),
+        ("m1", "release", None),
+        ("m0", "unhandled", None),
+        ("m0", "unhandled", "exhausted ZeroDivisionError"),
+    ]
+
+
+class Broken(BaseException):
+    """Not even an `Exception`."""
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, Broken])
+def test_on_outcome_that_raises_changes_nothing_and_is_logged_once_per_cold_start(
+    error: type[BaseException], caplog: Caplog
+) -> None:  # SPEC L5, A2
+    called = []
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        called.append(message.id)
+        message.reject()  # too late
+        raise error("from the hook")
+
+    handler = consumer(on_outcome=hook, backoff=Fixed(60))(gives_verdicts)
+    with orders() as wire, world.use(world.current().afresh()):
+        for _ in range(2):
+            assert failed(handler(batch_of(2), Context())) == ["m1"]
+    assert called == ["m0", "m1"] * 2
+    assert set(wire.operations) == {"GetQueueAttributes", "ChangeMessageVisibilityBatch"}
+    [line] = lines(caplog, "on_outcome_failed")
+    assert (line.levelname, field(line, "message_id")) == ("WARNING", "m0")
+    assert "from the hook" in line.exc_text
+    assert not lines(caplog, "runtime_failed")
+
+
+def test_a_slow_on_outcome_is_interrupted_before_the_deadline_and_the_response_holds(
+    caplog: Caplog,
+) -> None:  # SPEC L5, I2
+    called = []
+
+    def hook(message: Message, outcome: Outcome) -> None:
+        called.append(message.id)
+        time.sleep(60)
+
+    handler = consumer(on_outcome=hook)(lambda message: None)
+    assert failed(handler(batch_of(2), Context(0.3))) == []
+    [line] = lines(caplog, "on_outcome_stopped")
+    assert "called for 1 of 2 messages" in field(line, "text")
+    assert called == ["m0"]
+
+
+async def is_async(message: Message, outcome: Outcome) -> None: ...
+
+
+class CallsAsync:
+    async def __call__(self, message: Message, outcome: Outcome) -> None: ...
+
+
+def test_only_a_plain_function_can_be_on_outcome() -> None:
+    for hook in (is_async, functools.partial(is_async), CallsAsync()):
+        with pytest.raises(ConfigurationError, match=r"on_outcome cannot be async, got .*Make it a plain function"):
+            consumer(on_outcome=hook)
+    with pytest.raises(ConfigurationError, match="on_outcome takes a function of a message and its outcome, got 'x'"):
+        batch_consumer(on_outcome="x")

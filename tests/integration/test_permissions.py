@@ -1,6 +1,7 @@
 """Functions that lack permissions or settings: tarry works without them and logs once which one is missing."""
 
 import logging
+import os
 from typing import Any
 
 import pytest
@@ -10,18 +11,14 @@ from tarry.world import World, use
 from tests.handlers import behave, plain
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, event, failed, record
-from tests.wire import Queue, Wire, arn, client_error, url
+from tests.settled import orders, settle, targets
+from tests.wire import Wire, arn, client_error, url
 
 CHANGE_VISIBILITY = "ChangeMessageVisibilityBatch"
 
 
-def orders(dead_letter: str | None = "orders-dlq") -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter=dead_letter)})
-
-
 def run(wire: Wire, *names: str, handler: Consumer[Any] | None = None) -> list[str]:
-    with wire:
-        return failed((handler or plain())(event(*(record(name, name) for name in names)), Context()))
+    return settle(handler or plain(), event(*(record(name, name) for name in names)), wire)[0]
 
 
 def denied(operation: str, queue: str | None = None, code: str = "AccessDenied") -> Wire:
@@ -105,9 +102,8 @@ def test_deferrals_need_to_send_to_their_queue_and_look_it_up_once(caplog: Caplo
 
 def test_throttling_is_not_reported_as_a_missing_permission(caplog: Caplog) -> None:  # SPEC A8
     wire = orders()
-    wire.fails |= dict.fromkeys(
-        (CHANGE_VISIBILITY, "SendMessageBatch", "GetQueueAttributes"), client_error("RequestThrottled")
-    )
+    for operation in (CHANGE_VISIBILITY, "SendMessageBatch", "GetQueueAttributes"):
+        wire.fails[operation] = client_error("RequestThrottled")
     run(wire, "dead-1", "retry-1")
     assert lines(caplog, "missing_permission") == []
 
@@ -124,48 +120,34 @@ def test_without_any_permission_only_the_response_settles_messages() -> None:  #
 def test_without_a_redrive_policy_messages_wait_in_their_queue_and_retries_are_delayed(caplog: Caplog) -> None:
     # SPEC A8, F5
     wire = orders(dead_letter=None)
-    with wire:
-        batch = event(record(message_id="ok-1"), record(message_id="dead-1"), record(message_id="retry-1"))
-        assert failed(plain()(batch, Context())) == ["dead-1", "retry-1"]
-        exhausted = event(record(message_id="retry-2", receives=5))
-        assert failed(plain()(exhausted, Context())) == ["retry-2"]
+    assert run(wire, "ok-1", "dead-1", "retry-1") == ["dead-1", "retry-1"]
+    assert settle(plain(), event(record(message_id="retry-2", receives=5)), wire)[0] == ["retry-2"]
     assert wire.visibilities() == {"handle-dead-1": 900, "handle-retry-1": 60, "handle-retry-2": 900}
-    assert all("RedrivePolicy" in line.getMessage() for line in lines(caplog, level=logging.ERROR))
-    assert len(lines(caplog, level=logging.ERROR)) == 2
-
-
-def in_an_environment_without(*names: str, **more: str) -> Any:
-    def prepare(patch: pytest.MonkeyPatch, nowhere: str) -> World:
-        for name in (*names, "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
-        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "BOTO_CONFIG"):
-            patch.setenv(name, nowhere)
-        for name, value in more.items():
-            patch.setenv(name, value)
-        return World()
-
-    return prepare
+    errors = lines(caplog, level=logging.ERROR)
+    assert ["RedrivePolicy" in line.getMessage() for line in errors] == [True, True]
 
 
 @pytest.mark.parametrize(
-    ("make", "shown"),
+    ("missing", "present", "shown"),
     [
-        (in_an_environment_without("AWS_REGION", "AWS_DEFAULT_REGION"), "region"),
+        (["AWS_REGION", "AWS_DEFAULT_REGION"], {}, "region"),
         (
-            in_an_environment_without(
-                *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
-                AWS_EC2_METADATA_DISABLED="true",
-                AWS_DEFAULT_REGION="us-east-1",
-            ),
+            ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
+            {"AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"},
             "credentials",
         ),
     ],
     ids=["no region", "no credentials"],
 )
 def test_without_a_client_failed_messages_are_only_reported(
-    make: Any, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: Caplog
+    missing: list[str], present: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
 ) -> None:  # SPEC A8, A2
-    with use(make(monkeypatch, str(tmp_path / "none"))):
+    for name in (*missing, "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    nowhere = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "BOTO_CONFIG"), os.devnull)
+    for name, value in (nowhere | present).items():
+        monkeypatch.setenv(name, value)
+    with use(World()):
         response = plain()(event(*(record(name, name) for name in ("ok-1", "retry-1", "dead-1"))), Context())
     assert failed(response) == ["retry-1", "dead-1"]
     assert any(shown in line.getMessage() for line in lines(caplog, level=logging.WARNING))
@@ -176,20 +158,17 @@ def without(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_messages_without_a_queue_run_and_their_failures_are_only_reported(caplog: Caplog) -> None:  # SPEC A8, A2, G5
-    wire = orders()
-    with wire:
-        names = ("ok-1", "retry-1", "dead-1")
-        response = plain()(event(*(without(record(name, name), "eventSourceARN") for name in names)), Context())
-    assert (failed(response), wire.requests) == (["retry-1", "dead-1"], [])
+    records = (without(record(name, name), "eventSourceARN") for name in ("ok-1", "retry-1", "dead-1"))
+    reported, wire = settle(plain(), event(*records))
+    assert (reported, wire.requests) == (["retry-1", "dead-1"], [])
     assert {field(line, "message_id") for line in lines(caplog, level=logging.WARNING)} >= {"retry-1", "dead-1"}
 
 
 @pytest.mark.parametrize("queue", [url("graveyard"), arn("graveyard")])
 def test_messages_without_a_queue_can_be_dead_lettered_to_a_url_or_an_arn(queue: str) -> None:  # SPEC F1
-    with orders() as wire:
-        handler = consumer(on_failure=[RetryInPlace(), DeadLetter(queue=queue)])(behave)
-        assert failed(handler(event(without(record(message_id="dead-1"), "eventSourceARN")), Context())) == []
-    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["graveyard"]
+    handler = consumer(on_failure=[RetryInPlace(), DeadLetter(queue=queue)])(behave)
+    reported, wire = settle(handler, event(without(record(message_id="dead-1"), "eventSourceARN")))
+    assert (reported, targets(wire)) == ([], ["graveyard"])
 
 
 @pytest.mark.parametrize("handle", [None, "", 7, ["a"], "x" * 5_000, "not a handle", "missing"], ids=repr)
@@ -199,11 +178,8 @@ def test_an_invalid_receipt_handle_does_not_affect_other_messages(handle: Any) -
 
     def of(kind: str) -> tuple[list[str], Wire]:
         records = [record(message_id=f"{kind}-{index}") for index in range(10)]
-        records[4]["receiptHandle"] = handle
-        if handle == "missing":
-            del records[4]["receiptHandle"]
-        with orders() as wire:
-            return failed(plain()(event(*records), Context())), wire
+        records[4] = without(records[4], "receiptHandle") | ({} if handle == "missing" else {"receiptHandle": handle})
+        return settle(plain(), event(*records))
 
     reported, wire = of("retry")
     assert reported == [f"retry-{index}" for index in range(10)]

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tarry import Batch, Fixed, Message, Reject, batch_consumer, consumer, world
+from tests.handlers import behave, plain
 from tests.records import Context, batch_of, event, record
-from tests.wire import Queue, Wire
+from tests.settled import orders, settle
 
 HEAVY = [
     "boto3",
@@ -97,7 +99,6 @@ VERDICT = "@consumer\ndef handler(message): handled.append((message.id, message.
 BATCH = "@batch_consumer\ndef handler(batch): handled.extend(batch)"
 ATTRIBUTES = "@consumer\ndef handler(message): handled.append(message.attributes)"
 
-
 WITH_A_STORE = '@consumer(attempts=DynamoDBAttempts("attempts"))\ndef handler(message): handled.append(message.json())'
 
 
@@ -116,17 +117,11 @@ def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client() -> None:  # SPE
     assert heavy_modules_after(f"{clean_batches(*batches)}\n{unused}") == []
 
 
-def test_a_clean_batch_of_a_fifo_queue_makes_no_object_for_a_message_but_the_handlers() -> None:
+def test_a_clean_batch_makes_no_object_for_a_message_but_the_handlers_and_loads_nothing_of_a_store() -> None:
     """A delivery, and its attempt and group, are only computed when a message of the batch has failed."""
-    unused = "assert not {'tarry.message.delivery', 'tarry.run.verdicts', 'tarry.run.order'} & set(sys.modules)"
-    program = clean_batches((SYNC, FIFO)).replace("from tarry import *", "from tarry import consumer")
-    assert heavy_modules_after(f"{program}\n{unused}") == []
-
-
-def test_without_an_attempt_store_nothing_of_it_is_loaded() -> None:
-    modules = {"tarry.record.attempt_store", "tarry.settle.attempts"}
-    unused = f"assert not {modules} & set(sys.modules)"
-    program = clean_batches((SYNC, STANDARD)).replace("from tarry import *", "from tarry import consumer")
+    of_failures = {"tarry.message.delivery", "tarry.run.verdicts", "tarry.run.order"}
+    unused = f"assert not {of_failures | {'tarry.record.attempt_store', 'tarry.settle.attempts'}} & set(sys.modules)"
+    program = clean_batches((SYNC, FIFO), (SYNC, STANDARD)).replace("from tarry import *", "from tarry import consumer")
     assert heavy_modules_after(f"{program}\n{unused}") == []
 
 
@@ -159,73 +154,23 @@ def does_nothing(message: Message) -> None: ...
 
 
 @pytest.fixture
-def _only_tarry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in ("opentelemetry.trace", "aws_xray_sdk.core"):  # another test of this process may have loaded it
-        monkeypatch.delitem(sys.modules, library, raising=False)
+def _only_tarry(monkeypatch: pytest.MonkeyPatch, without_tracers: None) -> None:
     # An earlier test of this process may have made a Powertools Logger, whose keys take calls.
     monkeypatch.delitem(sys.modules, "aws_lambda_powertools.logging.formatter", raising=False)
 
 
-def calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
-    """Return the calls of an invocation in Python, by function. They are counted: time differs between machines."""
-    calls = Counter[str]()
-    handler(batch, Context())
+def calls_of(handler: Any, batch: dict[str, Any], is_counted: Callable[[CodeType], bool]) -> Counter[str]:
+    """Return the calls of an invocation in Python, by function, in all its threads.
 
-    def count(frame: Any, kind: str, _: Any) -> None:
-        if kind == "call":
-            calls[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        handler(batch, Context())
-    finally:
-        sys.setprofile(before)
-    return calls
-
-
-@pytest.mark.usefixtures("_only_tarry")
-def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
-    """Calls in Python are half the cost of an invocation."""
-    calls = calls_of(does_nothing, event(record()))
-    assert calls.total() <= 32, calls
-
-
-@pytest.mark.usefixtures("without_loggers")
-def test_the_keys_for_powertools_logger_take_few_calls_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the handler and its message two, for its keys four, and Powertools' own three."""
-    from aws_lambda_powertools import Logger
-
-    for library in ("opentelemetry.trace", "aws_xray_sdk.core"):
-        monkeypatch.delitem(sys.modules, library, raising=False)
-    _ = Logger(service="budget")
-    few, more = (calls_of(does_nothing, batch_of(size)) for size in (10, 60))
-    assert (more - few).total() <= 50 * 10, more - few
-    assert (more - few)["Message.logger_keys"] == 50
-
-
-@pytest.mark.usefixtures("_only_tarry", "without_loggers")
-def test_metrics_take_few_calls_for_a_message_that_succeeds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """For the handler and its message two, for its time three, for its age two, and one to round each."""
-    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
-    handler = consumer(lambda message: None)
-    few, more = (calls_of(handler, batch_of(size)) for size in (10, 60))
-    assert (more - few).total() <= 50 * 10, more - few
-    assert capsys.readouterr().out.count("MessagesCommitted") == 8
-
-
-def own_calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
-    """Return the calls of tarry's own functions during an invocation, in all its threads."""
+    They are counted: time differs between machines.
+    """
     calls = Counter[str]()
 
     def count(frame: Any, kind: str, _: Any) -> None:
-        code = frame.f_code
-        is_comprehension = code.co_name.startswith("<") and code.co_name != "<lambda>"  # a frame up to Python 3.11
-        if kind == "call" and code.co_filename.startswith(OURS) and not is_comprehension:
+        if kind == "call" and is_counted(frame.f_code):
             calls[frame.f_code.co_qualname] += 1
 
+    handler(batch, Context())  # loads what is loaded once
     before = sys.getprofile()
     threading.setprofile(count)
     sys.setprofile(count)
@@ -237,7 +182,47 @@ def own_calls_of(handler: Any, batch: dict[str, Any]) -> Counter[str]:
     return calls
 
 
+def calls_for_50(handler: Any) -> Counter[str]:
+    """Return the calls of 50 messages more."""
+    few, more = (calls_of(handler, batch_of(size), lambda _: True) for size in (10, 60))
+    return more - few
+
+
+@pytest.mark.usefixtures("_only_tarry")
+def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
+    """Calls in Python are half the cost of an invocation."""
+    calls = calls_of(does_nothing, event(record()), lambda _: True)
+    assert calls.total() <= 32, calls
+
+
+@pytest.mark.usefixtures("without_loggers", "without_tracers")
+def test_the_keys_for_powertools_logger_take_few_calls_for_a_message() -> None:
+    """For the handler and its message two, for its keys four, and Powertools' own three."""
+    from aws_lambda_powertools import Logger
+
+    _ = Logger(service="budget")
+    calls = calls_for_50(does_nothing)
+    assert calls.total() <= 50 * 10, calls
+    assert calls["Message.logger_keys"] == 50
+
+
+@pytest.mark.usefixtures("_only_tarry", "without_loggers")
+def test_metrics_take_few_calls_for_a_message_that_succeeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the handler and its message two, for its time three, for its age two, and one to round each."""
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
+    calls = calls_for_50(consumer(lambda message: None))
+    assert calls.total() <= 50 * 10, calls
+    assert capsys.readouterr().out.count("MessagesCommitted") == 8
+
+
 OURS = str(Path(world.__file__).parent)
+
+
+def is_ours(code: CodeType) -> bool:
+    is_comprehension = code.co_name.startswith("<") and code.co_name != "<lambda>"  # a frame up to Python 3.11
+    return code.co_filename.startswith(OURS) and not is_comprehension
 
 
 @pytest.mark.usefixtures("_only_tarry")
@@ -262,9 +247,8 @@ def test_a_failure_is_settled_with_few_calls_and_nothing_is_written_twice(
     def fails(message: Message) -> None:
         raise error.with_traceback(None)
 
-    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}):
-        own_calls_of(fails, event(record()))  # loads what is loaded once
-        few, many = (own_calls_of(fails, event(*(record({}, f"m{n}") for n in range(count)))) for count in (100, 200))
+    with orders():
+        few, many = (calls_of(fails, batch_of(count), is_ours) for count in (100, 200))
     assert {name: (many[name] - few[name]) / 100 for name in of_a_failure} == of_a_failure
     assert (many.total() - few.total()) / 100 <= most, many
 
@@ -284,7 +268,7 @@ def test_an_invocation_sets_its_alarm_with_four_system_calls(monkeypatch: pytest
     monkeypatch.setattr(world, "_signal", SimpleNamespace(**{**vars(_signal), **counting}))
     for size in (1, 10):
         calls.clear()
-        does_nothing(event(*(record({}, f"m{index}") for index in range(size))), Context())
+        does_nothing(batch_of(size), Context())
         assert calls == ["signal", "setitimer", "setitimer", "signal"]
 
 
@@ -360,30 +344,19 @@ def test_a_settlement_makes_as_few_requests_as_sqs_allows(
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         match message.delivery_id.partition("-")[0]:
-            case "retry":
-                raise ValueError
             case "defer":
                 message.defer(60)
-            case "dead":
-                raise Reject
             case "discard":
                 message.discard()
-            case "exit":
-                raise SystemExit
+        behave(message)
 
     records = [record("{}", f"{kind}-{index}") for kind, count in batch.items() for index in range(count)]
-    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
-        handler(event(*records), Context())
+    _, wire = settle(handler, event(*records))
     assert {operation: wire.operations.count(operation) for operation in set(wire.operations)} == requests
 
 
 def test_a_second_batch_makes_no_further_look_ups() -> None:  # SPEC F1
-    @consumer
-    def handler(message: Message) -> None:
-        raise Reject
-
-    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
-        handler(event(record()), Context())
-        wire.requests.clear()
-        handler(event(record()), Context())
+    _, wire = settle(plain(), event(record("{}", "dead-1")))
+    wire.requests.clear()
+    settle(plain(), event(record("{}", "dead-1")), wire)
     assert wire.operations == ["SendMessageBatch", "DeleteMessageBatch"]

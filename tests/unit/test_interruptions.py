@@ -6,6 +6,7 @@ the remaining time of a timer is compared with the time that has passed.
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 import threading
@@ -20,9 +21,10 @@ from tarry import Message, consumer
 from tarry.message.invocation import Invocation
 from tarry.run.jobs import Job
 from tarry.run.tasks import TaskExecutor
-from tarry.world import RealThreads
+from tarry.support.hooks import HookInterrupted, Running, WorkerPool
+from tarry.world import RealThreads, World
 from tests.records import Context, record
-from tests.wire import Wire
+from tests.wire import TestClock, Wire
 
 LONG = 60
 """Seconds that no test here really waits."""
@@ -241,6 +243,39 @@ def test_a_thread_that_starts_unless_an_event_is_set_does_its_work_only_without_
     threads.start_unless(threads.event(), 0.001, worked.set)
     assert worked.wait(LONG)
     assert ran == []
+
+
+# hooks of the user
+
+
+def test_code_is_interrupted_once_its_time_is_over_and_only_while_it_runs() -> None:  # SPEC I7
+    clock = TestClock()
+    running = Running(clock.monotonic, 5, HookInterrupted)
+
+    def hook() -> str:
+        assert running.fire(None) == 5
+        clock.sleep(4)
+        assert running.fire(None) == 1
+        clock.sleep(1)
+        assert isinstance(running.fire(None), HookInterrupted)
+        return "result"
+
+    before, result, after = running.fire(None), running.run(hook), running.fire(None)
+    assert (before, result, after) == (0.05, "result", 0.05)
+    assert isinstance(running.interrupted, HookInterrupted)
+
+
+def test_idle_threads_end_with_their_world_so_that_the_tests_of_a_user_do_not_collect_them() -> None:
+    before, works = set(threading.enumerate()), threading.Event()
+    here = World()
+    here.keep(WorkerPool).start(works.set)
+    works.wait()
+    [thread] = set(threading.enumerate()) - before
+    assert thread.is_alive()
+    del here
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 # which handler blocks the event loop
