@@ -32,8 +32,8 @@ from tests import hostile  # not its classes: pytest looks into every object of 
 from tests.handlers import WAYS
 from tests.hostile import ERRORS, HostileText, Touched, caused, odd, refuse
 from tests.loglines import Caplog, field, lines
-from tests.records import Context, event, failed, record
-from tests.wire import Queue, Wire
+from tests.records import event, record
+from tests.settled import settle
 
 Make = Callable[[], BaseException]
 
@@ -42,12 +42,9 @@ class HostileRun:
     """A run of a consumer over four messages: the ids that it reports, and the visibility timeouts."""
 
     def __init__(self, handler: Consumer[Any], queue: str = "orders", **receives: int) -> None:
-        dead = queue.replace("orders", "orders-dlq")
-        self.wire = Wire(queues={queue: Queue(dead_letter=dead), dead: Queue()})
         names = [f"m{index}" for index in range(4)]
         records = [record({"id": int(m[1])}, m, queue, receives.get(m, 1), group=m) for m in names]
-        with self.wire:
-            self.reported = failed(handler(event(*records), Context()))
+        self.reported, self.wire = settle(handler, event(*records))
         self.waits = {handle[7:]: seconds for handle, seconds in self.wire.visibilities().items()}
         self.dead = [envelope["failure"] for envelope in self.wire.envelopes()]
 
@@ -212,8 +209,7 @@ def test_an_outcome_with_hostile_values_is_carried_out(outcome: Any) -> None:  #
 
 @failing
 def test_a_hostile_backoff_affects_only_its_own_message(does: Any) -> None:  # SPEC C1, A2
-    backoff = HostileBackoff()
-    handler = four("one by one", backoff=backoff)
+    handler = four("one by one", backoff=(backoff := HostileBackoff()))
     object.__setattr__(backoff, "does", does)
     run = HostileRun(handler, m1=2)
     assert (run.reported, run.waits["m2"]) == (["m1", "m2"], 60)

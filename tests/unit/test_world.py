@@ -1,13 +1,20 @@
-"""The world: the clock, random source and client factory of a consumer."""
+"""The world: what a process keeps, loading boto3 while a small function initializes, and which handlers are plain."""
 
+import os
 import runpy
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from random import Random
 from typing import Any
 
 import pytest
 
-from tarry import Message, consumer, world
+from tarry import Batch, Message, consumer, world
+from tarry.run.handlers import is_plain
+from tarry.run.loading import is_better_now, used_share
 from tarry.world import WHOLE_CORE, WallClock, World, use
 from tests.records import Context, batch_of
 
@@ -44,41 +51,138 @@ def test_making_one_object_of_a_world_does_not_delay_another() -> None:
 
 def test_a_world_may_run_another_consumer_instead_of_the_one_that_was_called() -> None:
     """So a simulation sees the runs of a consumer that a decorator wraps."""
-    called_consumers: list[Any] = []
-    ran: list[str] = []
+    called, ran = list[Any](), list[str]()
+    handler, watched = (consumer(lambda _, name=name: ran.append(name)) for name in ("handler", "watched"))
 
-    @consumer
-    def handler(message: Message) -> None:
-        ran.append("handler")
-
-    @consumer
-    def watched(message: Message) -> None:
-        ran.append("watched")
-
-    def watch(called: Any) -> Any:
-        called_consumers.append(called)
+    def watch(one: Any) -> Any:
+        called.append(one)
         return watched
 
     with use(World(watch=watch)):
         assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
-    assert (called_consumers, ran) == ([handler], ["watched", "watched"])
+    assert (called, ran) == ([handler], ["watched", "watched"])
+
+
+# the share of a core, and boto3
+
+MB_128, MB_442, MB_512 = 128 / 1_769, 442 / 1_769, 512 / 1_769
 
 
 @pytest.mark.parametrize(
-    ("variables", "share"),
+    ("memory_mb", "whole", "share"),
     [
-        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "1769"}, 1),
-        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "3008"}, 1),
-        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128"}, 128 / 1_769),
-        ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", WHOLE_CORE: "1"}, 1),
-        ({}, 512 / 1_769),
+        ("1769", {}, 1),
+        ("3008", {}, 1),
+        ("128", {}, 128 / 1_769),
+        ("128", {WHOLE_CORE: "1"}, 1),
+        (None, {}, 512 / 1_769),
     ],
 )
 def test_a_function_has_a_whole_core_with_1769_mb_and_less_of_one_with_less(
-    variables: dict[str, str], share: float, monkeypatch: pytest.MonkeyPatch
+    memory_mb: str | None, whole: dict[str, str], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC I2
-    for name in ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", WHOLE_CORE):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    for name, value in ({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": memory_mb, WHOLE_CORE: None} | whole).items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     assert runpy.run_path(world.__file__)["CORE_SHARE"] == share
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "used", "is_better"),
+    [
+        (None, MB_128, 0.9, True),
+        (None, MB_442, 0.6, True),
+        (None, MB_512, 0.9, False),
+        (None, 1.0, 0.9, False),
+        ("init", 1.0, 0.9, True),
+        ("later", MB_128, 0.9, False),
+        ("yes", MB_128, 0.9, True),
+        # A process that starts within an invocation, as after a crash, has only its share of a core, and loading could
+        # take longer than the timeout each time.
+        *((None, MB_128, used, False) for used in (0.08, 0.14)),
+        (None, MB_442, 0.25, False),
+    ],
+)
+def test_a_small_function_loads_boto3_while_it_initializes(
+    asked: str | None, share: float, used: float, is_better: bool
+) -> None:  # SPEC C8, I2
+    assert is_better_now(asked, share, used) is is_better
+
+
+def test_the_share_that_a_process_has_used_is_at_most_that_of_its_threads() -> None:
+    assert 0 <= used_share() <= (os.cpu_count() or 1)
+
+
+LOADS_ALL = """
+import sys
+from tarry import DeadLetter, MemoryAttempts, consumer, world
+assert "boto3" not in sys.modules
+def fails(message):
+    raise ValueError
+
+handlers = [consumer(fails)]
+assert "boto3" in sys.modules and world.current().is_loaded and world.current().loading_seconds > 0
+
+from tests.records import Context, batch_of
+from tests.wire import Queue, Wire
+PARTS = ("tarry.decide", "tarry.record", "tarry.run", "tarry.settle", "tarry.sqs")
+handlers += [consumer(fails, on_failure=[DeadLetter()]), consumer(fails, attempts=MemoryAttempts())]
+loaded = {*sys.modules}
+with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}):
+    for handler in handlers:
+        handler(batch_of(3, receives=2), Context())
+late = [name for name in sys.modules if name not in loaded and name.startswith(PARTS)]
+assert not late, late
+"""
+WITHOUT_A_REGION = "from tarry import consumer\nconsumer(lambda message: None)"
+
+
+@pytest.mark.parametrize(
+    ("program", "region"),
+    [
+        pytest.param(LOADS_ALL, {"AWS_DEFAULT_REGION": "us-east-1"}, id="no failure loads more, whatever its outcome"),
+        pytest.param(WITHOUT_A_REGION, {}, id="a client that cannot be made does not keep it from starting"),
+    ],
+)
+def test_the_client_and_the_code_of_the_settlement_are_loaded_with_the_consumer(
+    program: str, region: dict[str, str]
+) -> None:  # SPEC C8, I2
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | region
+    environment |= {"AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "TARRY_LOAD_BOTO3": "init"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
+# plain handlers: functions of one argument, which need no closer check when the consumer is made
+
+
+def without_annotation(message): ...
+def with_class(message: Message) -> None: ...
+def with_text(message: "Message") -> None: ...
+def with_batch(batch: Batch) -> None: ...
+def with_own_model(message: "Message[dict[str, int]]") -> None: ...
+def with_unknown_name(message: "Order") -> None: ...  # noqa: F821
+def with_two(message: Message, more: int = 1) -> None: ...
+def with_keyword(message: Message, *, more: int = 1) -> None: ...
+def with_nothing() -> None: ...
+def method_by_hand(self: Message) -> None: ...
+def generator(message: Message) -> Iterator[int]:
+    yield 1
+
+
+@wraps(with_class)
+def decorated(*arguments: Any) -> None: ...
+
+
+OTHERS = [with_batch, with_own_model, with_unknown_name, with_two, with_keyword, with_nothing, method_by_hand]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        *((each, True) for each in (without_annotation, with_class, with_text, lambda message: None)),
+        *((each, False) for each in (*OTHERS, generator, decorated, partial(with_class), print)),
+    ],
+)
+def test_a_function_of_one_message_is_plain_and_any_other_handler_is_checked_closely(
+    function: Callable[..., Any], expected: bool
+) -> None:  # SPEC B1
+    assert is_plain(function, Message) is expected
