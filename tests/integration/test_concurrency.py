@@ -201,11 +201,11 @@ class Tenant:
 tenant: ContextVar[Tenant] = ContextVar("tenant")
 
 
-@KINDS
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_context_variable_set_for_one_message_is_not_visible_to_others_or_to_the_caller(
+@pytest.mark.parametrize(("kind", "concurrency"), [(kind, n) for kind in ("sync", "async", "nested") for n in (1, 3)])
+def test_a_context_variable_of_one_message_is_not_visible_to_others_or_to_the_caller(
     kind: str, concurrency: int
-) -> None:  # SPEC I1, A6
+) -> None:  # SPEC I1, A4, A6
+    """A coroutine runs in the context of the handler that returned it."""
     the_callers, seen = Tenant(), list[bool]()
 
     def work(message: Message) -> None:
@@ -213,27 +213,22 @@ def test_a_context_variable_set_for_one_message_is_not_visible_to_others_or_to_t
         tenant.set(own := Tenant())
         assert tenant.get() is own
 
-    handler = timed(kind, work, concurrency=concurrency)
+    async def check(own: Tenant) -> None:
+        assert tenant.get() is own
+
+    def nested(message: Message) -> Any:
+        work(message)
+        return check(tenant.get())
+
+    settings = {"concurrency": concurrency}
+    handler = consumer(**settings)(nested) if kind == "nested" else timed(kind, work, **settings)
     token = tenant.set(the_callers)
     try:
-        for count in (5, 2):
-            assert settle(handler, batch_of(count))[0] == []
+        assert [settle(handler, batch_of(count))[0] for count in (5, 2)] == [[], []]
         assert tenant.get() is the_callers
     finally:
         tenant.reset(token)
     assert seen == [True] * 7
-
-
-def test_a_coroutine_runs_in_the_context_of_the_handler_that_returned_it() -> None:  # SPEC I1, A4
-    async def coroutine(own: Tenant) -> None:
-        assert tenant.get() is own
-
-    @consumer
-    def handler(message: Message) -> Any:
-        tenant.set(own := Tenant())
-        return coroutine(own)
-
-    assert settle(handler, batch_of(2))[0] == []
 
 
 def test_threads_and_an_event_loop_are_kept_between_invocations() -> None:  # SPEC I1
@@ -274,33 +269,9 @@ def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) 
             raise SystemExit
         exited.wait(60)
 
-    handler = timed(kind, work, concurrency=2, backoff=Fixed(60))
-    reported, wire = settle(handler, batch_of(4))
+    reported, wire = settle(timed(kind, work, concurrency=2, backoff=Fixed(60)), batch_of(4))
     assert reported == ["m0", "m2", "m3"]
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 0, "handle-m3": 0}
-
-
-@KINDS
-def test_a_hook_that_ends_the_batch_lets_the_running_handlers_end(kind: str) -> None:  # SPEC A5, A6
-    ended, exited = list[str](), threading.Event()
-
-    def exits(_: Failure) -> None:
-        exited.set()
-        raise SystemExit
-
-    async def raise_or_wait(message: Message) -> None:
-        if message.group_id == "a":
-            raise RuntimeError
-        await asyncio.to_thread(exited.wait, 10)
-        await asyncio.sleep(0.01)
-        ended.append(message.id)
-
-    def run(message: Message) -> None:
-        asyncio.run(raise_or_wait(message))
-
-    handler = consumer(concurrency=2, retry_when=exits)(raise_or_wait if kind == "async" else run)
-    assert settle(handler, of_groups("a0", "b0"))[0] == ["a0"]
-    assert ended == ["b0"]
 
 
 # tasks, and the event loop
@@ -510,10 +481,9 @@ def test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_
 def test_a_failure_step_cannot_rerun_a_message_whose_thread_still_runs() -> None:  # SPEC I3, I5
     stuck = StuckHandlers("m1")
     handler = consumer(concurrency=3, timeout=0.6, on_failure=[lambda failure, next_step: Outcome.again(0)])(stuck)
-    with orders(clock=stuck.clock(3)) as wire:
-        assert failed(handler(batch_of(3), Context())) == ["m1"]
+    reported, wire = settle(handler, batch_of(3), orders(clock=stuck.clock(3)))
     stuck.release()
-    assert wire.rounded_visibilities() == {"handle-m1": 900}
+    assert (reported, wire.rounded_visibilities()) == (["m1"], {"handle-m1": 900})
 
 
 @pytest.mark.parametrize(
@@ -650,18 +620,13 @@ def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadl
             sandbox.sleep(30)
         return {}
 
-    @consumer(concurrency=2, on_failure=[DeadLetter(enrich=enrich)])
-    async def handler(_: Message) -> None:
-        raise ValueError("no")
-
-    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=60)
-    sandbox.connect(handler, "orders.fifo", timeout=6)
+    handler = timed("async", lambda _: 1 / 0, concurrency=2, on_failure=[DeadLetter(enrich=enrich)])
     if slow == "look-up":
         sandbox.faults.add("hang", operation="GetQueueAttributes", times=2)
-    sandbox.send("orders.fifo", "a", group_id="a")
-    events = [event.what for event in sandbox.run().events]
+    [dead_letter] = run_in(sandbox, handler, [{"group": "a"}], fifo=True, timeout=6)
+    assert dead_letter.queue == "dead.fifo"
+    events = [event.what for event in sandbox.history.events]
     assert events.count("handler_called") == events.count("handler_returned")
-    assert len(sandbox.messages("dead.fifo")) == 1
 
 
 def test_on_fifo_a_group_waits_while_the_queue_of_its_failed_message_is_looked_up(sandbox: Sandbox) -> None:
