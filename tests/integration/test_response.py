@@ -34,7 +34,7 @@ from tarry.run.verdicts import Verdicts
 from tarry.world import World, use
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.settled import orders, reasons, settle
+from tests.settled import orders, settle
 from tests.wire import RunningClock, Wire
 
 DONE: dict[str, list[dict[str, str]]] = {"batchItemFailures": []}
@@ -353,6 +353,7 @@ WAYS = pytest.mark.parametrize("way", ["sync", "async", "awaitable", "nested"])
         (Discard(), {}, [], []),
         (ValueError("no stock"), {}, [60, 60], []),
         (ValueError("no stock"), {"fatal": ValueError}, [], ["fatal"] * 2),
+        (Defer(50), {}, [], [50, 50]),
         (SystemExit(1), {}, [60, 0], []),  # it ends the batch
         (response_with("m0"), {}, [60, 60], []),  # the responses of a batch handler
         (response_with("unknown"), {}, [60, 60], []),
@@ -361,19 +362,15 @@ WAYS = pytest.mark.parametrize("way", ["sync", "async", "awaitable", "nested"])
     ids=repr,
 )
 def test_a_returned_verdict_or_error_counts_like_a_raised_one_and_a_returned_response_is_an_error(
-    verdict: Any, settings: Any, delays: list[int], sent: list[str], way: str, caplog: Caplog
+    verdict: Any, settings: Any, delays: list[int], sent: list[Any], way: str, caplog: Caplog
 ) -> None:  # SPEC A4, A5, B2, L2
     reported, wire = settle(returning(verdict, way, **settings), batch_of(2))
     expected = dict(zip(["m0", "m1"], delays, strict=False))
-    assert (reported, waits(wire), reasons(wire)) == ([*expected], expected, sent)
+    entries = zip(wire.sent_entries(), wire.envelopes(), strict=True)
+    found = [each["failure"]["reason"] if "failure" in each else entry["DelaySeconds"] for entry, each in entries]
+    assert (reported, waits(wire), found) == ([*expected], expected, sent)
     if isinstance(verdict, ValueError) and delays:
         assert field(lines(caplog, "waiting_retry")[-1], "error") == "ValueError: no stock"
-
-
-@WAYS
-def test_a_returned_deferral_counts_like_a_raised_one(way: str) -> None:  # SPEC A4
-    reported, wire = settle(returning(Defer(50), way))
-    assert (reported, [entry["DelaySeconds"] for entry in wire.sent_entries()]) == ([], [50])
 
 
 @pytest.mark.parametrize("value", [False, 0, "failed", {}, {"batchItemFailures": None}, ValueError, [ValueError()], ()])

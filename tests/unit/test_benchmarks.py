@@ -16,14 +16,10 @@ from benchmarks.page.message_time import reason
 from benchmarks.picture import Bar, Picture
 from tarry.world import World, use
 
-TRACING = ("opentelemetry.trace", "aws_xray_sdk.core", "aws_lambda_powertools.tracing")
-"""Modules that another test may have loaded, with which tarry looks for a tracer in each invocation."""
-
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientThatAnswers]:
-    for name in TRACING:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def client(without_tracers: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientThatAnswers]:
+    monkeypatch.delitem(sys.modules, "aws_lambda_powertools.tracing", raising=False)  # another test may have loaded it
     client = ClientThatAnswers()
     with use(World(client_factory=client.sqs_of_tarry)), output_discarded():
         yield client

@@ -95,8 +95,7 @@ FAILS = "def handler():\n    number = 1\n    raise ValueError(number)\n"
 
 def test_the_place_is_the_same_wherever_the_code_is_deployed() -> None:  # SPEC F2
     paths = ("/var/task/orders.py", "/opt/python/orders.py", "C:\\work\\orders.py")
-    modules = [handler_in(FAILS, path, __name__="orders") for path in paths]
-    assert len({fingerprint_of(handler) for handler in modules}) == 1
+    assert len({fingerprint_of(handler_in(FAILS, path, __name__="orders")) for path in paths}) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,10 +123,9 @@ def test_another_version_of_a_library_keeps_the_fingerprint(path: str) -> None: 
 
 def test_a_directory_whose_name_begins_with_that_of_a_library_is_user_code() -> None:  # SPEC F2
     beside = str(Path(tarry.__file__).parent) + "_extras/shop.py"
-    one, other = (handler_in(f"{line}{FAILS}", beside) for line in ("", "import os\n\n"))
-    elsewhere = handler_in("def handler():\n    raise ValueError(1)\n", beside)
-    assert fingerprint_of(one) == fingerprint_of(other)
-    assert fingerprint_of(one) != fingerprint_of(elsewhere)
+    sources = (FAILS, f"import os\n\n{FAILS}", "def handler():\n    raise ValueError(1)\n")
+    one, other, elsewhere = (fingerprint_of(handler_in(source, beside)) for source in sources)
+    assert one == other != elsewhere
 
 
 def test_code_without_line_numbers_has_a_fingerprint() -> None:  # SPEC A2

@@ -32,27 +32,24 @@ def run(pytester: pytest.Pytester, test: str) -> pytest.RunResult:
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly", plugins=[Leftovers()])
 
 
-@pytest.mark.parametrize("passes", [True, False])
-def test_a_process_that_outlives_its_test_is_ended_and_fails_the_run(
-    passes: bool, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("passes", "seconds"), [(True, "600"), (False, "600"), (True, "0.2")])
+def test_a_process_that_outlives_its_test_is_ended_and_fails_the_run_unless_it_ends_soon(
+    passes: bool, seconds: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.1)
-    result = run(pytester, LEAVES_A_PROCESS.format(passes=passes))
+    before, is_left = os.environ.get(MARK), seconds == "600"
+    if is_left:
+        monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.1)
+    result = run(pytester, LEAVES_A_PROCESS.format(passes=passes).replace("600", seconds))
     process_id = int(Path("started").read_text())
     result.assert_outcomes(passed=int(passes), failed=int(not passes))
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*processes left behind*", f"{process_id} {sys.executable} -c import time*"])
-    assert os.waitpid(process_id, 0)[1] == 9
-
-
-def test_a_process_that_ends_soon_after_its_test_is_not_reported(pytester: pytest.Pytester) -> None:
-    before = os.environ.get(MARK)
-    result = run(pytester, LEAVES_A_PROCESS.format(passes=True).replace("600", "0.2"))
-    result.assert_outcomes(passed=1)
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.no_fnmatch_line("*left behind*")
     assert os.environ.get(MARK) == before
-    os.waitpid(int(Path("started").read_text()), 0)
+    assert os.waitpid(process_id, 0)[1] == (9 if is_left else 0)
+    if is_left:
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        result.stdout.fnmatch_lines(["*processes left behind*", f"{process_id} {sys.executable} -c import time*"])
+    else:
+        assert result.ret == pytest.ExitCode.OK
+        result.stdout.no_fnmatch_line("*left behind*")
 
 
 LEFT = {
