@@ -53,7 +53,6 @@ ALARM = {
 
 @pytest.fixture(autouse=True)
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty account, and an empty directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")

@@ -43,8 +43,6 @@ KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
 class RunningHandlers:
-    """The number of handlers that run now, and the highest number that ran at once."""
-
     def __init__(self) -> None:
         self.now = self.most = 0
         self.lock = threading.Lock()
@@ -61,7 +59,6 @@ class RunningHandlers:
 
 
 def of_groups(*names: str) -> dict[str, Any]:
-    """Return an event of messages of ``orders.fifo``, each of the group that its first letter names."""
     return event(*(record("{}", name, "orders.fifo", group=name[0]) for name in names))
 
 

@@ -1,4 +1,4 @@
-"""Crashes, timeouts, throttling, and lost answers in each ack mode: the table of docs/guides/crashes.md.
+"""Crashes, timeouts, throttles, and lost answers in each ack mode: the table of docs/guides/crashes.md.
 
 In virtual time, in a sandbox. `tests/acceptance/test_crashes.py` tests crashes with real processes.
 """
@@ -135,7 +135,6 @@ def test_after_a_crash_the_batch_is_redelivered_without_messages_that_were_ackno
 def test_only_with_isolation_messages_beside_one_that_crashes_stay_done(
     isolate: bool, end: Callable[[], None], sandbox: Sandbox
 ) -> None:  # SPEC G4
-    """Without it, those behind are dead-lettered without a run."""
     run = ConsumerRun(sandbox, kills(end), window=60, isolate=isolate)
     run.send(["poison"])
     sandbox.advance(60 + VISIBILITY - 10 if isolate else 0)  # the others come with its second or first delivery
@@ -169,7 +168,6 @@ def test_a_delay_that_sqs_has_accepted_holds_after_a_crash(
 
 
 def ten(place: int) -> list[str]:
-    """Ten bodies, with ``poison`` at the index ``place``."""
     return [*(f"m{number}" for number in range(place)), "poison", *(f"m{number}" for number in range(place, 9))]
 
 
@@ -201,22 +199,21 @@ def test_a_poison_message_is_dead_lettered_alone(
     assert run.crashes()[2 * A_FEW :] == [["poison"]] * (RECEIVES - 2 * A_FEW)
 
 
-def test_on_fifo_messages_before_a_poison_message_of_their_group_succeed_after_a_few_crashes(sandbox: Sandbox) -> None:
-    """SPEC G4. For messages behind it, each crash counts as a receive, unless `BatchSize` is 1."""
-    run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(["a", "b", "c", "poison", "behind"], groups=1)
-    assert (run.dead, run.report.count("COMMITTED")) == (["poison", "behind"], 3)
-    assert max(run.crashes_by_body()[body] for body in "abc") <= 5
-
-
-def test_on_fifo_a_poison_message_does_not_affect_the_order_of_other_groups(sandbox: Sandbox) -> None:  # SPEC G4, H1
-    """The checkers of the sandbox check the order."""
-    run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(ten(1), groups=4)
-    assert (run.dead, run.report.count("COMMITTED")) == (["poison", "m4", "m8"], 7)  # its own group
+@pytest.mark.parametrize(
+    ("bodies", "groups", "dead"),
+    [(["a", "b", "c", "poison", "behind"], 1, ["poison", "behind"]), (ten(1), 4, ["poison", "m4", "m8"])],
+)
+def test_on_fifo_messages_before_a_poison_message_of_their_group_and_other_groups_succeed_after_a_few_crashes(
+    bodies: list[str], groups: int, dead: list[str], sandbox: Sandbox
+) -> None:
+    """SPEC G4, H1. For messages behind it, each crash counts as a receive, unless `BatchSize` is 1."""
+    run = ConsumerRun(sandbox, kills(exits), "orders.fifo").of(bodies, groups)  # the checkers check the order
+    assert (run.dead, run.report.count("COMMITTED")) == (dead, len(bodies) - len(dead))
+    assert max(count for body, count in run.crashes_by_body().items() if body not in dead) <= 5
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_poison_messages_in_a_busy_queue_are_dead_lettered_alone(seed: int) -> None:  # SPEC G4
-    """Three poison messages among three hundred, in batches of random size and order."""
     with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
         bodies = [f"m{number}" for number in range(297)]
         for place in (7, 100, 250):
@@ -228,32 +225,6 @@ def test_poison_messages_in_a_busy_queue_are_dead_lettered_alone(seed: int) -> N
 
 
 # throttles and lost answers
-
-
-@MODES
-@QUEUES
-def test_a_batch_that_lambda_throttles_is_redelivered_without_a_run(
-    settings: dict[str, Any], queue: str, sandbox: Sandbox
-) -> None:  # PLATFORM 15
-    """Lambda retries until the visibility timeout ends."""
-    run = ConsumerRun(sandbox, lambda _: None, queue, **settings)
-    sandbox.faults.add("throttled", times=None)
-    run.send("ab")
-    sandbox.advance(VISIBILITY)
-    sandbox.faults.clear()
-    run.of("")
-    assert (run.deliveries, run.dead) == ({"a": [2], "b": [2]}, [])
-
-
-@pytest.mark.parametrize("fault", ["throttle", "lost_answer", "hang"])
-@QUEUES
-def test_a_message_whose_eager_delete_fails_is_left_to_lambda(
-    fault: str, queue: str, sandbox: Sandbox
-) -> None:  # SPEC G3
-    sandbox.faults.add(fault, operation="DeleteMessageBatch", times=None)
-    run = ConsumerRun(sandbox, lambda _: None, queue, ack="eager").of("abcdefghij")
-    assert run.runs == dict.fromkeys("abcdefghij", 1)
-    assert run.report.count("COMMITTED") == 10
 
 
 @pytest.mark.parametrize(("fault", "seconds"), [("throttle", VISIBILITY), ("lost_answer", 30)])

@@ -109,8 +109,6 @@ class CpuAlarm:
 
 
 class CpuContext:
-    """A Lambda context whose time runs out on the clock."""
-
     def __init__(self, clock: CpuClock, seconds: float) -> None:
         self._clock = clock
         self._deadline = clock.monotonic() + seconds
@@ -182,7 +180,6 @@ def as_in_lambda(log: io.StringIO) -> Iterator[None]:
 def answer_to(
     handler: Consumer[Any], attempt: int, count: int = MANY, seconds: float = SECONDS, log: io.StringIO | None = None
 ) -> tuple[LightClient, list[str], float]:
-    """Return the client, the ids reported as failed, and the seconds that are left."""
     client, clock, event = LightClient(), CpuClock(), batch_of(count, receives=attempt)
     world = World(clock=clock, client_factory=lambda: client, threads=CpuThreads())
     with as_in_lambda(log or io.StringIO()), use(world):

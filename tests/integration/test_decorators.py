@@ -85,7 +85,6 @@ class UpdatesWrapper:
 
 
 def test_a_consumer_has_the_name_and_docstring_of_its_function_and_can_be_wrapped() -> None:  # SPEC A9
-    """A wrapper object keeps its own attributes."""
 
     @functools.wraps(handler)
     def wrapper(event: Any, context: Any) -> Any:

@@ -72,7 +72,6 @@ CASES += [(way, name, "orders") for way in BATCHES for name in ERRORS if name no
 
 @pytest.mark.parametrize(("way", "name", "queue"), CASES)
 def test_a_hostile_error_fails_only_its_own_message(way: str, name: str, queue: str) -> None:  # SPEC A2, A5, B2
-    """Raised, or passed to `fail` by a batch handler."""
     run = HostileRun(four(way, ERRORS[name]), queue)
     assert {"m2"} <= set(run.reported) <= {"m1", "m2"}
     assert run.waits["m2"] == 60
@@ -270,7 +269,6 @@ class HostileOrder(pydantic.BaseModel):
 
 @pytest.mark.parametrize(("make", "settings"), [(consumer, {}), (consumer, {"concurrency": 3}), (batch_consumer, {})])
 def test_a_hostile_error_of_a_validator_fails_only_its_own_message(make: Any, settings: Any) -> None:  # SPEC K2, A2
-    """A batch handler does not get it."""
     ran: list[str] = []
 
     def handler(given: Any) -> None:

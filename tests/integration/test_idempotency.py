@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import boto3
@@ -34,7 +34,6 @@ from tarry import (
 from tarry.message.message import delivery_of
 from tarry.record.attribute import body_sum
 from tarry.run.idempotency_layer import Records
-from tarry.settle import table_answers as answers
 from tarry.settle.requests import lose_lease
 from tarry.world import RealThreads
 from tests.handlers import WAYS
@@ -111,7 +110,6 @@ def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
 def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
     kind: str, queue: str, records: Table
 ) -> None:  # SPEC K4
-    """Each message of FIFO is of a group of its own, so that none stops another."""
     orders = Handler(records.layer(), kind)
     ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
     batch = [record({}, each, queue, group=each if queue != "orders" else None) for each in ids]
@@ -168,33 +166,6 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(k
         expected = [(request, each) for each, end in ends.items() for request in ["PutItem", *end]]
         assert [request for request in requests if request[1] in group] == expected
     assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
-
-
-@pytest.mark.parametrize("kind", ["one by one", "async"])
-def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, records: Table) -> None:  # SPEC K4
-    """Two processes, here threads, each with a world of its own."""
-    started, finish, responses = threading.Event(), threading.Event(), list[list[str]]()
-
-    def run(_: Message) -> None:
-        started.set()
-        assert finish.wait(30)
-
-    orders = Handler(records.layer(), kind, run)
-
-    def invoke() -> None:
-        with Wire():
-            responses.append(orders.of("twice"))
-
-    first = threading.Thread(target=invoke)
-    first.start()
-    assert started.wait(30)
-    try:
-        invoke()
-    finally:
-        finish.set()
-        first.join()
-    assert (orders.ran, responses) == (["twice"], [["twice"], []])
-    assert records.statuses() == {"orders#twice": "COMPLETED"}
 
 
 @pytest.mark.parametrize("kind", WAYS)
@@ -315,17 +286,15 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(kind: str, record
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (3, 20)])
 def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_first(
-    queue: str, records: Table, wire: Wire
+    receives: int, seconds: int, queue: str, records: Table, wire: Wire
 ) -> None:  # SPEC K4
     """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
     orders = Handler(records.layer(event_key_jmespath="order"), "batch")
-    for receives, seconds in [(1, 5), (3, 20)]:
-        names = [f"fails-{receives}", f"again-{receives}"]
-        batch = [record({"order": 1}, each, queue, receives, group="a") for each in names]
-        assert orders.of(*batch, remaining=900) == names
-        assert wire.visibilities()[f"handle-again-{receives}"] == seconds
-    assert orders.ran == ["fails-1", "fails-3"]
+    batch = [record({"order": 1}, each, queue, receives, group="a") for each in ("fails", "again")]
+    assert (orders.of(*batch, remaining=900), orders.ran) == (["fails", "again"], ["fails"])
+    assert wire.visibilities()["handle-again"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -442,21 +411,6 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
     assert records.statuses() == {"orders#a": "COMPLETED"}
 
 
-def test_a_table_that_does_not_answer_holds_up_each_message_briefly(
-    records: Table, monkeypatch: pytest.MonkeyPatch, caplog: Caplog
-) -> None:  # SPEC K4
-    caplog.set_level("INFO")
-    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.1)
-    answer = threading.Event()
-    records.fault = lambda operation, is_applied: answer.wait(30) and None  # type: ignore[func-returns-value, return-value]
-    for kind in ("one by one", "tasks", "async batch"):
-        orders = Handler(records.layer(), kind, name=kind)
-        assert orders.of("a", "fails") == ["fails"]
-        assert sorted(orders.ran) == ["a", "fails"]
-    answer.set()
-    assert (len(lines(caplog, "unprotected")), len(lines(caplog, "completion_not_stored"))) == (6, 3)
-
-
 @pytest.mark.parametrize("kind", WAYS)
 def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
     kind: str, records: Table, caplog: Caplog
@@ -532,8 +486,6 @@ def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
 
 
 class BrokenError(Exception):
-    """An error that cannot even be read."""
-
     @property
     def response(self) -> Any:
         raise KeyboardInterrupt
@@ -562,22 +514,18 @@ def test_whatever_a_layer_raises_no_message_that_is_done_is_reported_as_failed(
     assert not lines(caplog, "runtime_failed")
 
 
-@pytest.mark.parametrize("kind", ["threads", "async", "async batch"])
-def test_the_record_of_an_abandoned_run_stays_since_its_handler_may_still_run(kind: str) -> None:
-    """After a task that does not end, the process ends too."""
-    over, layer = threading.Event(), Memory()
+@pytest.mark.parametrize("make", [consumer, batch_consumer])
+def test_the_record_of_an_abandoned_task_stays_since_its_handler_may_still_run(make: Any, wire: Wire) -> None:
+    layer, over = Memory(), threading.Event()
 
     async def hangs(_: Any) -> None:
         while not over.is_set():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
 
-    make: Any = batch_consumer if kind == "async batch" else consumer
-    made = make(timeout=0.05, idempotency=layer, name="orders", **({"concurrency": 2} if kind == "threads" else {}))(
-        hangs if kind != "threads" else lambda _: over.wait(30)
-    )
-    with Wire(clock=RunningClock()), nullcontext() if kind == "threads" else pytest.raises(SystemExit):
-        assert failed(made(event(record({}, "hangs")), Context(0.75))) == ["hangs"]
+    orders = make(timeout=0.05, idempotency=layer, name="orders")(hangs)
+    with Wire(clock=RunningClock()), pytest.raises(SystemExit):
+        orders(event(record({}, "hangs")), Context(0.75))
     over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"
 

@@ -97,7 +97,6 @@ def test_any_number_of_redelivered_messages_come_back_within_15_minutes_of_each_
 
 
 def test_the_visibility_timeouts_of_isolation_stay_within_the_limit_of_sqs() -> None:  # SPEC G4, C6
-    """With a deadline in almost 12 hours."""
     run = IsolationRun().of(batch(fresh=0, redelivered=3), remaining=43_199)
     assert set(run.visibilities.values()) == {43_200 - 330 - 1}
 
@@ -144,7 +143,6 @@ def test_isolate_false_turns_isolation_off_and_batch_handlers_have_none(caplog: 
 
 
 def test_without_a_deadline_isolation_only_changes_the_order() -> None:  # SPEC G4
-    """A handler called without a context has no deadline."""
     run = IsolationRun().of(batch(fresh=1, redelivered=2), object())
     assert (run.ran[0], run.wire.requests) == ("new-0", [])
 
@@ -225,7 +223,6 @@ def test_a_redelivered_message_with_a_lost_lease_runs_is_not_deleted_and_only_re
 def test_a_failing_request_of_isolation_affects_no_message_and_is_logged(
     operation: str, error: Exception, logged: str, caplog: Caplog
 ) -> None:  # SPEC A8, G4, G1
-    """A missing permission once per cold start."""
     run = IsolationRun()
     run.wire.fails[operation] = error
     run.of(batch(fresh=11, redelivered=11))

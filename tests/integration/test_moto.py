@@ -19,8 +19,6 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
 class MotoQueues:
-    """Queues in moto."""
-
     def __init__(self) -> None:
         self.sqs: Any = boto3.client("sqs")
 

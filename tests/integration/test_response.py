@@ -47,12 +47,10 @@ def waits(wire: Wire) -> dict[str, int]:
 
 
 def of_groups(*groups: str) -> dict[str, Any]:
-    """Return an event with messages m0, m1, ... of these FIFO groups."""
     return event(*(record(index, f"m{index}", "orders.fifo", group=group) for index, group in enumerate(groups)))
 
 
 def failing_on(*bad: str, runs: list[str] | None = None) -> Callable[[Message], None]:
-    """Return a handler that fails on the messages with these ids."""
 
     def handler(message: Message) -> None:
         if runs is not None:
@@ -250,8 +248,6 @@ def test_a_handler_that_changes_the_event_does_not_affect_another_message() -> N
 
 
 class AsyncHandlers:
-    """Handlers that fail on message m1."""
-
     def __init__(self, runs: list[str]) -> None:
         self.runs = runs
 
@@ -594,7 +590,6 @@ async def _raise_in_group(error: BaseException) -> None:
 
 
 def _ending(error: type[BaseException], how: Any) -> Any:
-    """Return a consumer that ends the batch at message m1."""
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:

@@ -305,7 +305,6 @@ def delivered(sandbox: Sandbox, handler: Consumer[Any], count: int, timeout: int
 
 
 def test_each_run_of_a_message_has_the_whole_timeout(sandbox: Sandbox) -> None:  # SPEC I3, I5
-    """So have local retries."""
     ran: list[Any] = []
 
     def begin(message: Message) -> float:
@@ -446,7 +445,6 @@ GROUPS = event(*(record("{}", f"m{index}", "orders.fifo", group=f"g{index % 2}")
 def test_messages_without_time_to_run_are_released_and_a_warning_names_the_batch_size_that_would_have_fitted(
     batch: Any, caplog: Caplog
 ) -> None:  # SPEC H1, I2
-    """They do not count as failed."""
     ran: list[Any] = []
     reported, wire = settle(taking(7, ran), batch)
     assert (ran, reported) == (["m0", "m1", "m2", "m3"], ["m4", "m5", "m6", "m7", "m8", "m9"])

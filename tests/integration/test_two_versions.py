@@ -12,7 +12,6 @@ from tests.unit.test_released_attributes import RELEASED
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
 def test_a_consumer_continues_messages_that_a_released_version_sent(sandbox: Sandbox, path: Path) -> None:  # DESIGN 3
-    """The stable id, attempts, and failures continue up to the dead letter."""
     released = json.loads(path.read_text())
     envelope = json.loads(released["attribute"])
     seen: list[tuple[str, int]] = []

@@ -183,7 +183,6 @@ def calls_of(handler: Any, batch: dict[str, Any], is_counted: Callable[[CodeType
 
 
 def calls_for_50(handler: Any) -> Counter[str]:
-    """Return the calls of 50 messages more."""
     few, more = (calls_of(handler, batch_of(size), lambda _: True) for size in (10, 60))
     return more - few
 

@@ -124,7 +124,6 @@ WHEEL = "tarry-0.1.0-py3-none-any.whl"
 def test_the_command_that_installs_an_extra_names_where_pip_has_tarry_from(
     origin: str | None, installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its origin is in direct_url.json."""
     info = tmp_path / "tarry-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tarry\nVersion: 0.1.0\n")

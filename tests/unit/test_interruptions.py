@@ -81,8 +81,7 @@ def interruption(seconds: float, fire: Any = None) -> Iterator[Any]:
     made.cancel()
 
 
-def own(*_: Any) -> None:
-    """Handle a signal, as user code."""
+def own(*_: Any) -> None: ...
 
 
 def seconds_left() -> float:
@@ -282,7 +281,6 @@ def test_idle_threads_end_with_their_world_so_that_the_tests_of_a_user_do_not_co
 
 
 def frame_in(file: str) -> FrameType:
-    """Return a frame of code in a file."""
     found: dict[str, Any] = {"sys": sys}
     exec(compile("frame = sys._getframe()", file, "exec"), found)
     frame: FrameType = found["frame"]

@@ -21,7 +21,6 @@ from tests.wire import Wire
 
 
 def delivered(one: dict[str, Any], context: Any = None) -> Message:
-    """Return the message that a handler receives for a record."""
     seen: list[Message] = []
     with Wire():
         consumer(seen.append)(event(one), context)
@@ -210,7 +209,6 @@ def error_of(message: Message, name: str) -> str:
 def test_a_message_that_is_being_settled_does_not_lose_its_lease(
     is_given_up: bool, ended: bool, caplog: Caplog
 ) -> None:  # SPEC I4
-    """Its lease is extended, and has ended or SQS refuses its handle."""
     wire, log = Wire(), Log("handler", LogOptions())
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda *_: ("ReceiptHandleIsInvalid", "")
     with wire:
