@@ -111,26 +111,19 @@ def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_r
 @pytest.mark.parametrize(
     ("not_an_event", "expected"),
     [
-        (None, "NoneType"),
-        ([], "list"),
-        ("{}", "str"),
-        (7, "int"),
-        ({}, "Records"),
+        *((None, "NoneType"), ([], "list"), ("{}", "str"), (7, "int"), ({}, "Records"), ("x" * 100_000, "xxx")),
         ({"detail-type": "Scheduled Event", "detail": {}}, "detail-type"),
-        ({"Records": None}, "NoneType"),
-        ({"Records": {"messageId": "m1"}}, "dict"),
-        ({"Records": "abc"}, "abc"),
-        ({"Records": ["m1"]}, "record 0"),
-        ({"Records": [None]}, "record 0"),
-        (event(record(), "m2"), "record 1"),
-        ({"Records": [{}]}, "messageId"),
-        ({"Records": [{"Sns": {"Message": "hi"}}]}, "messageId"),
-        ({"Records": [{"eventID": "1", "kinesis": {}}]}, "messageId"),
-        (event(record(), {**record(), "messageId": ""}), "record 1"),
-        (event({**record(), "messageId": None}), "None"),
-        (event({**record(), "messageId": 7}), "7"),
-        (event({**record(), "messageId": ["m1"]}), "['m1']"),
-        ("x" * 100_000, "xxx"),
+        *(
+            ({"Records": odd}, shown)
+            for odd, shown in ((None, "NoneType"), ({"messageId": "m1"}, "dict"), ("abc", "abc"))
+        ),
+        *(({"Records": [odd]}, "record 0") for odd in ("m1", None)),
+        *(
+            ({"Records": [odd]}, "messageId")
+            for odd in ({}, {"Sns": {"Message": "hi"}}, {"eventID": "1", "kinesis": {}})
+        ),
+        *(({"Records": [record(), odd]}, "record 1") for odd in ("m2", {**record(), "messageId": ""})),
+        *((event({**record(), "messageId": odd}), str(odd)) for odd in (None, 7, ["m1"])),
     ],
     ids=lambda value: repr(value)[:50],
 )

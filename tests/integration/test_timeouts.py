@@ -150,23 +150,11 @@ def invokes_another_consumer_first(message: Message) -> None:
 
 
 WORKS = [
-    sleeps,
-    sleeps_after_any_exception,
-    computes,
-    suppresses_it_twice_and_returns,
-    converts_it_to_a_verdict,
-    acknowledges_after_it,
-    exits,
-    waits,
-    waits_after_any_exception,
-    suppresses_the_cancellation_twice,
-    converts_the_cancellation_to_a_verdict,
-    blocks_the_loop,
-    blocks_the_loop_in_a_task,
-    waits_in_a_group,
-    returns_an_awaitable,
-    invokes_another_consumer_first,
-]
+    sleeps, sleeps_after_any_exception, computes, suppresses_it_twice_and_returns, converts_it_to_a_verdict,
+    acknowledges_after_it, exits, waits, waits_after_any_exception, suppresses_the_cancellation_twice,
+    converts_the_cancellation_to_a_verdict, blocks_the_loop, blocks_the_loop_in_a_task, waits_in_a_group,
+    returns_an_awaitable, invokes_another_consumer_first,
+]  # fmt: skip
 AT_ONCE = [waits, blocks_the_loop, blocks_the_loop_in_a_task]
 
 

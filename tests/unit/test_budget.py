@@ -19,22 +19,10 @@ from tests.handlers import behave, plain
 from tests.records import Context, batch_of, event, record
 from tests.settled import orders, settle
 
-HEAVY = [
-    "boto3",
-    "botocore",
-    "asyncio",
-    "pydantic",
-    "aws_lambda_powertools",
-    "dataclasses",
-    "inspect",
-    "logging",
-    "traceback",
-    "uuid",
-    "concurrent.futures",
-    "opentelemetry",
-    "aws_xray_sdk",
-    "tarry.observe.tracing",
-]
+HEAVY = """
+boto3 botocore asyncio pydantic aws_lambda_powertools dataclasses inspect logging traceback uuid concurrent.futures
+opentelemetry aws_xray_sdk tarry.observe.tracing
+""".split()
 
 # modules
 
