@@ -36,6 +36,7 @@ from tarry.world import Interrupted, RealThreads
 from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
+from tests.sandboxes import work
 from tests.settled import orders, settle
 from tests.wire import RunningClock
 
@@ -69,13 +70,10 @@ def run_in(
     sandbox: Sandbox, handler: Consumer[Any], bodies: Iterable[Any], *, fifo: bool = False, **settings: Any
 ) -> list[Message]:
     """Send the bodies, on FIFO each to the group that it names, and run; return what is left and dead-lettered."""
-    suffix = ".fifo" if fifo else ""
-    sandbox.queue(f"orders{suffix}", dead_letter=f"dead{suffix}")
-    sandbox.connect(handler, f"orders{suffix}", **{"batch_size": 10, "timeout": 30, **settings})
-    for body in bodies:
-        sandbox.send(f"orders{suffix}", body, group_id=body["group"] if fifo else None)
+    name, groups = ("orders.fifo" if fifo else "orders"), "".join(each["group"] for each in bodies if fifo)
+    work(sandbox, handler, *bodies, queue=name, groups=groups, **{"batch_size": 10, "timeout": 30, **settings})
     sandbox.run()
-    return [*sandbox.messages(f"orders{suffix}"), *sandbox.messages(f"dead{suffix}")]
+    return [*sandbox.messages(name), *sandbox.messages(name.replace("orders", "orders-dlq"))]
 
 
 @KINDS
@@ -94,14 +92,14 @@ def test_at_most_concurrency_messages_run_at_once(
 def test_the_bound_holds_for_many_messages_in_real_threads(kind: str) -> None:  # SPEC I1
     running, ran = RunningHandlers(), set[str]()
 
-    def work(message: Message) -> None:
+    def handle(message: Message) -> None:
         running.begin()
         ran.add(message.id)
         running.end(message)
         if message.delivery_id.endswith("7"):
             raise ValueError
 
-    handler = timed(kind, work, concurrency=16, on_failure=[DropMessage()])
+    handler = timed(kind, handle, concurrency=16, on_failure=[DropMessage()])
     reported, _ = settle(handler, batch_of(1_000))
     assert (reported, len(ran)) == ([], 1_000)
     assert 1 <= running.most <= 16
@@ -128,12 +126,8 @@ def test_the_response_and_the_lines_of_messages_do_not_depend_on_which_handler_e
                 raise ValueError
 
         with Sandbox(seed=1) as one:
-            one.queue("orders", dead_letter="dead", visibility_timeout=60)
-            one.connect(
-                timed(kind, begin, end, concurrency=10, max_attempts=2, backoff=Fixed(40)), "orders", timeout=30
-            )
-            for number in range(10):
-                one.send("orders", str(number))
+            handler = timed(kind, begin, end, concurrency=10, max_attempts=2, backoff=Fixed(40))
+            work(one, handler, *map(str, range(10)), visibility_timeout=60, timeout=30)
             events = one.run(for_=30).events
         keys = {"transition_logged": ("message_id", "event", "reason"), "answered": ("failed",)}
         found = [[each.fields[key] for key in keys[each.what]] for each in events if each.what in keys]
@@ -170,12 +164,12 @@ def test_on_fifo_a_failure_stops_only_its_own_group_and_a_group_continues_after_
     """SPEC I1, H1."""
     ran: list[str] = []
 
-    def work(message: Message) -> None:
+    def handle(message: Message) -> None:
         ran.append(message.id)
         if message.id in ("a0", "c0"):
             raise ValueError if message.id == "a0" else Reject("no")
 
-    handler = timed(kind, work, concurrency=4, backoff=Fixed(60))
+    handler = timed(kind, handle, concurrency=4, backoff=Fixed(60))
     reported, wire = settle(handler, of_groups("a0", "b0", "a1", "c0", "b1", "a2", "c1"))
     assert reported == ["a0", "a1", "a2"]
     assert sorted(ran) == ["a0", "b0", "b1", "c0", "c1"]
@@ -205,7 +199,7 @@ def test_a_context_variable_of_one_message_is_not_visible_to_others_or_to_the_ca
     """A coroutine runs in the context of the handler that returned it."""
     the_callers, seen = Tenant(), list[bool]()
 
-    def work(message: Message) -> None:
+    def handle(message: Message) -> None:
         seen.append(tenant.get() is the_callers)
         tenant.set(own := Tenant())
         assert tenant.get() is own
@@ -214,11 +208,11 @@ def test_a_context_variable_of_one_message_is_not_visible_to_others_or_to_the_ca
         assert tenant.get() is own
 
     def nested(message: Message) -> Any:
-        work(message)
+        handle(message)
         return check(tenant.get())
 
     settings = {"concurrency": concurrency}
-    handler = consumer(**settings)(nested) if kind == "nested" else timed(kind, work, **settings)
+    handler = consumer(**settings)(nested) if kind == "nested" else timed(kind, handle, **settings)
     token = tenant.set(the_callers)
     try:
         assert [settle(handler, batch_of(count))[0] for count in (5, 2)] == [[], []]
@@ -232,7 +226,7 @@ def test_threads_and_an_event_loop_are_kept_between_invocations() -> None:  # SP
     """Clients keep tasks for their connections, which continue in the next invocation."""
     threads, steps, tasks = set[int](), list[int](), list[asyncio.Task[None]]()
 
-    async def work() -> None:
+    async def steps_of_a_task() -> None:
         for step in range(3):
             steps.append(step)
             await asyncio.sleep(0)
@@ -240,7 +234,7 @@ def test_threads_and_an_event_loop_are_kept_between_invocations() -> None:  # SP
     @consumer
     async def handler(message: Message) -> None:
         if not tasks:
-            tasks.append(asyncio.create_task(work()))
+            tasks.append(asyncio.create_task(steps_of_a_task()))
         else:
             await tasks[0]
 
@@ -258,7 +252,7 @@ def test_threads_and_an_event_loop_are_kept_between_invocations() -> None:  # SP
 def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) -> None:  # SPEC A5, I1
     both_running, exited = threading.Barrier(2, timeout=10), threading.Event()
 
-    def work(message: Message) -> None:
+    def handle(message: Message) -> None:
         if kind == "sync":
             both_running.wait()
         if message.id == "m0":
@@ -266,7 +260,7 @@ def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) 
             raise SystemExit
         exited.wait(60)
 
-    reported, wire = settle(timed(kind, work, concurrency=2, backoff=Fixed(60)), batch_of(4))
+    reported, wire = settle(timed(kind, handle, concurrency=2, backoff=Fixed(60)), batch_of(4))
     assert reported == ["m0", "m2", "m3"]
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 0, "handle-m3": 0}
 
@@ -345,7 +339,7 @@ def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) ->
     """It runs before the next message once a millisecond has passed, and in any case before the response."""
     ran: list[str] = []
 
-    async def work() -> None:
+    async def run_later() -> None:
         ran.append("task")
 
     with orders() as wire:
@@ -354,7 +348,7 @@ def test_a_task_that_a_handler_makes_runs_even_if_no_handler_waits(size: int) ->
         async def handler(message: Message) -> None:
             ran.append(message.id)
             if message.id == "m0":
-                message.context.task = asyncio.get_running_loop().create_task(work())
+                message.context.task = asyncio.get_running_loop().create_task(run_later())
             if size > 1:
                 wire.clock.now += 0.002
 
@@ -447,14 +441,14 @@ def test_an_abandoned_thread_is_ignored_shows_its_stack_and_occupies_its_worker_
     # SPEC I3
     stuck, running, places = StuckHandlers("m1"), RunningHandlers(), 2
 
-    def work(message: Message) -> None:
+    def handle(message: Message) -> None:
         if message.id.startswith("n"):
             running.begin()
             wait_until(lambda: running.most == places)
             running.end(message)
         stuck(message)
 
-    handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(work)
+    handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(handle)
     with orders(clock=stuck.clock(6)) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
         assert wire.rounded_visibilities() == {"handle-m1": 60}
@@ -599,11 +593,8 @@ def test_a_look_up_that_is_due_again_does_not_block_other_handlers(sandbox: Sand
             await asyncio.sleep(float(message.body))
             raise ValueError("no")
 
-    sandbox.queue("orders", dead_letter="dead", visibility_timeout=600)
-    sandbox.connect(handler, "orders", timeout=100)
+    work(sandbox, handler, "1", "45", "ticks", visibility_timeout=600, timeout=100)
     sandbox.faults.add("hang", operation="GetQueueAttributes", times=4)  # two tries of two look-ups
-    for body in ("1", "45", "ticks"):
-        sandbox.send("orders", body)
     sandbox.run()
     assert max(later - earlier for earlier, later in pairwise(times)) < 2
 
@@ -621,7 +612,7 @@ def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadl
     if slow == "look-up":
         sandbox.faults.add("hang", operation="GetQueueAttributes", times=2)
     [dead_letter] = run_in(sandbox, handler, [{"group": "a"}], fifo=True, timeout=6)
-    assert dead_letter.queue == "dead.fifo"
+    assert dead_letter.queue == "orders-dlq.fifo"
     events = [event.what for event in sandbox.history.events]
     assert events.count("handler_called") == events.count("handler_returned")
 

@@ -30,6 +30,7 @@ from tests import handlers
 from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, failed
+from tests.sandboxes import work
 from tests.settled import orders, settle
 from tests.wire import RunningClock, client_error
 
@@ -88,14 +89,17 @@ HOOKS: dict[str, Callable[[Does], dict[str, Any]]] = {
 }
 
 
-def work(message: Message) -> None:
+SHORT: dict[str, Any] = {"visibility_timeout": 60, "timeout": 4}
+
+
+def handle(message: Message) -> None:
     if message.body == "bad":
         raise ValueError("no stock")
 
 
 def at_once(seconds: float, **settings: Any) -> Any:
     """Return a consumer of three tasks, each of which works, then waits."""
-    return timed("async", lambda message: work(message) or seconds, concurrency=3, **settings)
+    return timed("async", lambda message: handle(message) or seconds, concurrency=3, **settings)
 
 
 WAYS = handlers.WAYS | {"tasks": lambda _, **settings: at_once(0.1, **settings)}
@@ -120,11 +124,9 @@ PLACES = [*((way, "orders") for way in WAYS if way != "async"), ("one by one", "
 def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
     name: str, way: str, queue: str, sandbox: Sandbox
 ) -> None:  # SPEC I7, C8
-    is_fifo = queue.endswith(".fifo")
-    hangs = Hang()
-    sandbox.queue(queue, dead_letter="orders-dlq" + queue[6:], visibility_timeout=60)
-    sandbox.connect(WAYS[way](work, **HOOKS[name](hangs)), queue, batch_size=3, window=0 if is_fifo else 1, timeout=4)
-    ids = [sandbox.send(queue, body, group_id=body if is_fifo else None) for body in ("one", "bad", "two")]
+    hangs, is_fifo = Hang(), queue.endswith(".fifo")
+    made, window = WAYS[way](handle, **HOOKS[name](hangs)), 0 if is_fifo else 1
+    ids = work(sandbox, made, "one", "bad", "two", queue=queue, groups="obt", batch_size=3, window=window, **SHORT)
     hangs.is_on = True
     one, bad, two = map(sandbox.run(for_=10).state, ids)
     assert set(answered(sandbox)) == {"returned"}
@@ -136,10 +138,7 @@ def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_even
     """SPEC I7. Neither the deadline nor ``timeout=`` ends them because they had to wait for the hook."""
     hangs = Hang()
     handler = at_once(1, timeout=2, retry_when=hook(hangs, True))
-    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
-    sandbox.connect(handler, "orders", batch_size=3, window=1, timeout=12)
-    for body in ("one", "bad", "two"):
-        sandbox.send("orders", body)
+    work(sandbox, handler, "one", "bad", "two", batch_size=3, window=1, **(SHORT | {"timeout": 12}))
     hangs.is_on = True
     assert (sandbox.run(for_=12).count(State.COMMITTED), answered(sandbox)) == (2, ["returned"])
 
@@ -150,11 +149,8 @@ def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
     way: str, name: str, sandbox: Sandbox
 ) -> None:  # SPEC I7, C8
     hangs = Hang()
-    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
-    handler = WAYS[way](work, max_attempts=1, **HOOKS[name](hangs))
-    sandbox.connect(handler, "orders", batch_size=100, window=1, timeout=4)
-    for _ in range(100):
-        sandbox.send("orders", "bad")
+    handler = WAYS[way](handle, max_attempts=1, **HOOKS[name](hangs))
+    work(sandbox, handler, *["bad"] * 100, batch_size=100, window=1, **SHORT)
     hangs.is_on = True
     assert sandbox.run(for_=10).count(State.DEAD_LETTERED) == 100
     assert {message.failure is None for message in sandbox.messages("orders-dlq")} == {False}

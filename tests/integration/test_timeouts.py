@@ -31,6 +31,7 @@ from tarry.world import current
 from tests.handlers import timed
 from tests.loglines import Caplog, field, lines
 from tests.records import Context, batch_of, event, failed, record
+from tests.sandboxes import work
 from tests.settled import orders, settle
 from tests.wire import RunningClock, TestClock, Wire
 
@@ -45,20 +46,20 @@ def interrupted(handler: Consumer[Any], count: int = 3) -> tuple[list[str], Wire
     return settle(handler, batch_of(count), orders(clock=RunningClock()))
 
 
-def slow(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
-    """Return a consumer that does ``work`` for message m1 only."""
+def slow(does: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
+    """Return a consumer whose handler ``does`` something for message m1 only."""
     settings = {"timeout": 0.2, "backoff": Fixed(60), **settings}
-    if asyncio.iscoroutinefunction(work):
+    if asyncio.iscoroutinefunction(does):
 
         async def handler(message: Message) -> None:
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0  # the message before it has not cancelled the loop's next task
             if message.id == "m1":
-                await work(message)
+                await does(message)
 
         return consumer(**settings)(handler)
-    return consumer(**settings)(lambda message: work(message) if message.id == "m1" else None)
+    return consumer(**settings)(lambda message: does(message) if message.id == "m1" else None)
 
 
 def sleeps(_: Message) -> None:
@@ -158,11 +159,11 @@ WORKS = [
 AT_ONCE = [waits, blocks_the_loop, blocks_the_loop_in_a_task]
 
 
-@pytest.mark.parametrize(("work", "concurrency"), [*((each, 1) for each in WORKS), *((each, 3) for each in AT_ONCE)])
+@pytest.mark.parametrize(("does", "concurrency"), [*((each, 1) for each in WORKS), *((each, 3) for each in AT_ONCE)])
 def test_a_handler_is_interrupted_at_its_timeout_and_has_failed(
-    work: Any, concurrency: int, caplog: Caplog
+    does: Any, concurrency: int, caplog: Caplog
 ) -> None:  # SPEC I3, A4, A5, A6
-    reported, wire = interrupted(slow(work, concurrency=concurrency))
+    reported, wire = interrupted(slow(does, concurrency=concurrency))
     assert (reported, wire.rounded_visibilities()) == (["m1"], {"handle-m1": 60})
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type") == "TimeoutError"
@@ -219,9 +220,9 @@ def _alarm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_alarm")
-@pytest.mark.parametrize(("timeout", "work"), [(None, None), (5, None), (0.2, sleeps)])
+@pytest.mark.parametrize(("timeout", "does"), [(None, None), (5, None), (0.2, sleeps)])
 def test_between_invocations_the_users_handler_for_sigalrm_stands_and_no_timer_is_set(
-    timeout: float | None, work: Any
+    timeout: float | None, does: Any
 ) -> None:  # SPEC A6, I3
     """The process may be frozen, call exec, or use SIGALRM itself between invocations."""
     seen: list[Any] = []
@@ -229,14 +230,14 @@ def test_between_invocations_the_users_handler_for_sigalrm_stands_and_no_timer_i
     @consumer(timeout=timeout)
     def handler(message: Message) -> None:
         seen.append((signal.getitimer(signal.ITIMER_REAL)[0] > 0, signal.getsignal(signal.SIGALRM) is own))
-        if work is not None:
-            work(message)
+        if does is not None:
+            does(message)
 
     def own(*_: Any) -> None: ...
 
     signal.signal(signal.SIGALRM, own)
     for _ in range(2):
-        assert interrupted(handler, 1)[0] == (["m0"] if work else [])
+        assert interrupted(handler, 1)[0] == (["m0"] if does else [])
         assert signal.getsignal(signal.SIGALRM) is own
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     assert seen == [(True, False)] * 2
@@ -284,12 +285,9 @@ def test_a_sync_handler_outside_the_main_thread_is_not_interrupted_which_is_logg
 
 def delivered(sandbox: Sandbox, handler: Consumer[Any], count: int, timeout: int = 30) -> None:
     """Deliver messages with the bodies 0, 1, ... until all are done; none is dead-lettered."""
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders", batch_size=10, timeout=timeout)
-    for number in range(count):
-        sandbox.send("orders", str(number))
+    work(sandbox, handler, *map(str, range(count)), batch_size=10, timeout=timeout)
     sandbox.run()
-    assert sandbox.messages("orders") == sandbox.messages("dead") == []
+    assert sandbox.messages("orders") == sandbox.messages("orders-dlq") == []
 
 
 def test_each_run_of_a_message_has_the_whole_timeout(sandbox: Sandbox) -> None:  # SPEC I3, I5
@@ -317,10 +315,7 @@ def test_validation_of_a_batch_does_not_count_towards_the_timeout(sandbox: Sandb
     def handler(batch: Batch[SlowModel]) -> None:
         current().clock.sleep(4)
 
-    sandbox.queue("orders", dead_letter="dead")
-    sandbox.connect(handler, "orders")
-    for _ in range(4):
-        sandbox.send("orders", {})
+    work(sandbox, handler, {}, {}, {}, {})
     assert sandbox.run().count("COMMITTED") == 4
 
 
@@ -357,19 +352,19 @@ def never_ends() -> tuple[Callable[[Message], Any], asyncio.Event]:
     """Return an async function that suppresses every cancellation, and the event that ends it."""
     over = asyncio.Event()
 
-    async def work(_: Message) -> None:
+    async def never(_: Message) -> None:
         while not over.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await over.wait()
 
-    return work, over
+    return never, over
 
 
 def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: Caplog) -> None:
     """SPEC I3. In real time. All messages are settled first, so none is lost or runs twice."""
-    work, over = never_ends()
+    never, over = never_ends()
     with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
-        slow(work, timeout=None)(batch_of(4), Context(remaining=3))
+        slow(never, timeout=None)(batch_of(4), Context(remaining=3))
     over.set()
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
@@ -381,12 +376,12 @@ def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: Caplog
 def test_a_short_invocation_ends_in_time_although_its_task_never_ends(
     sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC I2, I3
-    work, _ = never_ends()
+    never, _ = never_ends()
 
     @consumer
     async def handler(message: Message) -> None:
         if message.receive_count == 1:
-            await work(message)
+            await never(message)
 
     delivered(sandbox, handler, 1, timeout=1)
     assert lines(caplog, "process_ends")
