@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tarry import Fixed, InvalidEvent, Message, Reject, consumer
 from tests.handlers import behave, behave_async, plain
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import event, record
 from tests.settled import fails, orders, reasons, settle, targets
 from tests.unit.failed.dead_letters import envelope_of
@@ -184,9 +184,8 @@ def with_tarry(value: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_an_unreadable_tarry_attribute_is_ignored_and_logged_and_kept_if_tarry_did_not_write_it(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC C2, F2, F3, K1, K3
+def test_an_unreadable_tarry_attribute_is_logged_and_kept_if_it_is_not_tarrys(name: str, caplog: Caplog) -> None:
+    # SPEC C2, F2, F3, K1, K3
     seen: list[Any] = []
 
     @consumer(fatal=ValueError)
@@ -236,8 +235,8 @@ def test_after_an_odd_tarry_attribute_a_dead_letter_has_a_readable_failure(field
 
 
 @pytest.mark.parametrize("code", ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"])
-def test_a_message_whose_dead_letter_queue_does_not_exist_waits_in_its_queue_and_the_error_names_it(
-    code: str, caplog: pytest.LogCaptureFixture
+def test_a_message_whose_dead_letter_queue_does_not_exist_waits_and_the_error_names_it(
+    code: str, caplog: Caplog
 ) -> None:  # SPEC F4, F5
     error = client_error(code, "The specified queue does not exist.")
     wire = orders()

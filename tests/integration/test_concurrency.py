@@ -78,9 +78,8 @@ def run_in(
 
 @KINDS
 @pytest.mark.parametrize(("concurrency", "seconds"), [(1, 20), (3, 8), (100, 2)])
-def test_at_most_concurrency_messages_run_at_once(
-    kind: str, concurrency: int, seconds: float, sandbox: Sandbox
-) -> None:  # SPEC I1
+def test_at_most_concurrency_run_at_once(kind: str, concurrency: int, seconds: float, sandbox: Sandbox) -> None:
+    # SPEC I1
     running = RunningHandlers()
     handler = timed(kind, lambda _: running.begin(2), running.end, concurrency=concurrency)
     assert run_in(sandbox, handler, "0123456789") == []
@@ -106,9 +105,7 @@ def test_the_bound_holds_for_many_messages_in_real_threads(kind: str) -> None:  
 
 
 @KINDS
-def test_the_response_and_the_lines_of_messages_do_not_depend_on_which_handler_ends_first(
-    kind: str,
-) -> None:  # SPEC I1
+def test_the_response_and_the_lines_do_not_depend_on_which_handler_ends_first(kind: str) -> None:  # SPEC I1
     seen = set[str]()
     for order in range(4):
         seconds = [index * 3 % 10 for index in range(10)]
@@ -193,10 +190,8 @@ tenant: ContextVar[Tenant] = ContextVar("tenant")
 
 
 @pytest.mark.parametrize(("kind", "concurrency"), [(kind, n) for kind in ("sync", "async", "nested") for n in (1, 3)])
-def test_a_context_variable_of_one_message_is_not_visible_to_others_or_to_the_caller(
-    kind: str, concurrency: int
-) -> None:  # SPEC I1, A4, A6
-    """A coroutine runs in the context of the handler that returned it."""
+def test_a_context_variable_is_not_visible_to_other_messages_or_the_caller(kind: str, concurrency: int) -> None:
+    """SPEC I1, A4, A6. A coroutine runs in the context of the handler that returned it."""
     the_callers, seen = Tenant(), list[bool]()
 
     def handle(message: Message) -> None:
@@ -284,7 +279,7 @@ def test_a_message_whose_task_is_cancelled_before_it_begins_has_failed() -> None
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="a task takes its first step in a turn of the loop")
 @pytest.mark.parametrize("concurrency", [1, 10])
-def test_async_handlers_that_never_wait_take_no_turn_of_the_event_loop(
+def test_async_handlers_that_never_wait_take_no_turn_of_the_loop(
     concurrency: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[object] = []
@@ -518,7 +513,7 @@ def test_if_all_places_or_a_fifo_group_are_taken_the_process_ends_after_the_mess
         ("async", True, {"returned"}),
     ],
 )
-def test_handlers_that_exceed_their_timeout_do_not_affect_other_messages(
+def test_handlers_that_take_too_long_affect_no_others(
     kind: str, fifo: bool, answers: set[str], sandbox: Sandbox
 ) -> None:  # SPEC I3
     """Two of twenty messages hang for an hour at first. Each message succeeds once; SQS dead-letters none of them."""
@@ -600,9 +595,8 @@ def test_a_look_up_that_is_due_again_does_not_block_other_handlers(sandbox: Sand
 
 
 @pytest.mark.parametrize("slow", ["look-up", "enrich"])
-def test_on_fifo_an_invocation_does_not_wait_for_its_background_beyond_its_deadline(
-    slow: str, sandbox: Sandbox
-) -> None:  # SPEC I2, G6
+def test_on_fifo_no_invocation_waits_for_its_background_beyond_its_deadline(slow: str, sandbox: Sandbox) -> None:
+    # SPEC I2, G6
     def enrich(failure: Failure) -> dict[str, Any]:
         if slow == "enrich" and failure.attempt == 1:
             sandbox.sleep(30)

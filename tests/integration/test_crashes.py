@@ -132,7 +132,7 @@ def test_after_a_crash_the_batch_is_redelivered_without_messages_that_were_ackno
 
 @ENDS
 @pytest.mark.parametrize("isolate", [True, False])
-def test_only_with_isolation_messages_beside_one_that_crashes_stay_done(
+def test_only_with_isolation_messages_beside_a_crash_stay_done(
     isolate: bool, end: Callable[[], None], sandbox: Sandbox
 ) -> None:  # SPEC G4
     run = ConsumerRun(sandbox, kills(end), window=60, isolate=isolate)
@@ -147,10 +147,8 @@ def test_only_with_isolation_messages_beside_one_that_crashes_stay_done(
 
 @QUEUES
 @MODES
-def test_a_delay_that_sqs_has_accepted_holds_after_a_crash(
-    settings: dict[str, Any], queue: str, sandbox: Sandbox
-) -> None:  # SPEC A2, F4
-    """The finished message runs again, because the function returned no response."""
+def test_an_accepted_delay_holds_after_a_crash(settings: dict[str, Any], queue: str, sandbox: Sandbox) -> None:
+    """SPEC A2, F4. The finished message runs again, because the function returned no response."""
 
     def work(message: Message) -> None:
         if message.body == "delayed" and message.receive_count == 1:

@@ -121,9 +121,8 @@ PLACES = [*((way, "orders") for way in WAYS if way != "async"), ("one by one", "
 @pytest.mark.parametrize(
     ("name", "way", "queue"), [(name, *place) for name in HOOKS for place in PLACES if is_possible(name, *place)]
 )
-def test_a_hook_that_hangs_delays_no_answer_and_affects_only_its_own_message(
-    name: str, way: str, queue: str, sandbox: Sandbox
-) -> None:  # SPEC I7, C8
+def test_a_hook_that_hangs_affects_only_its_own_message(name: str, way: str, queue: str, sandbox: Sandbox) -> None:
+    # SPEC I7, C8
     hangs, is_fifo = Hang(), queue.endswith(".fifo")
     made, window = WAYS[way](handle, **HOOKS[name](hangs)), 0 if is_fifo else 1
     ids = work(sandbox, made, "one", "bad", "two", queue=queue, groups="obt", batch_size=3, window=window, **SHORT)
@@ -145,9 +144,8 @@ def test_async_handlers_have_their_own_time_after_a_hook_that_hung_on_their_even
 
 @pytest.mark.parametrize("name", ["retry_when", "enrich"])
 @pytest.mark.parametrize("way", ["threads", "batch"])
-def test_hooks_that_hang_for_every_message_of_a_batch_leave_time_to_settle_all(
-    way: str, name: str, sandbox: Sandbox
-) -> None:  # SPEC I7, C8
+def test_hooks_that_hang_for_every_message_leave_time_to_settle_all(way: str, name: str, sandbox: Sandbox) -> None:
+    # SPEC I7, C8
     hangs = Hang()
     handler = WAYS[way](handle, max_attempts=1, **HOOKS[name](hangs))
     work(sandbox, handler, *["bad"] * 100, batch_size=100, window=1, **SHORT)
@@ -196,9 +194,7 @@ def gives_verdicts(message: Message) -> None:
 
 
 @pytest.mark.parametrize("way", handlers.WAYS)
-def test_on_outcome_is_called_once_for_each_message_in_order_with_what_became_of_it_when_all_are_settled(
-    way: str,
-) -> None:  # SPEC L5
+def test_on_outcome_is_called_once_for_each_message_in_order_when_all_are_settled(way: str) -> None:  # SPEC L5
     seen: list[tuple[str, int, str, str | None]] = []
     failures, requests = dict[str, Any](), set[int]()
 
@@ -261,9 +257,8 @@ class Broken(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, Broken])
-def test_on_outcome_that_raises_changes_nothing_and_is_logged_once_per_cold_start(
-    error: type[BaseException], caplog: Caplog
-) -> None:  # SPEC L5, A2
+def test_on_outcome_that_raises_changes_nothing_and_is_logged_once(error: type[BaseException], caplog: Caplog) -> None:
+    # SPEC L5, A2
     called = []
 
     def hook(message: Message, outcome: Outcome) -> None:
@@ -283,9 +278,7 @@ def test_on_outcome_that_raises_changes_nothing_and_is_logged_once_per_cold_star
     assert not lines(caplog, "runtime_failed")
 
 
-def test_a_slow_on_outcome_is_interrupted_before_the_deadline_and_the_response_holds(
-    caplog: Caplog,
-) -> None:  # SPEC L5, I2
+def test_a_slow_on_outcome_is_interrupted_before_the_deadline(caplog: Caplog) -> None:  # SPEC L5, I2
     called = []
 
     def hook(message: Message, outcome: Outcome) -> None:

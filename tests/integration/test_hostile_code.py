@@ -99,9 +99,8 @@ def a_batch_error() -> BaseException:
     ("make", "reported"),
     [(ERRORS["an error"], ["m1", "m2", "m3"]), (a_batch_error, ["m0", "m1", "m2", "m3"])],
 )
-def test_a_hostile_error_of_a_batch_handler_fails_each_message_without_a_verdict(
-    make: Make, reported: list[str]
-) -> None:  # SPEC A2, B5
+def test_a_hostile_error_of_a_batch_fails_each_message_without_a_verdict(make: Make, reported: list[str]) -> None:
+    # SPEC A2, B5
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         if make is not a_batch_error:
@@ -246,7 +245,7 @@ def test_a_hostile_hook_of_a_dead_letter_does_not_prevent_dead_lettering(hook: s
 
 
 @pytest.mark.parametrize("does", [*FAILING, None])
-def test_a_hostile_redact_or_filter_of_the_log_does_not_prevent_settlement(
+def test_a_hostile_redact_or_filter_of_the_log_prevents_no_settlement(
     does: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC L2, A2
     if does is None:

@@ -107,9 +107,8 @@ def on_fifo(name: str, group: str = "a") -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
-    kind: str, queue: str, records: Table
-) -> None:  # SPEC K4
+def test_only_an_acknowledged_or_discarded_message_never_runs_again(kind: str, queue: str, records: Table) -> None:
+    # SPEC K4
     orders = Handler(records.layer(), kind)
     ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
     batch = [record({}, each, queue, group=each if queue != "orders" else None) for each in ids]
@@ -169,9 +168,7 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(k
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_written_meanwhile(
-    kind: str, records: Table
-) -> None:  # SPEC K4
+def test_a_failed_message_does_not_remove_the_record_of_another_delivery(kind: str, records: Table) -> None:  # SPEC K4
     """After the deadline another delivery may take the key over, and one without a record may complete it."""
 
     def taken_over(message: Message) -> None:
@@ -223,9 +220,7 @@ def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: 
     assert records.operations == ["PutItem", "UpdateItem"]
 
 
-def test_the_requests_of_a_batch_run_in_a_few_threads_that_are_kept(
-    records: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_requests_of_a_batch_run_in_a_few_kept_threads(records: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """To start a thread for each would take half as long as boto3 takes for a request."""
     started: list[object] = []
     start = RealThreads.start
@@ -287,7 +282,7 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(kind: str, record
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (3, 20)])
-def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_first(
+def test_the_second_message_of_a_key_in_a_batch_waits_only_briefly(
     receives: int, seconds: int, queue: str, records: Table, wire: Wire
 ) -> None:  # SPEC K4
     """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
@@ -331,9 +326,7 @@ def test_nulls_within_the_value_of_a_key_are_part_of_it_and_so_is_an_edit(record
     assert orders.ran == ["a", "b", "copy"]
 
 
-def test_a_layer_that_an_idempotent_function_configures_later_keeps_its_key_and_finds_its_records(
-    records: Table,
-) -> None:
+def test_a_layer_that_is_configured_later_keeps_its_key_and_finds_its_records(records: Table) -> None:
     """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
     layer = records.layer()
     orders = Handler(layer)
@@ -369,7 +362,7 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table) 
 
 @pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "AccessDeniedException"])
-def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
+def test_a_table_that_refuses_loses_no_message_and_is_logged(
     kind: str, code: str, records: Table, caplog: Caplog
 ) -> None:
     caplog.set_level("INFO")
@@ -412,9 +405,7 @@ def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: 
 
 
 @pytest.mark.parametrize("kind", WAYS)
-def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
-    kind: str, records: Table, caplog: Caplog
-) -> None:
+def test_a_record_that_cannot_be_removed_defers_the_message(kind: str, records: Table, caplog: Caplog) -> None:
     orders = Handler(records.layer(), kind)
     records.refuses("ThrottlingException", "DeleteItem")
     assert orders.of("fails") == ["fails"]
@@ -531,10 +522,8 @@ def test_the_record_of_an_abandoned_task_stays_since_its_handler_may_still_run(m
 
 
 @pytest.mark.parametrize("config", [{}, {"expires_after_seconds": 1}])
-def test_a_record_in_progress_outlives_its_invocation_and_the_time_of_the_layer(
-    config: dict[str, Any], records: Table, wire: Wire
-) -> None:  # SPEC K4
-    """It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
+def test_a_record_in_progress_outlives_its_invocation(config: dict[str, Any], records: Table, wire: Wire) -> None:
+    """SPEC K4. It expires up to 18 hours later, at a moment by which its delivery recognizes it."""
     layer, found = records.layer(**config), list[DataRecord]()
     assert Handler(layer, do=lambda message: found.append(layer._get_record("orders#m1"))).of("m1") == []
     [one] = found

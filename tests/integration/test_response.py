@@ -85,9 +85,8 @@ def test_the_response_lists_the_failed_messages_in_the_order_of_the_batch(bad: l
     [[1, 2], [2, 1], *([odd, 2] for odd in ("x", float("inf"), float("nan"), None, [2], "9" * 5000)), [2, "x"]],
     ids=lambda counts: str(counts)[:20],
 )
-def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_readable_receive_count(
-    counts: list[object],
-) -> None:  # SPEC A7, A3, C2
+def test_of_two_records_with_one_id_the_one_with_the_higher_receive_count_counts(counts: list[object]) -> None:
+    # SPEC A7, A3, C2
     attempts: list[tuple[str, int]] = []
 
     def note(message: Message) -> None:
@@ -127,7 +126,7 @@ def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_r
     ],
     ids=lambda value: repr(value)[:50],
 )
-def test_an_event_that_does_not_come_from_sqs_raises_a_short_error_that_names_the_fault(
+def test_an_event_that_is_not_from_sqs_raises_a_short_error_that_names_the_fault(
     not_an_event: Any, expected: str
 ) -> None:  # SPEC A3
     runs: list[Message] = []
@@ -608,10 +607,8 @@ ENDS = [None, _raise, _raise_in_task]
     ],
     ids=lambda value: getattr(value, "__name__", "sync"),
 )
-def test_an_exit_fails_its_own_message_and_releases_those_that_have_not_started(
-    error: Any, how: Any, caplog: Caplog
-) -> None:  # SPEC A5, A6, L2
-    """A cancellation releases none. The next invocation runs."""
+def test_an_exit_fails_its_message_and_releases_those_behind_it(error: Any, how: Any, caplog: Caplog) -> None:
+    """SPEC A5, A6, L2. A cancellation releases none. The next invocation runs."""
     handler = _ending(error, how)
     released = [] if error is asyncio.CancelledError else ["m2", "m3"]
     reported, wire = settle(handler, batch_of(4))

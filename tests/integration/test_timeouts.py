@@ -160,9 +160,8 @@ AT_ONCE = [waits, blocks_the_loop, blocks_the_loop_in_a_task]
 
 
 @pytest.mark.parametrize(("does", "concurrency"), [*((each, 1) for each in WORKS), *((each, 3) for each in AT_ONCE)])
-def test_a_handler_is_interrupted_at_its_timeout_and_has_failed(
-    does: Any, concurrency: int, caplog: Caplog
-) -> None:  # SPEC I3, A4, A5, A6
+def test_a_handler_is_interrupted_at_its_timeout_and_has_failed(does: Any, concurrency: int, caplog: Caplog) -> None:
+    # SPEC I3, A4, A5, A6
     reported, wire = interrupted(slow(does, concurrency=concurrency))
     assert (reported, wire.rounded_visibilities()) == (["m1"], {"handle-m1": 60})
     [line] = lines(caplog, "waiting_retry")
@@ -221,10 +220,8 @@ def _alarm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_alarm")
 @pytest.mark.parametrize(("timeout", "does"), [(None, None), (5, None), (0.2, sleeps)])
-def test_between_invocations_the_users_handler_for_sigalrm_stands_and_no_timer_is_set(
-    timeout: float | None, does: Any
-) -> None:  # SPEC A6, I3
-    """The process may be frozen, call exec, or use SIGALRM itself between invocations."""
+def test_between_invocations_sigalrm_is_the_users_and_no_timer_is_set(timeout: float | None, does: Any) -> None:
+    """SPEC A6, I3. The process may be frozen, call exec, or use SIGALRM itself between invocations."""
     seen: list[Any] = []
 
     @consumer(timeout=timeout)
@@ -261,9 +258,7 @@ def test_a_message_is_interrupted_after_a_handler_has_used_sigalrm_itself(restor
     assert interrupted(handler, 2)[0] == ["m1"]
 
 
-def test_a_sync_handler_outside_the_main_thread_is_not_interrupted_which_is_logged_once(
-    caplog: Caplog,
-) -> None:  # SPEC I3
+def test_outside_the_main_thread_no_sync_handler_is_interrupted_which_is_logged_once(caplog: Caplog) -> None:  # SPEC I3
     ran: list[Any] = []
 
     @consumer(timeout=0.05)
@@ -373,9 +368,8 @@ def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: Caplog
     assert "did not end" in field(line, "text")
 
 
-def test_a_short_invocation_ends_in_time_although_its_task_never_ends(
-    sandbox: Sandbox, caplog: Caplog
-) -> None:  # SPEC I2, I3
+def test_a_short_invocation_ends_in_time_although_its_task_never_does(sandbox: Sandbox, caplog: Caplog) -> None:
+    # SPEC I2, I3
     never, _ = never_ends()
 
     @consumer
@@ -389,9 +383,8 @@ def test_a_short_invocation_ends_in_time_although_its_task_never_ends(
 
 @pytest.mark.parametrize("on_outcome", [None, lambda *_: None], ids=["untimed", "timed"])
 @pytest.mark.parametrize("form", ["sync", "batch", "threads", "async", "async that blocks"])
-def test_a_handler_that_has_ended_is_not_interrupted_while_that_is_noted(
-    form: str, on_outcome: Any, sandbox: Sandbox
-) -> None:  # SPEC I3
+def test_a_handler_whose_end_is_noted_is_not_interrupted(form: str, on_outcome: Any, sandbox: Sandbox) -> None:
+    # SPEC I3
     sandbox.queue("orders", dead_letter="orders-dlq")
     settings = {"timeout": 5, "on_outcome": on_outcome} | ({"concurrency": 2} if form == "threads" else {})
     handler = timed(form.replace("threads", "sync"), lambda message: message.json(), **settings)
@@ -425,7 +418,7 @@ GROUPS = event(*(record("{}", f"m{index}", "orders.fifo", group=f"g{index % 2}")
 
 
 @pytest.mark.parametrize("batch", [batch_of(10), GROUPS], ids=["standard", "fifo"])
-def test_messages_without_time_to_run_are_released_and_a_warning_names_the_batch_size_that_would_have_fitted(
+def test_messages_without_time_are_released_and_a_warning_names_the_batch_size_that_fits(
     batch: Any, caplog: Caplog
 ) -> None:  # SPEC H1, I2
     ran: list[Any] = []

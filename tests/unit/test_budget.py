@@ -322,9 +322,8 @@ def settling(sends: int = 0, changes: int = 0) -> dict[str, int]:
     ],
     ids=lambda value: " ".join(f"{count} {name}" for name, count in value.items()) or "none",
 )
-def test_a_settlement_makes_as_few_requests_as_sqs_allows(
-    batch: dict[str, int], requests: dict[str, int]
-) -> None:  # SPEC G1
+def test_a_settlement_makes_as_few_requests_as_sqs_allows(batch: dict[str, int], requests: dict[str, int]) -> None:
+    # SPEC G1
     """Entries are sent in tens. After a `SystemExit`, three requests release the 25 messages that did not run, and one
     settles the message that failed."""
 

@@ -192,9 +192,7 @@ def test_cancelling_stops_the_timer_that_has_rung_for_a_handler_of_user_code() -
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_handler_of_tarry_that_user_code_restores_later_does_not_interrupt_even_a_later_invocation(
-    stop: StopOnce,
-) -> None:  # SPEC A6
+def test_a_handler_of_tarry_that_user_code_restores_later_interrupts_no_invocation(stop: StopOnce) -> None:  # SPEC A6
     with interruption(LONG):
         left = signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, left)

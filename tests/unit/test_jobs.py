@@ -74,9 +74,8 @@ class Invocation:
 
 
 @pytest.mark.parametrize(("timeout", "due"), [(None, 29), (10, 10), (60, 29)])
-def test_a_job_is_stopped_when_its_time_is_up_and_again_until_it_is_abandoned(
-    timeout: float | None, due: float
-) -> None:  # SPEC I3
+def test_a_job_is_stopped_when_its_time_is_up_until_it_is_abandoned(timeout: float | None, due: float) -> None:
+    # SPEC I3
     invocation = Invocation(timeout)
     job = invocation.start()
     assert invocation.ended() == [job]
@@ -191,9 +190,8 @@ def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> No
     ("after", "blocks", "answer"),
     [(0, True, 29), (28.97, True, 0.05), (29, False, 0.05), (29, True, "stop"), (29.5, True, "stop")],
 )
-def test_a_task_that_a_handler_has_left_behind_is_interrupted_when_messages_must_end(
-    after: float, blocks: bool, answer: object
-) -> None:  # SPEC I3
+def test_a_task_left_behind_is_interrupted_when_messages_must_end(after: float, blocks: bool, answer: object) -> None:
+    # SPEC I3
     invocation = Invocation()
     invocation.executor.now, invocation.executor.blocking = BEGAN + after, blocks
     found = invocation.jobs.fire(None)

@@ -89,9 +89,7 @@ def test_attributes_are_python_values(attribute: dict[str, str], value: Any) -> 
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_malformed_attributes_and_that_of_tarry_are_left_out_but_not_a_users_of_that_name(
-    attributes: Any, seen: Any
-) -> None:  # SPEC K1
+def test_only_malformed_attributes_and_that_of_tarry_are_left_out(attributes: Any, seen: Any) -> None:  # SPEC K1
     assert delivered({**record(), "messageAttributes": attributes}).attributes == seen
 
 
@@ -206,9 +204,8 @@ def error_of(message: Message, name: str) -> str:
 
 @pytest.mark.parametrize("is_given_up", [False, True])
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_message_that_is_being_settled_does_not_lose_its_lease(
-    is_given_up: bool, ended: bool, caplog: Caplog
-) -> None:  # SPEC I4
+def test_a_message_being_settled_does_not_lose_its_lease(is_given_up: bool, ended: bool, caplog: Caplog) -> None:
+    # SPEC I4
     wire, log = Wire(), Log("handler", LogOptions())
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda *_: ("ReceiptHandleIsInvalid", "")
     with wire:

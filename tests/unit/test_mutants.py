@@ -82,7 +82,7 @@ def test_a_sample_has_of_each_room_as_many_as_its_share_and_is_the_same_for_a_se
     assert {*tool.sample(found, "7", 1000)} == {*found}
 
 
-def test_the_tests_that_run_a_mutant_are_run_fastest_first_for_a_limited_time(
+def test_the_tests_of_a_mutant_run_fastest_first_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {"limits.py": "MOST = 10\n", "use.py": "def f(a):\n    return MOST + a\n"}

@@ -143,9 +143,8 @@ WITHOUT_A_REGION = "from tarry import consumer\nconsumer(lambda message: None)"
         pytest.param(WITHOUT_A_REGION, {}, id="a client that cannot be made does not keep it from starting"),
     ],
 )
-def test_the_client_and_the_code_of_the_settlement_are_loaded_with_the_consumer(
-    program: str, region: dict[str, str]
-) -> None:  # SPEC C8, I2
+def test_client_and_settlement_are_loaded_with_the_consumer(program: str, region: dict[str, str]) -> None:
+    # SPEC C8, I2
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | region
     environment |= {"AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "TARRY_LOAD_BOTO3": "init"}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
@@ -182,7 +181,6 @@ OTHERS = [with_batch, with_own_model, with_unknown_name, with_two, with_keyword,
         *((each, False) for each in (*OTHERS, generator, decorated, partial(with_class), print)),
     ],
 )
-def test_a_function_of_one_message_is_plain_and_any_other_handler_is_checked_closely(
-    function: Callable[..., Any], expected: bool
-) -> None:  # SPEC B1
+def test_a_function_of_one_message_is_plain_and_no_other_handler(function: Callable[..., Any], expected: bool) -> None:
+    # SPEC B1
     assert is_plain(function, Message) is expected
