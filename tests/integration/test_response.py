@@ -225,17 +225,6 @@ def test_a_fault_of_tarry_after_the_settlement_fails_no_message_that_is_settled(
     assert field(line, "error") == "MemoryError"
 
 
-def test_a_handler_that_changes_the_event_does_not_affect_another_message() -> None:  # SPEC A2
-    @consumer
-    def handler(message: Message) -> None:
-        if message.body == "0":
-            message.record.raw_event["messageId"] = "m1"
-        else:
-            raise ValueError
-
-    assert "m1" in settle(handler, batch_of(2))[0]
-
-
 # awaitables and generators that a handler returns
 
 

@@ -25,10 +25,9 @@ class Executor(JobExecutor):
     def __init__(self) -> None:
         self.now = BEGAN
         self.ends: list[tuple[float, Job]] = []
-        self.stops: list[float] = []
+        self.stops, self.waits = list[float](), list[float]()
         self.abandoned_at: dict[Job, float] = {}
         self.blocking: Job | bool = False
-        self.waits: list[float] = []
         self.takes: float | None = None  # the seconds after which a job ends while it starts
 
     def start(self, job: Job) -> bool:
