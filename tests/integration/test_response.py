@@ -251,14 +251,6 @@ class AsyncHandlers:
         yield from self(message).__await__()
 
 
-def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return wrapper
-
-
 @pytest.mark.parametrize(
     ("make", "is_async"),
     [
@@ -267,7 +259,9 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         pytest.param(lambda it: functools.partial(AsyncHandlers.method, it), True, id="partial of async def"),
         pytest.param(lambda it: it.method, True, id="async method"),
         pytest.param(lambda it: functools.partial(it.method), True, id="partial of a method"),
-        pytest.param(lambda it: _wrapped(it.method), False, id="async method in a sync wrapper"),
+        pytest.param(
+            lambda it: functools.wraps(it.method)(lambda m, *_: it.method(m)), False, id="async in a sync one"
+        ),
         pytest.param(lambda it: it.returns_awaitable, False, id="returns an awaitable"),
         pytest.param(lambda it: lambda message, /: it(message), False, id="lambda around async"),
         pytest.param(lambda it: it.of_types, True, id="types.coroutine"),
