@@ -225,6 +225,30 @@ def test_poison_messages_in_a_busy_queue_are_dead_lettered_alone(seed: int) -> N
 # throttles and lost answers
 
 
+@MODES
+@QUEUES
+def test_a_batch_that_lambda_throttles_is_redelivered_without_a_run(
+    settings: dict[str, Any], queue: str, sandbox: Sandbox
+) -> None:  # PLATFORM 15
+    """Lambda retries until the visibility timeout ends."""
+    run = ConsumerRun(sandbox, lambda _: None, queue, **settings)
+    sandbox.faults.add("throttled", times=None)
+    run.send("ab")
+    sandbox.advance(VISIBILITY)
+    sandbox.faults.clear()
+    run.of("")
+    assert (run.deliveries, run.dead) == ({"a": [2], "b": [2]}, [])
+
+
+@pytest.mark.parametrize("fault", ["throttle", "lost_answer", "hang"])
+@QUEUES
+def test_a_message_whose_eager_delete_fails_is_left_to_lambda(fault: str, queue: str, sandbox: Sandbox) -> None:
+    # SPEC G3
+    sandbox.faults.add(fault, operation="DeleteMessageBatch", times=None)
+    run = ConsumerRun(sandbox, lambda _: None, queue, ack="eager").of("abcdefghij")
+    assert (run.runs, run.report.count("COMMITTED")) == (dict.fromkeys("abcdefghij", 1), 10)
+
+
 @pytest.mark.parametrize(("fault", "seconds"), [("throttle", VISIBILITY), ("lost_answer", 30)])
 @MODES
 @QUEUES

@@ -113,7 +113,7 @@ def test_a_redelivered_message_that_fails_waits_for_its_policy_and_an_exit_relea
     assert sorted(run.visibilities.values()) == [0, 0, 60]
 
 
-def test_each_redelivered_message_is_logged_first_and_a_single_one_not_hidden(caplog: Caplog) -> None:  # SPEC G4
+def test_each_redelivered_message_is_logged_first_and_a_single_one_no_more(caplog: Caplog) -> None:  # SPEC G4
     caplog.set_level("INFO")
     named: dict[str, list[str]] = {}
 

@@ -1,4 +1,4 @@
-"""What the tools share: source files after the build of the layer, and the command that installs an extra."""
+"""Helpers that the tools share: source files after the build of the layer, and the command that installs an extra."""
 
 import ast
 import subprocess

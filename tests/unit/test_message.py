@@ -149,10 +149,10 @@ def test_group_context_and_earlier_failure_are_those_of_the_message() -> None:  
     fresh = delivered(record(), context := Context())
     assert (fresh.context, fresh.failure, fresh.group_id) == (context, None, None)
     failure = {"reason": "exhausted", "attempts": 5, "type": "KeyError"}
-    letter = delivered(record(group="customer-7", attributes=tarry_attribute(failure=failure)))
-    assert letter.group_id == "customer-7"
-    assert letter.failure is not None
-    found = (letter.failure.reason, letter.failure.attempts, letter.failure.type, letter.failure.message)
+    redriven = delivered(record(group="customer-7", attributes=tarry_attribute(failure=failure)))
+    assert redriven.group_id == "customer-7"
+    assert redriven.failure is not None
+    found = (redriven.failure.reason, redriven.failure.attempts, redriven.failure.type, redriven.failure.message)
     assert found == ("exhausted", 5, "KeyError", None)
 
 
