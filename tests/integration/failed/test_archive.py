@@ -1,4 +1,4 @@
-"""The archive of removed dead letters, and restoring it, against a served SQS."""
+"""Removed dead letters, their archive, and restoring it: the command against a served SQS, the package in a sandbox."""
 
 import errno
 import json
@@ -13,10 +13,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tarry import ConfigurationError, failed
 from tarry.failed.archive import checksum
 from tarry.failed.journal import Journal
+from tarry.testing import Sandbox
 from tarry.tools.cli.app import app
 from tarry.tools.simulator.sqs.message import StoredMessage
+from tests.integration.failed.sandboxed import (
+    Gateway,
+    dead_lettered,
+    fill,
+    outcomes,
+    places,
+    remove,
+    retry,
+    there,
+)
 from tests.served import Served, served
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
@@ -142,29 +154,59 @@ def test_the_commands_that_restore_an_archive_of_several_queues_are_one_for_each
     assert [contents(sqs, queue) for queue in DLQS] == before
 
 
-def test_of_a_damaged_archive_the_damaged_lines_are_named_and_the_others_restored(sqs: Served, tmp_path: Path) -> None:
-    put(sqs)
+RECORD: dict[str, Any] = {"messageId": "x", "body": "{}", "attributes": {}, "messageAttributes": {}}
+RECORD["eventSourceARN"] = arn("orders-dlq")
+
+
+def line_of(record: dict[str, Any], version: int = 2) -> bytes:
+    """Return the line of a record, with its checksum."""
+    return json.dumps({"v": version, "id": "x", "sum": checksum(record), "record": record}).encode()
+
+
+DAMAGED = {
+    line_of(RECORD).replace(b'"body": "', b'"body": "!'): "its checksum does not match",
+    b"\x00\xff garbage": "it is not complete JSON",
+    line_of(RECORD, version=3): "it is of version 3, and this tarry reads archives up to version 2",
+    **dict.fromkeys([b'{"v":3}', b"[" * 100_000, b"\xff\x00", b"9" * 6_000, b'{"v":[]}', b'{"v":2,"deleted":7}'], ""),
+    **{
+        line_of(RECORD | changed): "its record lacks a part, or has one of another type"
+        for changed in [
+            *({name: None} for name in RECORD),
+            {"body": 7},
+            {"attributes": []},
+            {"messageAttributes": {"a": "b"}},
+        ]
+    },
+    line_of(RECORD)[:40]: "it is not complete JSON",
+}
+
+
+def test_lines_of_an_archive_that_cannot_be_read_are_named_and_the_others_are_restored(
+    sqs: Served, tmp_path: Path
+) -> None:
     archive = tmp_path / "removed.jsonl"
+    put(sqs)
     run(sqs, "remove", "--all", "--force", "--archive", str(archive))
-    lines = archive.read_bytes().splitlines(keepends=True)
-    lines[1] = lines[1].replace(b'"body":"', b'"body":"!')
-    archive.write_bytes(b"".join([*lines[:2], b"\x00\xff garbage\n", lines[2], lines[0][:40]]))
-    put(sqs, bodies=("more",))
-    removed = run(sqs, "remove", "--all", "--force", "--archive", str(archive))  # appends behind the incomplete line
-    assert removed.exit_code == 0
-    result = run(sqs, "restore", str(archive), "--force")  # the line that says that these were deleted is cut off
-    assert (result.exit_code, len(messages(sqs))) == (1, 3)
-    assert result.stdout == (
-        "line 2  failed: not restored: its checksum does not match\n"
-        "line 3  failed: not restored: it is not complete JSON\n"
-        "line 5  failed: not restored: it is not complete JSON\n"
-        "restored 3, failed 3, skipped 0\n"
-    )
+    first = len(archive.read_bytes().splitlines()) + 1
+    with archive.open("ab") as file:
+        file.write(b"\n".join(DAMAGED))
+    archive.with_name("removed.jsonl.restored").write_bytes(b"\n".join([*DAMAGED, b""]))
+    put(sqs, bodies=("more",))  # is appended behind the incomplete line
+    assert run(sqs, "remove", "--all", "--force", "--archive", str(archive)).exit_code == 0
+    result = run(sqs, "restore", str(archive))
+    assert (result.exit_code, len(messages(sqs))) == (1, 4), result.output
+    *lines, last = result.stdout.splitlines()
+    assert last == f"restored 4, failed {len(DAMAGED)}, skipped 0"
+    for line, (number, why) in zip(lines, enumerate(DAMAGED.values(), first), strict=True):
+        assert line.startswith(f"line {number}  failed: not restored: {why}")
 
 
-def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path: Path) -> None:
+def test_an_archive_that_cannot_be_written_removes_nothing_and_one_that_cannot_be_read_restores_nothing(
+    sqs: Served, tmp_path: Path
+) -> None:
     put(sqs)
     (tmp_path / "file").write_text('{"orders": 1}\n')
+    (tmp_path / "later").write_bytes(line_of(RECORD, version=3))
     os.mkfifo(tmp_path / "pipe")
     for path, why in (
         (tmp_path / "file" / "x", "cannot be written: "),
@@ -181,6 +223,10 @@ def test_an_archive_that_cannot_be_written_removes_nothing(sqs: Served, tmp_path
         (
             ("restore", str(tmp_path / "file")),
             "has no dead letter to restore (it is not a line of a tarry archive in line 1)",
+        ),
+        (
+            ("restore", str(tmp_path / "later")),
+            "to restore (it is of version 3, and this tarry reads archives up to version 2 in line 1)",
         ),
     ):
         result = run(sqs, *arguments)
@@ -241,67 +287,26 @@ def test_when_the_disk_fills_up_a_restore_ends_and_the_next_one_doubles_nothing(
     assert f"unconfirmed {sent}" in result.stdout or not sent
 
 
-RECORD: dict[str, Any] = {"messageId": "x", "body": "{}", "attributes": {}, "messageAttributes": {}}
-RECORD["eventSourceARN"] = arn("orders-dlq")
-
-
-def line_of(record: dict[str, Any]) -> bytes:
-    """Return the line of a record that was changed, with its checksum."""
-    return json.dumps({"v": 2, "id": "x", "sum": checksum(record), "record": record}).encode()
-
-
-def test_a_record_that_was_changed_along_with_its_checksum_is_not_restored(sqs: Served, tmp_path: Path) -> None:
-    archive = tmp_path / "removed.jsonl"
-    changes = [*({name: None} for name in RECORD), {"body": 7}, {"attributes": []}, {"messageAttributes": {"a": "b"}}]
-    archive.write_bytes(b"\n".join([line_of(RECORD), *(line_of(RECORD | changed) for changed in changes)]))
-    result = run(sqs, "restore", str(archive), "--force")
-    assert (result.exit_code, len(messages(sqs))) == (1, 1), result.output
-    why = "not restored: its record lacks a part, or has one of another type"
-    named = [f"line {index}  failed: {why}" for index, _ in enumerate(changes, 2)]
-    assert result.stdout.splitlines() == [*named, f"restored 1, failed {len(changes)}, skipped 0"]
-
-
-def test_lines_of_an_archive_that_cannot_be_read_are_named_and_the_others_are_restored(
-    sqs: Served, tmp_path: Path
-) -> None:
-    lines = [b'{"v":3}', b"[" * 100_000, b"\xff\x00", b"9" * 6_000, b'{"v":[]}', b'{"v":2,"deleted":7}']
-    put(sqs)
-    archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
-    archive.write_bytes(b"\n".join([*lines, archive.read_bytes()]))
-    archive.with_name("removed.jsonl.restored").write_bytes(b"\n".join([*lines, b""]))
-    result = run(sqs, "restore", str(archive))
-    assert (result.exit_code, len(messages(sqs))) == (1, 3), result.output
-    for index, line in enumerate(result.stdout.splitlines()[:-1], 1):
-        assert line.startswith(f"line {index}  failed: not restored: ")
-    assert result.stdout.endswith("restored 3, failed 6, skipped 0\n")
-
-
-def test_an_archive_of_a_later_version_is_refused_with_its_version(sqs: Served, tmp_path: Path) -> None:
-    put(sqs)
-    archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
-    archive.write_bytes(archive.read_bytes().replace(b'{"v":2,', b'{"v":3,'))
-    result = run(sqs, "restore", str(archive))
-    assert (result.exit_code, messages(sqs)) == (2, [])
-    why = "it is of version 3, and this tarry reads archives up to version 2 in line 1"
-    assert f"{archive} has no dead letter to restore ({why})" in result.stderr
-
-
 def test_a_dead_letter_that_may_still_be_there_is_restored_only_by_force_without_a_terminal(
     sqs: Served, tmp_path: Path
 ) -> None:  # SPEC M6
-    put(sqs)
+    """An archive of the first version does not tell what was deleted: all is restored."""
     archive = tmp_path / "removed.jsonl"
-    run(sqs, "remove", "--all", "--force", "--archive", str(archive))
+    for bodies in (("sure",), BODIES):
+        put(sqs, bodies=bodies)
+        run(sqs, "remove", "--all", "--force", "--archive", str(archive))
     archive.write_text("".join(archive.read_text().splitlines(keepends=True)[:-1]))  # killed before the confirmation
     left = run(sqs, "restore", str(archive))
-    assert (left.exit_code, messages(sqs)) == (1, [])
+    assert (left.exit_code, len(messages(sqs))) == (1, 1)
     assert "3 dead letters of the archive may be in orders-dlq already" in left.stderr
     assert "id-0  unconfirmed: not sent, since it may be in orders-dlq already" in left.stdout
-    assert left.stdout.endswith("restored 0, failed 0, skipped 0, unconfirmed 3\n")
+    assert left.stdout.endswith("restored 1, failed 0, skipped 0, unconfirmed 3\n")
     restored = run(sqs, "restore", str(archive), "--force")
-    assert (restored.exit_code, len(messages(sqs))) == (0, 3)
+    assert (restored.exit_code, len(messages(sqs))) == (0, 4)
+    archive.with_name("removed.jsonl.restored").unlink()
+    lines = [json.loads(line) for line in archive.read_text().splitlines()]
+    archive.write_text("\n".join(json.dumps({**line, "v": 1}) for line in lines if "deleted" not in line))
+    assert run(sqs, "restore", str(archive)).stdout == "restored 4, failed 0, skipped 0\n"
 
 
 def test_of_an_archive_of_two_queues_only_those_of_the_queue_are_asked_about(
@@ -318,3 +323,82 @@ def test_of_an_archive_of_two_queues_only_those_of_the_queue_are_asked_about(
     assert (restored.exit_code, len(messages(sqs))) == (0, 3), restored.output
     assert "may be in" not in restored.stderr
     assert "1 dead letter of the archive may be in" in run(sqs, "restore", str(archive), queue=DLQS[1]).stderr
+
+
+# the package: what may have been applied
+
+
+def removed(sandbox: Sandbox, folder: Path, *faults: str) -> tuple[Path, dict[str, int]]:
+    """Remove all into an archive while faults strike the deletes; return its path, and the outcomes."""
+    archive = failed.ArchiveFile(folder / "removed.jsonl")
+    with failed.opened("orders-dlq") as inspection:
+        dead_letters = [each for polled in inspection.polls() for each in polled]
+        for fault in faults:
+            sandbox.faults.add(fault, operation="DeleteMessageBatch")
+        results = failed.remove_dead_letters(inspection, dead_letters, archive)
+    archive.close()
+    sandbox.faults.clear()
+    return archive.path, outcomes(results)
+
+
+def restored(archive: Path, **asked: Any) -> list[failed.Result]:
+    return list(failed.restore(archive, failed.find("orders-dlq"), **asked))
+
+
+def test_ids_and_conditions_select_what_is_removed(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M1
+    ids = dead_lettered(sandbox, 25)
+    assert [(result.id, result.outcome) for result in remove(ids[4], "unknown")] == [
+        (ids[4], "deleted"), ("unknown", "failed"),
+    ]  # fmt: skip
+    assert outcomes(remove(where=("body.id < 10",))) == {"deleted": 9}
+    assert places(sandbox) == (0, 15)
+    sandbox.faults.add("throttle", times=None, chance=0.6)
+    assert outcomes(remove()) == {"deleted": 15}
+
+
+def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(sandbox: Sandbox, tmp_path: Path) -> None:  # SPEC M6
+    fill(sandbox, 3)
+    archive, counts = removed(sandbox, tmp_path, "lost_answer", "denied")
+    assert (counts, there(sandbox)) == ({"unconfirmed": 3}, [])
+    asked = list[int]()
+    left = restored(archive, twice=lambda count: bool(asked.append(count)))
+    assert (outcomes(left), asked) == ({"unconfirmed": 3}, [3])
+    assert "it may be in orders-dlq already: its removal was not confirmed" in str(left[0].error)
+    assert outcomes(restored(archive, twice=lambda _: True)) == {"restored": 3}
+    assert there(sandbox) == ["id-0", "id-1", "id-2"]
+
+
+@pytest.mark.parametrize("fault", ["denied", "partial_failure"])
+def test_what_was_not_deleted_stays_and_is_not_restored(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
+    fill(sandbox, 10)
+    archive, counts = removed(sandbox, tmp_path, fault)
+    assert (counts["failed"] > 0, counts.get("deleted", 0)) == (True, 10 - counts["failed"])
+    assert places(sandbox) == (0, counts["failed"])
+    if fault == "denied":
+        with pytest.raises(ConfigurationError, match="no dead letter to restore"):
+            restored(archive)
+    else:
+        assert outcomes(restored(archive)) == {"restored": counts["deleted"]}
+    assert there(sandbox) == [f"id-{index}" for index in range(10)]
+
+
+def test_a_restore_that_was_not_confirmed_is_not_doubled_unasked(sandbox: Sandbox, tmp_path: Path) -> None:  # SPEC M6
+    fill(sandbox, 2)
+    archive, _ = removed(sandbox, tmp_path)
+    for fault in ("lost_answer", "denied"):
+        sandbox.faults.add(fault, operation="SendMessageBatch")
+    assert outcomes(restored(archive)) == {"unconfirmed": 2}
+    again = restored(archive)
+    assert (outcomes(again), len(there(sandbox))) == ({"unconfirmed": 2}, 2)
+    assert "it may be in orders-dlq already: its send to orders-dlq at " in str(again[0].error)
+
+
+def test_a_send_that_is_confirmed_after_a_lost_answer_says_that_the_message_may_be_there_twice(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:  # SPEC M6
+    fill(sandbox, 1)
+    archive, _ = removed(sandbox, tmp_path)
+    for queue, send in (("orders-dlq", lambda: restored(archive)), ("orders", retry)):
+        sandbox.faults.add("lost_answer", operation="SendMessageBatch")
+        assert send()[0].note == f"it may be in {queue} twice: SQS did not answer the first request"
+        assert len(sandbox.messages(queue)) == 2

@@ -10,52 +10,50 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tarry import ConfigurationError, failed
-from tarry.failed import Canary, Limits, Routes
-from tarry.failed.archive import ArchiveFile
+from tarry.failed import ArchiveFile, Canary, Limits, Routes
 from tarry.failed.requests import PatientRequests
-from tarry.failed.restoring import restore
 from tarry.failed.selection import lost_leases
 from tarry.sqs.client import Requests
 from tarry.testing import Sandbox
-from tests.integration.failed.test_retrying import put
+from tests.integration.failed.sandboxed import fill, held, outcomes, put, retried, there
 from tests.unit.failed.dead_letters import envelope_of
 
-
-def fill(sandbox: Sandbox, count: int, groups: int = 1) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    for index in range(count):
-        put(sandbox, "{}", envelope_of("{}", f"id-{index}", fingerprint=f"group{index % groups}"))
+EXTEND = "ChangeMessageVisibilityBatch"
 
 
-def before_each_request(monkeypatch: pytest.MonkeyPatch, look: Callable[[str, dict[str, Any]], None]) -> None:
-    """Call ``look`` before each request to SQS; what it raises is the answer."""
-    before = PatientRequests._call
+def around_each_request(
+    monkeypatch: pytest.MonkeyPatch,
+    before: Callable[[str, dict[str, Any]], object] = lambda *_: None,
+    after: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Call these before each request to SQS and after SQS has carried it out; what one raises is the answer."""
+    real = PatientRequests._call
 
     def call(self: PatientRequests, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        look(operation, parameters)
-        return before(self, operation, parameters)
+        before(operation, parameters)
+        try:
+            return real(self, operation, parameters)
+        finally:
+            after(operation)
 
     monkeypatch.setattr(PatientRequests, "_call", call)
+
+
+def answers_late(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox, operation: str, seconds: float) -> None:
+    """Let the answers of SQS to an operation, which it has carried out, take so long."""
+    around_each_request(monkeypatch, after=lambda asked: sandbox.sleep(seconds) if asked == operation else None)
 
 
 def timeouts_asked(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """Return the visibility timeouts of all further requests, counted as they are made."""
     asked = Counter[int]()
 
-    def look(operation: str, parameters: dict[str, Any]) -> None:
+    def look(_: str, parameters: dict[str, Any]) -> None:
         entries = parameters.get("Entries", [parameters])
         asked.update(each["VisibilityTimeout"] for each in entries if "VisibilityTimeout" in each)
 
-    before_each_request(monkeypatch, look)
+    around_each_request(monkeypatch, look)
     return asked
-
-
-def held(sandbox: Sandbox) -> int:
-    return sum(each.invisible_seconds > 0 for each in sandbox.messages("orders-dlq"))
-
-
-def there(sandbox: Sandbox, queue: str = "orders-dlq") -> list[str]:
-    return sorted(each.id for each in sandbox.messages(queue))
 
 
 def test_no_request_asks_for_more_than_the_limit_however_many_dead_letters_are_held(
@@ -66,12 +64,11 @@ def test_no_request_asks_for_more_than_the_limit_however_many_dead_letters_are_h
     asked = timeouts_asked(monkeypatch)
     with failed.opened("orders-dlq", keepalive=2, longest=8) as inspection:
         [group] = failed.groups(inspection)
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=10)
+        sandbox.faults.add("throttle", operation=EXTEND, times=10)
         sandbox.sleep(17)
         assert (group.count, len(inspection.leases), held(sandbox), inspection.leases.lost) == (500, 500, 500, 0)
         assert lost_leases(inspection) == ""
-    assert held(sandbox) == 0
-    assert max(asked) == 8
+    assert (held(sandbox), max(asked)) == (0, 8)
     assert 500 * 2 <= asked[8] <= 500 * 8  # received, and extended after a third of each timeout
     asked.clear()
     with failed.opened("orders-dlq", keepalive=2) as inspection:
@@ -97,7 +94,7 @@ def test_a_limit_below_three_seconds_and_parts_of_a_second_is_not_exceeded(
 
 def test_a_scan_recognises_dead_letters_whose_leases_are_lost_and_ends(sandbox: Sandbox) -> None:
     fill(sandbox, 300)
-    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+    sandbox.faults.add("throttle", operation=EXTEND, times=None)
     with failed.opened("orders-dlq", longest=6) as inspection:
         seen: list[str] = []
 
@@ -149,14 +146,11 @@ def test_a_retry_of_a_group_sends_each_of_it_once_while_other_leases_are_lost(
             refused[operation] += 1
             raise ClientError({"Error": {"Code": "RequestThrottled", "Message": "slow down"}}, operation)
 
-    before_each_request(monkeypatch, others)
+    around_each_request(monkeypatch, others)
     with failed.opened("orders-dlq", longest=3) as inspection:
-        results = list(
-            failed.retry(inspection, failed.select(group="group1"), Routes(inspection.queue), limits=Limits(rate=2))
-        )
+        results = retried(inspection, group="group1", limits=Limits(rate=2))
         assert inspection.leases.lost
-    assert refused
-    assert Counter(each.outcome for each in results) == {"retried": 40}
+    assert (bool(refused), outcomes(results)) == (True, {"retried": 40})
     assert len(there(sandbox, "orders")) == len(set(there(sandbox, "orders"))) == 40
     assert len(there(sandbox)) == 80
 
@@ -169,54 +163,36 @@ def test_a_dead_letter_whose_lease_ends_between_send_and_delete_is_deleted_again
     fill(sandbox, 1)
     opened: list[failed.Inspection] = []
 
-    def late(operation: str, parameters: dict[str, Any]) -> None:
+    def late(operation: str, _: dict[str, Any]) -> None:
         if operation == "send_message_batch":
-            inspection = opened[0]
-            inspection.leases.close()
+            opened[0].leases.close()
             sandbox.sleep(4)
             if is_received_again:
-                assert inspection.poll() == []  # it is known
+                assert opened[0].poll() == []  # it is known
             else:
                 with failed.opened("orders-dlq", longest=3) as other:
                     assert len(other.poll()) == 1
 
-    before_each_request(monkeypatch, late)
+    around_each_request(monkeypatch, late)
     with failed.opened("orders-dlq", longest=3) as inspection:
         opened.append(inspection)
-        [result] = failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue))
+        [result] = retried(inspection)
     if is_received_again:
         assert (result.outcome, there(sandbox)) == ("retried", [])
     else:
-        assert result.error is not None
-        assert result.error.startswith("sent to orders, but it may still be in orders-dlq (its visibility timeout had")
+        why = "sent to orders, but it may still be in orders-dlq (its visibility timeout had"
+        assert str(result.error).startswith(why)
     assert there(sandbox, "orders") == ["id-0"]
 
 
 def test_after_canaries_the_others_are_retried_although_their_leases_were_lost(sandbox: Sandbox) -> None:
     fill(sandbox, 60)
-    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+    sandbox.faults.add("throttle", operation=EXTEND, times=None)
+    canary = Canary(2, 60, lambda left, total: sandbox.faults.clear() if left < 10 else None)
     with failed.opened("orders-dlq", longest=6) as inspection:
-        canary = Canary(2, 60, lambda left, total: sandbox.faults.clear() if left < 10 else None)
-        results = list(
-            failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue), canary=canary)
-        )
+        assert outcomes(retried(inspection, canary=canary)) == {"retried": 60}
         assert inspection.leases.lost
-    assert Counter(each.outcome for each in results) == {"retried": 60}
     assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 60)
-
-
-def answers_late(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox, operation: str, seconds: float) -> None:
-    """Let the answers of SQS to an operation, which it has carried out, take so long."""
-    before = PatientRequests._call
-
-    def call(self: PatientRequests, asked: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return before(self, asked, parameters)
-        finally:
-            if asked == operation:
-                sandbox.sleep(seconds)
-
-    monkeypatch.setattr(PatientRequests, "_call", call)
 
 
 @pytest.mark.parametrize("answered_after", [2.5, 20], ids=["during an extension", "after the lease"])
@@ -238,11 +214,10 @@ def test_a_removed_dead_letter_whose_delete_is_answered_late_can_be_restored(
         failed.check_may_delete(inspection)
         answers_late(monkeypatch, sandbox, "delete_message_batch", answered_after)
         results = failed.remove_dead_letters(inspection, [*inspection.poll(), *inspection.poll()], archive)
-        assert Counter(each.outcome for each in results) == {"deleted": 20}
-        assert inspection.leases.lost == 0
+        assert (outcomes(results), inspection.leases.lost) == ({"deleted": 20}, 0)
     archive.close()
     assert there(sandbox) == []
-    assert Counter(each.outcome for each in restore(archive.path, failed.find("orders-dlq"))) == {"restored": 20}
+    assert outcomes(failed.restore(archive.path, failed.find("orders-dlq"))) == {"restored": 20}
     assert there(sandbox) == ids
 
 
@@ -253,18 +228,16 @@ def test_a_retry_whose_deletes_are_answered_late_is_reported_as_done(
     answers_late(monkeypatch, sandbox, "delete_message_batch", 2.5)
     answers_late(monkeypatch, sandbox, "send_message_batch", 1)
     with failed.opened("orders-dlq", longest=3) as inspection:
-        results = list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue)))
-    assert Counter(each.outcome for each in results) == {"retried": 10}
+        assert outcomes(retried(inspection)) == {"retried": 10}
     assert (there(sandbox), len(there(sandbox, "orders"))) == ([], 10)
 
 
 def test_leases_are_held_while_extensions_are_throttled_for_less_than_two_thirds_of_them(sandbox: Sandbox) -> None:
     fill(sandbox, 100)
     with failed.opened("orders-dlq") as inspection:
-        for _ in inspection.polls():
-            pass
+        assert sum(map(len, inspection.polls())) == 100
         sandbox.sleep(5)
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        sandbox.faults.add("throttle", operation=EXTEND, times=None)
         sandbox.sleep(8)
         sandbox.faults.clear()
         sandbox.sleep(10)
@@ -275,29 +248,30 @@ def test_each_lease_counts_from_its_own_request(sandbox: Sandbox, monkeypatch: p
     """Of 300 to be extended, in requests of 2 s, the last are asked for 4 s after the first."""
     fill(sandbox, 300)
     with failed.opened("orders-dlq", longest=30) as inspection:
-        for _ in inspection.polls(100):
-            pass
-        answers_late(monkeypatch, sandbox, "change_message_visibility_batch", 2)
-        sandbox.sleep(15)
+        assert sum(map(len, inspection.polls(100))) == 300
+        with monkeypatch.context() as patch:
+            answers_late(patch, sandbox, "change_message_visibility_batch", 2)
+            sandbox.sleep(15)
         untils = sorted({round(each.until) for each in inspection.leases._held.values()})
         assert untils[-1] - untils[0] >= 4
         assert held(sandbox) == 300
-        monkeypatch.undo()
 
 
-def test_a_message_that_comes_at_the_end_of_a_wait_as_long_as_its_timeout_is_held(sandbox: Sandbox) -> None:
-    sandbox.queue("orders", dead_letter="orders-dlq")
+def test_a_message_that_comes_at_the_end_of_a_wait_as_long_as_its_timeout_is_held(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(sandbox, 0)
+    call = Requests.call
+
+    def late(self: Requests, operation: str, **parameters: Any) -> Any:
+        if operation == "receive_message":
+            sandbox.sleep(1)
+            put(sandbox, "{}", envelope_of("{}", "id-0"))
+        return call(self, operation, **parameters)
+
     with failed.opened("orders-dlq", keepalive=1, longest=1) as inspection:
-        call = Requests.call
-
-        def late(self: Requests, operation: str, **parameters: Any) -> Any:
-            if operation == "receive_message":
-                sandbox.sleep(1)
-                put(sandbox, "{}", envelope_of("{}", "id-0"))
-            return call(self, operation, **parameters)
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Requests, "call", late)
+        with monkeypatch.context() as patch:
+            patch.setattr(Requests, "call", late)
             [dead_letter] = inspection.poll()
         assert inspection.delivery(dead_letter) is not None
 
@@ -308,7 +282,7 @@ def test_a_lease_that_could_not_be_extended_in_time_has_no_receipt_handle(sandbo
         [dead_letter] = inspection.poll()
         inspection.leases.close()
         sandbox.sleep(22)
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        sandbox.faults.add("throttle", operation=EXTEND, times=None)
         assert inspection.delivery(dead_letter) is None
         sandbox.faults.clear()
 
@@ -316,8 +290,8 @@ def test_a_lease_that_could_not_be_extended_in_time_has_no_receipt_handle(sandbo
 def test_a_throttled_send_is_not_repeated_after_the_lease_has_ended(sandbox: Sandbox) -> None:
     """Another operator may have sent the dead letter by then."""
     fill(sandbox, 1)
-    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
-    sandbox.faults.add("throttle", operation="SendMessageBatch", times=None)
+    for operation in (EXTEND, "SendMessageBatch"):
+        sandbox.faults.add("throttle", operation=operation, times=None)
     with failed.opened("orders-dlq", longest=6) as inspection:
         [result] = failed.retry_dead_letters(inspection, inspection.poll(), Routes(inspection.queue))
         sandbox.faults.clear()
@@ -334,9 +308,9 @@ def test_a_watch_of_canaries_ends_in_time_and_reports_progress_although_leases_a
     looks: list[float] = []
     canary = Canary(2, 30, lambda left, total: looks.append(sandbox.now))
     with failed.opened("orders-dlq", longest=3) as inspection:
-        sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", times=None)
+        sandbox.faults.add("throttle", operation=EXTEND, times=None)
         with pytest.raises(ConfigurationError, match="whether canaries came back to orders-dlq could not be seen"):
-            list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue), canary=canary))
+            retried(inspection, canary=canary)
         sandbox.faults.clear()
     assert looks[-1] - looks[0] < 30 + 3 + 5
     assert max(later - sooner for sooner, later in pairwise(looks)) < 8

@@ -1,78 +1,30 @@
-"""Dead letters sent back to their queues: send, confirm, delete; errors on the way; removal."""
+"""Dead letters sent back to their queues: send, confirm, delete; canaries and rates; errors on the way."""
 
-import json
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tarry import ConfigurationError, DeadLetter, Fixed, Message, RetryInPlace, SendAgain, consumer, failed
-from tarry.failed import Result, Routes
+from tarry import ConfigurationError, failed
+from tarry.failed import Canary, CanaryReturned, Limits, Result, Routes, TooManyReturned
 from tarry.testing import Sandbox
 from tarry.tools.simulator.sqs import SqsError
 from tarry.tools.testing.fault_injection import REFUSALS
+from tests.integration.failed.sandboxed import (
+    Gateway,
+    dead_lettered,
+    fill,
+    outcomes,
+    places,
+    put,
+    remove,
+    retried,
+    retry,
+    there,
+)
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 
-
-class Gateway:
-    """A handler that fails until its downstream service is up."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.is_down = True
-        self.done: list[Any] = []
-        self.seen: list[Message] = []
-
-        @consumer(**{"max_attempts": 2, "backoff": Fixed(10), **settings})
-        def handler(message: Message) -> None:
-            self.seen.append(message)
-            if self.is_down:
-                raise ConnectionError(f"down, attempt {message.attempt}")
-            self.done.append(message.json()["id"])
-
-        self.handler = handler
-
-
-@pytest.fixture
-def gateway(sandbox: Sandbox) -> Gateway:
-    gateway = Gateway()
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(gateway.handler, "orders")
-    return gateway
-
-
-def dead_lettered(sandbox: Sandbox, count: int = 3, queue: str = "orders", **more: Any) -> list[str]:
-    """Send messages that are dead-lettered; return their ids."""
-    ids = [sandbox.send(queue, {"id": index}, **more) for index in range(count)]
-    sandbox.run()
-    return ids
-
-
-def put(sandbox: Sandbox, body: str = "{}", envelope: Any = None, queue: str = "orders-dlq", **more: Any) -> str:
-    """Send a message to the dead-letter queue; return its SQS message id."""
-    own = {} if envelope is None else {"Tarry": {"DataType": "String", "StringValue": json.dumps(envelope)}}
-    sent = {"MessageBody": body, "MessageAttributes": {**more.pop("attributes", {}), **own}, **more}
-    answer = sandbox.sqs.call("SendMessage", {"QueueUrl": sandbox.sqs.url(queue), **sent})
-    return str(answer["MessageId"])
-
-
-def retry(*ids: str, where: tuple[str, ...] = (), to: str | None = None, known: tuple[str, ...] = ()) -> list[Result]:
-    """Retry the selected dead letters; without ids and conditions, all of them."""
-    with failed.opened("orders-dlq") as inspection:
-        selection = failed.select(ids, where, everything=not ids and not where)
-        return list(failed.retry(inspection, selection, Routes(inspection.queue, to, known)))
-
-
-def outcomes(results: list[Result]) -> dict[str, int]:
-    return dict(Counter(result.outcome for result in results))
-
-
-def places(sandbox: Sandbox) -> tuple[int, int]:
-    """Return the numbers of messages in the queue and the dead-letter queue; all dead letters must be visible."""
-    assert all(dead_letter.invisible_seconds == 0 for dead_letter in sandbox.messages("orders-dlq"))
-    return len(sandbox.messages("orders")), len(sandbox.messages("orders-dlq"))
-
+SEND, DELETE = "SendMessageBatch", "DeleteMessageBatch"
 
 # after a retry
 
@@ -90,28 +42,14 @@ def test_a_message_dead_lettered_a_second_time_has_its_new_error_and_all_of_its_
     assert seen is not None
     assert failure is not None
     assert (seen.attempts, seen.type) == (2, "ConnectionError")
-    assert (dead_letter.id, failure.attempts, failure.reason) == (order, 4, "exhausted")
-    assert failure.message == "down, attempt 2"
+    assert (dead_letter.id, failure.attempts, failure.reason, failure.message) == (
+        order, 4, "exhausted", "down, attempt 2",
+    )  # fmt: skip
     assert [entry["attempt"] for entry in failure.history] == [2, 2]
     gateway.is_down = False
     retry()
     assert sandbox.run().story(order)[-1].state == "COMMITTED"
     assert (gateway.done, places(sandbox)) == ([0], (0, 0))
-
-
-def test_a_copy_moved_by_the_redrive_policy_gets_fresh_attempts_and_steps(sandbox: Sandbox) -> None:  # SPEC F2, E3
-    """It crashed its process after it was sent again: with its old counters it would be dead-lettered at once."""
-    gateway = Gateway(on_failure=[RetryInPlace(), SendAgain("slow", times=1), DeadLetter()])
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(gateway.handler, "orders")
-    used_up = envelope_of("{}", carried=900, hops=15, steps={"slow": 1}, attempts=900)
-    put(sandbox, "{}", used_up)
-    assert outcomes(retry()) == {"retried": 1}
-    sandbox.run(check=False)
-    assert [message.attempt for message in gateway.seen] == [1, 2, 3]  # two attempts, and one as a copy sent again
-    [dead_letter] = sandbox.messages("orders-dlq")
-    assert dead_letter.failure is not None
-    assert dead_letter.failure.attempts == 903
 
 
 def test_body_attributes_and_group_are_kept(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC E6
@@ -130,8 +68,7 @@ def test_body_attributes_and_group_are_kept(sandbox: Sandbox, gateway: Gateway) 
 def test_a_message_without_room_for_an_envelope_is_sent_without_one(
     sandbox: Sandbox, gateway: Gateway
 ) -> None:  # SPEC F3
-    full = {f"a{index}": {"DataType": "String", "StringValue": "x"} for index in range(10)}
-    put(sandbox, "{}", attributes=full)
+    put(sandbox, attributes={f"a{index}": {"DataType": "String", "StringValue": "x"} for index in range(10)})
     [result] = retry(to="orders")
     assert (result.outcome, "without its tarry envelope" in str(result.note)) == ("retried", True)
     assert places(sandbox) == (1, 0)
@@ -144,23 +81,35 @@ def test_ids_and_conditions_select_and_an_unknown_id_is_reported(sandbox: Sandbo
     """Ids are retried in their order; the message id of SQS is one too."""
     ids = dead_lettered(sandbox, 25)
     delivery_id = next(each.delivery_id for each in sandbox.messages("orders-dlq") if each.id == ids[11])
-    results = retry(ids[20], "unknown", ids[3], delivery_id)
-    assert [(result.id, result.outcome) for result in results] == [
-        (ids[20], "retried"), ("unknown", "failed"), (ids[3], "retried"), (ids[11], "retried"),
-    ]  # fmt: skip
-    assert results[1].error == "not found in orders-dlq: scanned 25 of about 25"
-    assert [dead_letter.id for dead_letter in sandbox.messages("orders")] == [ids[20], ids[3], ids[11]]
+    assert [(each.id, each.outcome, each.error) for each in retry(ids[20], "unknown", ids[3], delivery_id)] == [
+        (ids[20], "retried", None),
+        ("unknown", "failed", "not found in orders-dlq: scanned 25 of about 25"),
+        (ids[3], "retried", None),
+        (ids[11], "retried", None),
+    ]
+    assert [message.id for message in sandbox.messages("orders")] == [ids[20], ids[3], ids[11]]
     assert outcomes(retry(where=("body.id >= 12", "body.id < 15"))) == {"retried": 3}
     assert places(sandbox) == (6, 19)
 
 
-def test_undecodable_dead_letters_are_not_retried(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M4
+def test_undecodable_dead_letters_are_retried_only_after_an_edit_with_their_old_id(
+    sandbox: Sandbox, gateway: Gateway
+) -> None:  # SPEC M3, M4
+    """If one is dead-lettered again, it has the time of its edit."""
     put(sandbox, "{x", envelope_of("{x", "broken", reason="undecodable"))
     [result] = retry()
     assert (result.outcome, result.note) == ("skipped", "its body cannot be decoded: edit or remove it")
     [result] = retry("broken")
-    assert (result.outcome, result.hindrance) == ("failed", "undecodable")
-    assert places(sandbox) == (0, 1)
+    assert (result.outcome, result.hindrance, places(sandbox)) == ("failed", "undecodable", (0, 1))
+    with failed.opened("orders-dlq") as inspection:
+        [dead_letter] = failed.show(inspection, failed.select(["broken"])).dead_letters
+        edited = failed.edit(dead_letter, '{"id": 7}', sandbox.now)
+        assert outcomes(failed.retry_dead_letters(inspection, [edited], Routes(inspection.queue))) == {"retried": 1}
+    sandbox.run(check=False)
+    assert (gateway.seen[0].id, gateway.seen[0].body) == ("broken", '{"id": 7}')
+    with failed.opened("orders-dlq") as inspection:
+        [again] = failed.show(inspection, failed.select()).dead_letters
+    assert (again.id, again.body, again.edited is not None) == ("broken", '{"id": 7}', True)
 
 
 def test_a_dead_letter_is_not_offered_twice_in_an_inspection(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
@@ -175,20 +124,38 @@ def test_a_dead_letter_is_not_offered_twice_in_an_inspection(sandbox: Sandbox, g
     assert sorted(result.id for result in results) == sorted(ids)
 
 
-def test_an_edited_dead_letter_is_sent_with_its_new_body_and_old_id(
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_two_dead_letters_with_one_id_are_sent_once(sandbox: Sandbox, concurrency: int) -> None:  # SPEC M3
+    fill(sandbox, 30)
+    fill(sandbox, 30)
+    with failed.opened("orders-dlq") as inspection:
+        results = retried(inspection, concurrency=concurrency)
+    assert sorted(result.id for result in results) == there(sandbox) == there(sandbox, "orders")
+    assert (places(sandbox), inspection.handled.repeated) == ((30, 30), 30)
+
+
+def test_all_are_those_of_the_preview_by_their_records_or_without_one_by_their_number(
     sandbox: Sandbox, gateway: Gateway
-) -> None:  # SPEC M3, M4
-    """If it is dead-lettered again, it has the time of its edit."""
-    put(sandbox, "{x", envelope_of("{x", "broken", reason="undecodable"))
-    with failed.opened("orders-dlq") as inspection:
-        [dead_letter] = failed.show(inspection, failed.select(["broken"])).dead_letters
-        edited = failed.edit(dead_letter, '{"id": 7}', sandbox.now)
-        assert outcomes(failed.retry_dead_letters(inspection, [edited], Routes(inspection.queue))) == {"retried": 1}
-    sandbox.run(check=False)
-    assert (gateway.seen[0].id, gateway.seen[0].body) == ("broken", '{"id": 7}')
-    with failed.opened("orders-dlq") as inspection:
-        [again] = failed.show(inspection, failed.select()).dead_letters
-    assert (again.id, again.body, again.edited is not None) == ("broken", '{"id": 7}', True)
+) -> None:  # SPEC M3
+    dead_lettered(sandbox, 2)
+    sandbox.advance(60)
+    queue = failed.find("orders-dlq")
+    sandbox.advance(60)
+    later = dead_lettered(sandbox, 1)
+    for is_shown, done, left in ((False, 2, 1), (True, 3, 2)):
+        selection = failed.select(everything=True).as_previewed(queue, is_shown=is_shown)
+        with failed.opened(queue) as inspection:
+            assert len(list(failed.retry(inspection, selection, Routes(queue, "orders")))) == done
+            assert inspection.newer == left
+        if not is_shown:
+            assert there(sandbox) == later
+            remove()
+            for _ in range(3):
+                put(sandbox)
+            queue = failed.find("orders-dlq")
+            for _ in range(2):
+                put(sandbox)
+    assert places(sandbox) == (5, 2)
 
 
 # the target queue
@@ -197,8 +164,7 @@ def test_an_edited_dead_letter_is_sent_with_its_new_body_and_old_id(
 def test_dead_letters_stay_until_their_target_is_known(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
     unknown = put(sandbox)
     [result] = retry()
-    assert (result.outcome, result.hindrance) == ("failed", "nowhere")
-    assert "--to QUEUE" in str(result.error)
+    assert (result.outcome, result.hindrance, "--to QUEUE" in str(result.error)) == ("failed", "nowhere", True)
     [known] = dead_lettered(sandbox, 1)
     for ids in ((unknown,), (known, unknown)):  # of several, none is sent
         with pytest.raises(failed.NowhereToGo, match="--to QUEUE"):
@@ -214,19 +180,17 @@ def test_dead_letters_stay_until_their_target_is_known(sandbox: Sandbox, gateway
 @pytest.mark.parametrize(
     "origin", ["arn:aws:sqs:us-east-1:666666666666:orders", arn("payroll"), arn("orders-dlq"), "x"]
 )
-def test_an_origin_that_is_not_a_source_is_refused(sandbox: Sandbox, gateway: Gateway, origin: str) -> None:  # SPEC M3
+def test_an_origin_that_is_not_a_source_is_refused_unless_its_queue_is_known_in_this_account(
+    sandbox: Sandbox, gateway: Gateway, origin: str
+) -> None:  # SPEC M3
     sandbox.queue("payroll")
     put(sandbox, "{}", {**envelope_of("{}", "sly"), "origin": origin})
     with pytest.raises(failed.NowhereToGo, match="not a source of orders-dlq"):
         retry("sly")
     assert places(sandbox) == (0, 1)
-
-
-def test_a_known_queue_is_trusted_in_this_account(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
-    sandbox.queue("payroll")
-    put(sandbox, "{}", {**envelope_of("{}"), "origin": "arn:aws:sqs:us-east-1:666666666666:payroll"})
-    assert outcomes(retry(known=("payroll",))) == {"retried": 1}
-    assert len(sandbox.messages("payroll")) == 1
+    put(sandbox, "{}", {**envelope_of("{}", "fine"), "origin": "arn:aws:sqs:us-east-1:666666666666:payroll"})
+    assert outcomes(retry("fine", known=("payroll",))) == {"retried": 1}
+    assert there(sandbox, "payroll") == ["fine"]
 
 
 @pytest.mark.parametrize(
@@ -240,15 +204,113 @@ def test_a_known_queue_is_trusted_in_this_account(sandbox: Sandbox, gateway: Gat
     ],
 )
 def test_where_sqs_does_not_list_sources_the_redrive_policy_of_the_origin_is_read(
-    sandbox: Sandbox, gateway: Gateway, code: str, status: int, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, code: str, status: int
 ) -> None:  # SPEC M3
-    """The permission is missing, or an emulator does not have the operation. `--to` always suffices."""
+    """A role may not have the permission, and some emulators do not have the operation. `--to` always suffices."""
     dead_lettered(sandbox, 1)
     put(sandbox)
     monkeypatch.setitem(REFUSALS, "denied", SqsError(code, "no", status=status))
     sandbox.faults.add("denied", operation="ListDeadLetterSourceQueues", times=None)
     assert outcomes(retry()) == {"retried": 1, "failed": 1}
     assert outcomes(retry(to="orders")) == {"retried": 1}
+
+
+# canaries and rates
+
+
+def test_canaries_that_come_back_stop_the_run(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
+    dead_lettered(sandbox, 30)
+    results: list[Result] = []
+    waits: list[float] = []
+    with pytest.raises(CanaryReturned) as raised:
+        retry(canary=Canary(3, watching=lambda _, total: waits.append(total)), into=results)
+    error = raised.value
+    assert 1 <= len(error.ids) <= error.sent == 3
+    assert str(error).startswith(f"{len(error.ids)} of 3 canaries came back to orders-dlq: no others were retried; ")
+    assert str(error).endswith(f"; the failure record of {error.ids[0]} has the new error")
+    assert {result.id for result in results if result.outcome == "retried"} >= set(error.ids)
+    assert len(results) == 3
+    assert waits[0] == pytest.approx(70, abs=1)  # 10 s between the attempts, and the visibility timeout
+    sandbox.run()
+    assert places(sandbox) == (0, 30)
+
+
+def test_if_no_canary_comes_back_all_others_are_retried(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
+    dead_lettered(sandbox, 30)
+    gateway.is_down = False
+    began_at = sandbox.elapsed
+    assert outcomes(retry(canary=Canary(3, within=300))) == {"retried": 30}
+    assert 300 <= sandbox.elapsed - began_at < 330
+    sandbox.run()
+    assert (sorted(gateway.done), places(sandbox)) == (list(range(30)), (0, 0))
+
+
+def test_a_canary_that_comes_back_without_a_failure_record_is_seen_by_its_id(sandbox: Sandbox) -> None:  # SPEC M3
+    """SQS moves it, because its function never ends."""
+
+    def crash(event: object, _: object) -> None:
+        raise SystemExit
+
+    fill(sandbox, 5, max_receive_count=1, visibility_timeout=6)
+    sandbox.connect(crash, "orders", timeout=3)
+    with pytest.raises(CanaryReturned):
+        retry(canary=Canary(1, within=60))
+
+
+def test_canaries_are_refused_where_they_could_not_be_seen(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M3
+    """On FIFO they are behind others, and SQS limits the messages in flight. Nothing is sent then."""
+    fill(sandbox, 40)
+    sandbox.queue("jobs.fifo", dead_letter="jobs-dlq.fifo")
+    monkeypatch.setattr("tarry.failed.inspection.MAX_IN_FLIGHT", 30)
+    with pytest.raises(ConfigurationError, match="among about 40 dead letters, since at most 30 can be in flight"):
+        retry(canary=Canary(3))
+    with pytest.raises(ConfigurationError, match="on FIFO it is behind"):
+        retry(dlq="jobs-dlq.fifo", canary=Canary(1))
+    assert places(sandbox) == (0, 40)
+
+
+def test_the_time_to_watch_is_that_of_the_slowest_canary_unless_it_is_half_a_day(sandbox: Sandbox) -> None:  # SPEC M3
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=30)
+    put(sandbox, "{}", envelope_of("{}", "quick", first_failed_at="2026-11-21T08:21:00Z"))
+    put(sandbox, "{}", envelope_of("{}", "slow", first_failed_at="2026-11-20T08:21:00Z"))
+    with pytest.raises(ConfigurationError, match=r"retried for 24 h, .*\(--within 30m\)"):
+        retry(canary=Canary(2))
+    assert places(sandbox) == (0, 2)
+
+
+def test_a_rate_spreads_the_sends(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M6
+    dead_lettered(sandbox, 30)
+    gateway.is_down = False
+    began_at = sandbox.elapsed
+    assert outcomes(retry(limits=Limits(rate=2), concurrency=3)) == {"retried": 30}
+    assert 14 <= sandbox.elapsed - began_at <= 20  # two a second, and the polls at the end
+
+
+def test_a_retry_stops_when_too_many_come_back(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M6
+    dead_lettered(sandbox, 60)
+    results: list[Result] = []
+    with pytest.raises(TooManyReturned) as raised:
+        retry(limits=Limits(rate=0.5, max_return=0.05), into=results)
+    error = raised.value
+    assert error.returned > 0.05 * error.retried
+    assert error.retried == len(results) < 60
+    sandbox.run()
+    assert places(sandbox) == (0, 60)
+
+
+def test_a_retry_by_group_makes_few_requests_and_sends_tens(sandbox: Sandbox) -> None:  # SPEC M6
+    """Each receive of ten has two of the group; they are sent once there are ten."""
+    fill(sandbox, 250, groups=5)
+    for left in (250, 200, 150, 100, 50):
+        with failed.opened("orders-dlq") as inspection:
+            results = retried(inspection, group=f"group{left // 50 - 1}", concurrency=5)
+            assert outcomes(results) == {"retried": 50}
+        receives, sends, releases = left // 10, 5, (left - 50) // 10
+        # Besides these, the check of the permission, look-ups, and a few receives of less than ten.
+        assert inspection.requests <= receives + 2 * sends + releases + 20
+    assert len(sandbox.messages("orders")) == 250
 
 
 # errors
@@ -270,7 +332,7 @@ def test_a_send_that_may_have_been_applied_is_unconfirmed_and_its_dead_letter_st
     """A wrong MD5 confirms nothing. After a refusal or throttling, it is not sent once more."""
     ids = dead_lettered(sandbox, 3)
     for fault in faults:
-        sandbox.faults.add(fault, operation="SendMessageBatch")
+        sandbox.faults.add(fault, operation=SEND)
     results = retry()
     sandbox.faults.clear()
     assert [(each.id, each.outcome) for each in results] == [(each, "unconfirmed") for each in ids]
@@ -279,54 +341,34 @@ def test_a_send_that_may_have_been_applied_is_unconfirmed_and_its_dead_letter_st
     assert places(sandbox) == (3 * copies, 3)
 
 
-def test_a_send_that_is_confirmed_after_a_lost_answer_says_that_the_message_may_be_there_twice(
-    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
-) -> None:  # SPEC M6
-    dead_lettered(sandbox, 1)
-    archive, _ = removed(sandbox, tmp_path)
-    for queue, send in (("orders-dlq", lambda: failed.restore(archive, failed.find("orders-dlq"))), ("orders", retry)):
-        sandbox.faults.add("lost_answer", operation="SendMessageBatch")
-        results = list(send())
-        assert results[0].note == f"it may be in {queue} twice: SQS did not answer the first request"
-        assert len(sandbox.messages(queue)) == 2
-
-
-def test_messages_that_sqs_refuses_stay_in_the_dead_letter_queue(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC E6
-    dead_lettered(sandbox, 10)
-    sandbox.faults.add("partial_failure", operation="SendMessageBatch", times=1)
-    results = retry()
-    counts = outcomes(results)
-    assert counts["retried"] + counts["failed"] == 10
-    assert places(sandbox) == (counts["retried"], counts["failed"])
-
-
-def test_throttled_requests_are_repeated(sandbox: Sandbox, gateway: Gateway) -> None:
+@pytest.mark.parametrize("fault", ["partial_failure", "throttle"])
+def test_what_is_throttled_is_repeated_and_what_sqs_refuses_stays(
+    sandbox: Sandbox, gateway: Gateway, fault: str
+) -> None:  # SPEC E6
+    """Throttled receives, sends, deletes and releases in turn; only a refusal of single messages is final."""
     dead_lettered(sandbox, 35)
-    sandbox.faults.add("throttle", times=None, chance=0.6)
-    assert outcomes(retry()) == {"retried": 35}
+    given: dict[str, Any] = {"times": None, "chance": 0.6} if fault == "throttle" else {"operation": SEND, "times": 1}
+    sandbox.faults.add(fault, **given)
+    counts = outcomes(retry(where=("body.id < 25",)))
     sandbox.faults.clear()
-    assert len(sandbox.messages("orders-dlq")) == 0
+    assert ("failed" in counts, sum(counts.values())) == (fault == "partial_failure", 25)
+    assert places(sandbox) == (counts["retried"], 35 - counts["retried"])
 
 
-def test_without_permission_to_send_nothing_is_changed(sandbox: Sandbox, gateway: Gateway) -> None:
+def test_without_permission_to_send_or_delete_nothing_is_changed(sandbox: Sandbox, gateway: Gateway) -> None:
     dead_lettered(sandbox, 25)
-    sandbox.faults.add("denied", operation="SendMessageBatch", times=None)
+    sandbox.faults.add("denied", operation=SEND, times=None)
     results = retry()
     assert {result.hindrance for result in results} == {"denied"}
     assert len(results) == 10  # the others would be denied as well
     assert "sqs:SendMessage on orders is not allowed" in str(results[0].error)
     sandbox.faults.clear()
-    assert places(sandbox) == (0, 25)
-
-
-def test_without_permission_to_delete_nothing_is_sent_or_removed(sandbox: Sandbox, gateway: Gateway) -> None:
-    dead_lettered(sandbox, 3)
-    sandbox.faults.add("denied", operation="DeleteMessageBatch", times=None)
+    sandbox.faults.add("denied", operation=DELETE, times=None)
     for work in (retry, remove):
         with pytest.raises(failed.NotAllowed, match="sqs:DeleteMessage on orders-dlq"):
             work()
     sandbox.faults.clear()
-    assert places(sandbox) == (0, 3)
+    assert places(sandbox) == (0, 25)
 
 
 @pytest.mark.parametrize(("fault", "times"), [("lost_answer", 2), ("unreachable", None)])
@@ -336,7 +378,7 @@ def test_a_delete_that_fails_is_repeated_and_then_reported(
     dead_lettered(sandbox, 1)
     with failed.opened("orders-dlq") as inspection:
         failed.check_may_delete(inspection)
-        sandbox.faults.add(fault, operation="DeleteMessageBatch", times=times)
+        sandbox.faults.add(fault, operation=DELETE, times=times)
         [result] = failed.retry_dead_letters(inspection, inspection.poll(), Routes(inspection.queue))
         sandbox.faults.clear()
     assert result.outcome == ("retried" if times else "unconfirmed")
@@ -360,8 +402,7 @@ def test_a_dead_letter_received_by_another_consumer_is_not_sent(sandbox: Sandbox
 
 
 def test_a_message_larger_than_the_limit_of_its_queue_stays(sandbox: Sandbox) -> None:  # PLATFORM 17
-    sandbox.queue("orders", dead_letter="orders-dlq", maximum_message_size=1024)
-    put(sandbox, "x" * 2_000, envelope_of("x" * 2_000))
+    fill(sandbox, 1, body="x" * 2_000, maximum_message_size=1024)
     [result] = retry()
     assert (result.outcome, "the limit of orders is 1024 bytes" in str(result.error)) == ("failed", True)
     assert places(sandbox) == (0, 1)
@@ -369,24 +410,18 @@ def test_a_message_larger_than_the_limit_of_its_queue_stays(sandbox: Sandbox) ->
 
 # FIFO
 
+LEDGER = "ledger-dlq.fifo"
+
 
 @pytest.fixture
 def ledger(sandbox: Sandbox) -> Gateway:
-    gateway = Gateway()
-    sandbox.queue("ledger.fifo", dead_letter="ledger-dlq.fifo")
-    sandbox.connect(gateway.handler, "ledger.fifo")
-    return gateway
-
-
-def retry_ledger() -> list[Result]:
-    with failed.opened("ledger-dlq.fifo") as inspection:
-        return list(failed.retry(inspection, failed.select(everything=True), Routes(inspection.queue)))
+    return Gateway(sandbox, "ledger.fifo")
 
 
 def test_on_fifo_messages_of_a_group_keep_their_order(sandbox: Sandbox, ledger: Gateway) -> None:  # SPEC E7
     dead_lettered(sandbox, 25, "ledger.fifo", group_id="a")
     ledger.is_down = False
-    assert outcomes(retry_ledger()) == {"retried": 25}
+    assert outcomes(retry(dlq=LEDGER)) == {"retried": 25}
     sandbox.run()
     assert ledger.done == list(range(25))
 
@@ -395,163 +430,25 @@ def test_on_fifo_no_message_overtakes_one_of_its_group_that_was_not_sent(
     sandbox: Sandbox, ledger: Gateway
 ) -> None:  # SPEC H1
     dead_lettered(sandbox, 5, "ledger.fifo", group_id="a")
-    sandbox.faults.add("unavailable", operation="SendMessageBatch", times=1)
-    sandbox.faults.add("garbled", operation="SendMessageBatch", times=1)
-    results = retry_ledger()
+    for fault in ("unavailable", "garbled"):
+        sandbox.faults.add(fault, operation=SEND, times=1)
+    results = retry(dlq=LEDGER)
     assert outcomes(results) == {"unconfirmed": 1, "failed": 4}
     assert all("behind" in str(result.error) for result in results[1:])
 
 
-def test_on_fifo_a_repeated_send_is_dropped_as_a_duplicate(sandbox: Sandbox, ledger: Gateway) -> None:  # SPEC E7, M6
+@pytest.mark.parametrize("edited", [(), ('{"id": 9}',)], ids=["as it was", "edited"])
+def test_on_fifo_a_repeated_send_is_dropped_as_a_duplicate_unless_it_was_edited(
+    sandbox: Sandbox, ledger: Gateway, edited: tuple[str, ...]
+) -> None:  # SPEC E7, M6
     dead_lettered(sandbox, 1, "ledger.fifo", group_id="a")
-    sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
-    assert outcomes(retry_ledger()) == {"unconfirmed": 1}
-    sandbox.faults.add("lost_answer", operation="SendMessageBatch")
-    [result] = retry_ledger()
-    assert (result.outcome, result.note, len(sandbox.messages("ledger.fifo"))) == ("retried", None, 1)
-    assert sandbox.messages("ledger-dlq.fifo") == []
-
-
-def test_on_fifo_an_edited_message_is_not_dropped_as_a_duplicate(sandbox: Sandbox, ledger: Gateway) -> None:  # SPEC E7
-    dead_lettered(sandbox, 1, "ledger.fifo", group_id="a")
-    sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
-    assert outcomes(retry_ledger()) == {"unconfirmed": 1}
-    with failed.opened("ledger-dlq.fifo") as inspection:
+    sandbox.faults.add("lost_answer", operation=SEND, times=2)
+    assert outcomes(retry(dlq=LEDGER)) == {"unconfirmed": 1}
+    sandbox.faults.add("lost_answer", operation=SEND)
+    with failed.opened(LEDGER) as inspection:
         [dead_letter] = failed.show(inspection, failed.select()).dead_letters
-        edited = failed.edit(dead_letter, '{"id": 9}', sandbox.now)
-        failed.retry_dead_letters(inspection, [edited], Routes(inspection.queue))
-    assert [each.body for each in sandbox.messages("ledger.fifo")] == ['{"id":0}', '{"id": 9}']
-
-
-# removal
-
-
-def remove(*ids: str, where: tuple[str, ...] = ()) -> list[Result]:
-    with failed.opened("orders-dlq") as inspection:
-        return list(failed.remove(inspection, failed.select(ids, where, everything=not ids and not where)))
-
-
-def test_dead_letters_are_removed(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M1
-    ids = dead_lettered(sandbox, 25)
-    assert [(result.id, result.outcome) for result in remove(ids[4], "unknown")] == [
-        (ids[4], "deleted"), ("unknown", "failed"),
-    ]  # fmt: skip
-    assert outcomes(remove(where=("body.id < 10",))) == {"deleted": 9}
-    assert places(sandbox) == (0, 15)
-    sandbox.faults.add("throttle", times=None, chance=0.6)
-    assert outcomes(remove()) == {"deleted": 15}
-
-
-def test_dead_letters_that_could_not_be_deleted_are_reported(sandbox: Sandbox, gateway: Gateway) -> None:
-    dead_lettered(sandbox, 10)
-    with failed.opened("orders-dlq") as inspection:
-        shown = failed.show(inspection, failed.select())
-        sandbox.faults.add("partial_failure", operation="DeleteMessageBatch", times=1)
-        counts = outcomes(failed.remove_dead_letters(inspection, list(shown.dead_letters)))
-    assert counts["failed"] > 0
-    assert places(sandbox) == (0, counts["failed"])
-
-
-def test_without_a_record_at_most_the_number_that_was_shown_is_retried(sandbox: Sandbox) -> None:  # SPEC M3
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    for _ in range(3):
-        put(sandbox)
-    queue = failed.find("orders-dlq")
-    for _ in range(2):
-        put(sandbox)
-    selection = failed.select(everything=True).as_previewed(queue, is_shown=True)
-    with failed.opened(queue) as inspection:
-        assert len(list(failed.retry(inspection, selection, Routes(queue, "orders")))) == 3
-        assert inspection.newer == 2
-    assert places(sandbox) == (3, 2)
-
-
-def test_messages_that_fail_again_during_a_retry_of_all_are_left(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC M3
-    dead_lettered(sandbox, 2)
-    sandbox.advance(60)
-    queue = failed.find("orders-dlq")
-    sandbox.advance(60)
-    later = dead_lettered(sandbox, 1)
-    selection = failed.select(everything=True).as_previewed(queue, is_shown=False)
-    with failed.opened(queue) as inspection:
-        assert len(list(failed.retry(inspection, selection, Routes(queue)))) == 2
-        assert inspection.newer == 1
-    assert [each.id for each in sandbox.messages("orders-dlq")] == later
-
-
-# archives of what may have been applied
-
-
-def removed(sandbox: Sandbox, folder: Path, *faults: str) -> tuple[Path, dict[str, int]]:
-    """Remove all into an archive while faults strike the deletes; return its path, and the outcomes."""
-    archive = failed.ArchiveFile(folder / "removed.jsonl")
-    with failed.opened("orders-dlq") as inspection:
-        dead_letters = [each for polled in inspection.polls() for each in polled]
-        for fault in faults:
-            sandbox.faults.add(fault, operation="DeleteMessageBatch")
-        results = failed.remove_dead_letters(inspection, dead_letters, archive)
-    archive.close()
-    return archive.path, outcomes(results)
-
-
-def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(
-    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
-) -> None:  # SPEC M6
-    ids = dead_lettered(sandbox, 3)
-    archive, counts = removed(sandbox, tmp_path, "lost_answer", "denied")
-    assert (counts, sandbox.messages("orders-dlq")) == ({"unconfirmed": 3}, [])
-    queue, asked = failed.find("orders-dlq"), list[int]()
-    left = list(failed.restore(archive, queue, twice=lambda count: bool(asked.append(count))))
-    assert ({each.outcome for each in left}, asked) == ({"unconfirmed"}, [3])
-    assert "it may be in orders-dlq already: its removal was not confirmed" in str(left[0].error)
-    assert {each.outcome for each in failed.restore(archive, queue, twice=lambda _: True)} == {"restored"}
-    assert [each.id for each in sandbox.messages("orders-dlq")] == ids
-
-
-@pytest.mark.parametrize("fault", ["denied", "partial_failure"])
-def test_what_was_not_deleted_is_not_restored(sandbox: Sandbox, gateway: Gateway, tmp_path: Path, fault: str) -> None:
-    dead_lettered(sandbox, 10)
-    archive, counts = removed(sandbox, tmp_path, fault)
-    assert (counts["failed"] > 0, counts.get("deleted", 0)) == (True, 10 - counts["failed"])
-    sandbox.faults.clear()
-    if fault == "denied":
-        with pytest.raises(ConfigurationError, match="no dead letter to restore"):
-            list(failed.restore(archive, failed.find("orders-dlq")))
-    else:
-        assert outcomes(list(failed.restore(archive, failed.find("orders-dlq")))) == {"restored": counts["deleted"]}
-    assert sorted(json.loads(each.body)["id"] for each in sandbox.messages("orders-dlq")) == list(range(10))
-
-
-def test_a_removal_that_was_killed_before_the_delete_is_not_doubled_unasked(
-    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
-) -> None:  # SPEC M6
-    """An archive of the first version does not tell what was deleted: all is restored."""
-    dead_lettered(sandbox, 2)
-    archive = failed.ArchiveFile(tmp_path / "removed.jsonl")
-    with failed.opened("orders-dlq") as inspection:
-        dead_letters = [each for polled in inspection.polls() for each in polled]
-        assert failed.remove_dead_letters(inspection, dead_letters[:1], archive)[0].outcome == "deleted"
-        archive.add(dead_letters[1:])  # and the process is killed
-    archive.close()
-    queue = failed.find("orders-dlq")
-    assert outcomes(list(failed.restore(archive.path, queue))) == {"restored": 1, "unconfirmed": 1}
-    assert len(sandbox.messages("orders-dlq")) == 2
-    archive.path.with_name("removed.jsonl.restored").unlink()
-    lines = [json.loads(line) for line in archive.path.read_text().splitlines()]
-    archive.path.write_text("\n".join(json.dumps({**line, "v": 1}) for line in lines if "deleted" not in line))
-    assert outcomes(list(failed.restore(archive.path, queue))) == {"restored": 2}
-
-
-def test_a_restore_that_was_not_confirmed_is_not_doubled_unasked(
-    sandbox: Sandbox, gateway: Gateway, tmp_path: Path
-) -> None:  # SPEC M6
-    dead_lettered(sandbox, 2)
-    archive, _ = removed(sandbox, tmp_path)
-    queue = failed.find("orders-dlq")
-    sandbox.faults.add("lost_answer", operation="SendMessageBatch")
-    sandbox.faults.add("denied", operation="SendMessageBatch")
-    assert outcomes(list(failed.restore(archive, queue))) == {"unconfirmed": 2}
-    again = list(failed.restore(archive, queue))
-    assert outcomes(again) == {"unconfirmed": 2}
-    assert "it may be in orders-dlq already: its send to orders-dlq at " in str(again[0].error)
-    assert len(sandbox.messages("orders-dlq")) == 2
+        for body in edited:
+            dead_letter = failed.edit(dead_letter, body, sandbox.now)
+        [result] = failed.retry_dead_letters(inspection, [dead_letter], Routes(inspection.queue))
+    assert (result.outcome, result.note, sandbox.messages(LEDGER)) == ("retried", None, [])
+    assert [each.body for each in sandbox.messages("ledger.fifo")] == ['{"id":0}', *edited]
