@@ -16,7 +16,7 @@ import pytest
 
 from tests.acceptance.test_failed import PROMPT
 from tests.command import rest_of, some_lines
-from tests.integration.failed.test_command import editor
+from tests.integration.failed.motoshop import editor
 from tests.shop import ServedShop
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tarry.tools.cli.failed.targets import AwsAccess
-from tests.integration.failed.test_command import MotoShop, shop
-
-__all__ = ["shop"]
+from tests.integration.failed.motoshop import MotoShop
 
 
 def all_lines(path: Path) -> list[dict[str, Any]]:
@@ -51,14 +49,31 @@ def test_what_is_asked_for_is_written_before_the_first_change_and_what_was_done_
     )
 
 
+def disk_full(after: int) -> Callable[[int], None]:
+    """Return a stand-in for `os.fsync` that fails after some calls."""
+    calls = count()
+
+    def fsync(_: int) -> None:
+        if next(calls) >= after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return fsync
+
+
 @pytest.mark.parametrize(("command", "new_files"), [("retry", 1), ("remove", 2)])
 def test_if_the_audit_cannot_be_begun_nothing_is_done(
     shop: MotoShop, monkeypatch: pytest.MonkeyPatch, command: str, new_files: int
 ) -> None:  # SPEC M6
     shop.put(2)
+    selected = (command, "--where", "attempts > 0", "--force", "--audit")
+    (shop.folder / "file").touch()
+    place, _, error = shop.refused(*selected, "file/audit.jsonl", code=1).partition("\n")
+    assert place == "AWS 123456789012 us-east-1"
+    assert error.startswith("tarry: the audit file file/audit.jsonl cannot be written: ")
+    assert error.endswith("; nothing was changed; name another file (--audit FILE)\n")
     monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder))
     monkeypatch.setattr("tarry.failed.journal.os.fsync", disk_full(new_files))
-    result = shop.run(command, "--where", "attempts > 0", "--audit", "audit.jsonl", "--force")
+    result = shop.run(*selected, "audit.jsonl")
     assert (result.exit_code, shop.depths()) == (1, (0, 2, 0))
     assert "the audit file audit.jsonl cannot be written: No space left on device; nothing was changed" in result.stderr
 
@@ -73,17 +88,6 @@ def test_if_the_audit_cannot_be_completed_the_outcome_is_printed(
     assert json.loads(result.stderr.rpartition("the line is: ")[2])["outcomes"] == {"retried": 2}
     [begun] = all_lines(shop.folder / "audit.jsonl")
     assert "outcomes" not in begun
-
-
-def disk_full(after: int) -> Callable[[int], None]:
-    """Return a stand-in for `os.fsync` that fails after some calls."""
-    calls = count()
-
-    def fsync(_: int) -> None:
-        if next(calls) >= after:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    return fsync
 
 
 def test_each_run_that_changes_something_appends_one_line(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +119,9 @@ def test_each_run_that_changes_something_appends_one_line(shop: MotoShop, monkey
     assert restored["outcomes"] == {"restored": 1}
 
 
-def test_the_audit_says_which_were_selected_and_how_they_were_retried(shop: MotoShop) -> None:
+def test_the_audit_says_which_were_selected_edited_and_how_they_were_retried(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.put(4, failed_at="2026-11-21T08:31:40Z")
     audit = shop.folder / "audit.jsonl"
     group, times = ("--group", "9f2c61d0a4be"), ("--since", "2026-11-21T08:00Z", "--until", "2026-11-21T09:00Z")
@@ -124,33 +130,16 @@ def test_the_audit_says_which_were_selected_and_how_they_were_retried(shop: Moto
     shop.run("retry", *group, *times, "--rate", "5400/m", "--max-return", "5%", "--audit", str(audit))
     shop.put(1, first=9)
     shop.run("remove", "--force", *group, "--since", "2026-11-01", "--audit", str(audit))
-    retried, removed = lines(audit)
+    shop.put(1)
+    monkeypatch.setenv("VISUAL", "sed -i s/0/99/")
+    shop.run("retry", "id-0", "--edit", "--force", "--audit", str(audit))
+    retried, removed, edited = lines(audit)
     asked = {"group": "9f2c61d0a4be", "since": "2026-11-21T08:00:00.000Z", "until": "2026-11-21T09:00:00.000Z"}
     assert {**retried, **asked, "via": "queue", "rate": 90, "max_return": 0.05} == retried
     assert {"canary", "within", "all", "where", "came_back"} & set(retried) == set()
     assert (removed["group"], removed["ids"]) == ("9f2c61d0a4be", ["id-9"])
     assert removed["since"] == "2026-11-01T00:00:00.000Z"
-
-
-def test_an_edited_dead_letter_is_counted_as_edited(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VISUAL", "sed -i s/0/99/")
-    shop.put(1)
-    assert shop.run("retry", "id-0", "--edit", "--force", "--audit", "audit.jsonl").exit_code == 0
-    [line] = lines(shop.folder / "audit.jsonl")
-    assert (line["outcomes"], line["ids"]) == ({"retried": 1, "edited": 1}, ["id-0"])
-
-
-def test_an_audit_file_that_cannot_be_written_changes_nothing(shop: MotoShop) -> None:
-    shop.put(1)
-    (shop.folder / "file").touch()
-    for command in ("retry", "remove"):
-        result = shop.run(command, "--where", "attempts = 1", "--audit", "file/audit.jsonl", "--force")
-        assert (result.exit_code, result.stdout) == (1, "")
-        place, _, error = result.stderr.partition("\n")
-        assert place == "AWS 123456789012 us-east-1"
-        assert error.startswith("tarry: the audit file file/audit.jsonl cannot be written: ")
-        assert error.endswith("; nothing was changed; name another file (--audit FILE)\n")
-    assert shop.depths() == (0, 1, 0)
+    assert (edited["outcomes"], edited["ids"]) == ({"retried": 1, "edited": 1}, ["id-0"])
 
 
 def test_an_identity_that_sts_does_not_tell_is_noted_and_prevents_nothing(

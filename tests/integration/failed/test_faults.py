@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.decide.retry_policy import Fixed
 from tarry.tools.cli.app import app
-from tests.integration.failed.test_command import APP, TEMPLATE, editor
+from tests.integration.failed.motoshop import APP, TEMPLATE, editor
 from tests.proxy import FAULTS, UNAPPLIED, FaultProxy, at_random, proxied
 from tests.served import served
 from tests.shop import ServedShop
@@ -66,6 +66,16 @@ class FaultyShop:
 
         self.proxy.choose = choose
 
+    def no_unnoticed_double(self, each: str, copies: int, line: dict[str, Any], result: Result, queue: str) -> None:
+        """Check that the command tells of a message that is in a queue twice."""
+        if copies > 1 and not self.proxy.struck["SendMessageBatch", "repeated"]:  # which no client can see
+            assert line["outcome"] == "unconfirmed" or f"{each}: it may be in {queue} twice" in result.stderr, line
+
+    def last_line(self) -> dict[str, Any]:
+        """Return the last line of the audit."""
+        found: dict[str, Any] = json.loads((self.shop.folder / "tarry/audit.jsonl").read_text().splitlines()[-1])
+        return found
+
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each message is in orders-dlq and in orders, by its id."""
         left, sent = (Counter(f"id-{each}" for each in self.shop.bodies(queue)) for queue in ("orders-dlq", "orders"))
@@ -75,6 +85,7 @@ class FaultyShop:
 @pytest.fixture
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyShop]:
     monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # the model has all messages on one server
+    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEP_SECONDS", 0.01)
     monkeypatch.setattr("tarry.failed.requests.BACKOFF", Fixed(0, jitter=None))
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     with served() as sqs, proxied(sqs) as proxy:
@@ -121,8 +132,7 @@ def test_a_retry_tells_what_became_of_each_message(
                 assert sent[each]
             case "failed" | "skipped":
                 assert (left[each], sent[each]) == (1, 0), line
-        if sent[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:  # which no client can see
-            assert line["outcome"] == "unconfirmed" or f"{each}: it may be in orders twice" in result.stderr
+        faulty.no_unnoticed_double(each, sent[each], line, result, "orders")
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -156,8 +166,7 @@ def test_what_a_removal_does_not_delete_is_in_the_queue_and_what_it_deletes_can_
                 assert (left[each], now[each] > 0) == (0, True)
             case "failed" | "skipped":
                 assert now[each] == left[each], line
-        if now[each] > 1 and not faulty.proxy.struck["SendMessageBatch", "repeated"]:
-            assert line["outcome"] == "unconfirmed" or f"{each}: it may be in orders-dlq twice" in result.stderr
+        faulty.no_unnoticed_double(each, now[each], line, result, "orders-dlq")
     again = faulty.run("restore", archive, "--force", "--json")
     assert again.exit_code == 0, again.stderr
     assert faulty.counts()[0].keys() == ALL
@@ -202,23 +211,18 @@ def test_a_retry_in_this_process_tells_which_dead_letters_are_left(
 @pytest.mark.parametrize(("tries", "rate"), [(1, ()), (99, ("--rate", "500/s"))], ids=["once", "always, at a rate"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_move_task_whose_start_gets_no_clear_answer_is_watched_and_counted(
-    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, fault: str, tries: int, rate: tuple[str, ...]
+    faulty: FaultyShop, fault: str, tries: int, rate: tuple[str, ...]
 ) -> None:  # SPEC M3, M6
-    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEP_SECONDS", 0.01)
     faulty.shop.put(COUNT)
     faulty.strike("StartMessageMoveTask", fault, tries)
     result = faulty.run("retry", "--all", "--via", "aws", "--force", *rate)
     moved = faulty.counts()[1].total()
-    [begun, ended] = map(json.loads, (faulty.shop.folder / "tarry/audit.jsonl").read_text().splitlines())
-    assert begun["run"] == ended["run"]
+    ended = faulty.last_line()
     match result.exit_code:
         case 0:
             assert f"orders-dlq: completed, about {COUNT} messages moved to orders" in result.stdout
-            assert (moved, ended["changes"][0]["move_task"], ended["changes"][0]["moved"]) == (
-                COUNT,
-                "completed",
-                COUNT,
-            )
+            [change] = ended["changes"]
+            assert (moved, change["move_task"], change["moved"]) == (COUNT, "completed", COUNT)
         case 1:  # no task is listed
             assert "SQS may have started a message move task, or not: " in result.stderr
             assert (moved, ended["changes"][0]["move_task"]) == (0, "unconfirmed")
@@ -232,21 +236,20 @@ def test_a_move_task_whose_start_gets_no_clear_answer_is_watched_and_counted(
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("operation", ["ListMessageMoveTasks", "CancelMessageMoveTask"])
 def test_a_move_task_that_cannot_be_watched_or_cancelled_is_said_to_go_on(
-    faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, operation: str, fault: str
+    faulty: FaultyShop, operation: str, fault: str
 ) -> None:  # SPEC M6
     """SIGTERM comes as soon as the task is started: the command cancels it."""
-    monkeypatch.setattr("tarry.tools.cli.failed.retrying.STEP_SECONDS", 0.01)
     faulty.shop.put(COUNT)
     faulty.strike(operation, fault, 99, after="StartMessageMoveTask")
     result = faulty.run("retry", "--all", "--via", "aws", "--rate", "1/s", "--force")
-    line = json.loads((faulty.shop.folder / "tarry/audit.jsonl").read_text().splitlines()[-1])
+    [change] = faulty.last_line()["changes"]
     [task] = faulty.shop.sqs.client.list_message_move_tasks(SourceArn=arn("orders-dlq"))["Results"]
     if "SQS lists no message move task that was started now" in result.stderr:
-        assert (fault, line["changes"][0]["move_task"]) == ("cut", "started")  # half an answer is an empty one to boto3
+        assert (fault, change["move_task"]) == ("cut", "started")  # half an answer is an empty one to boto3
     elif result.exit_code == 128 + signal.SIGTERM:
-        assert (task["Status"], line["changes"][0]["move_task"]) == ("CANCELLED", "cancelled")
+        assert (task["Status"], change["move_task"]) == ("CANCELLED", "cancelled")
     else:
-        assert (result.exit_code, line["changes"][0]["move_task"]) == (1, "started")
+        assert (result.exit_code, change["move_task"]) == (1, "started")
         assert "if a message move task was started, it goes on" in result.stderr
 
 
