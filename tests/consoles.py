@@ -1,14 +1,21 @@
-"""A console for tests, and a client with a session of it."""
+"""A console for tests, and clients with a session of it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import string
 import threading
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from html import unescape
 from html.parser import HTMLParser
+from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPCookieProcessor, HTTPRedirectHandler, Request, build_opener
 
 import aiohttp
 
@@ -59,6 +66,59 @@ class Answer:
     text: str
 
 
+def text_of(html: str) -> str:
+    """Return the text of the main part of a page, with single spaces."""
+    html = re.sub(r"</?(?:strong|code|a|kbd|time)\b[^>]*>", "", html.partition("<main")[2] or html)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+class _Stays(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Show redirects to the test."""
+
+
+class Guest:
+    """A client with a session of a console that runs; without an address it has none."""
+
+    def __init__(self, url: str, address: str = "") -> None:
+        self.url = url
+        self.cookies = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self.cookies), _Stays)
+        self.csrf = ""
+        if address:
+            assert self.get(address.removeprefix(url)).status == 200
+            self.csrf = _csrf_of(self.get("/").text)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self._answer(path, None, headers)
+
+    def post(self, path: str, fields: dict[str, Any] | None = None, **headers: str) -> Answer:
+        data = urlencode({"csrf": self.csrf, **(fields or {})}, doseq=True).encode()
+        return self._answer(path, data, {"Origin": self.url, **headers})
+
+    def page(self, path: str) -> str:
+        """Return the HTML of a page that must be there."""
+        answer = self.get(path)
+        assert answer.status == 200, answer.text
+        return answer.text
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[Iterator[str]]:
+        """Yield the lines of an answer that does not end."""
+        with self._opener.open(self.url + path, timeout=PATIENCE_SECONDS) as found:
+            yield (line.decode() for line in found)
+
+    def _answer(self, path: str, data: bytes | None, headers: dict[str, str]) -> Answer:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = Request(quote(self.url + path, safe=string.punctuation), data, given)
+        try:
+            found = self._opener.open(request, timeout=PATIENCE_SECONDS)
+        except HTTPError as error:
+            found = error
+        with found:
+            return Answer(found.status, found.headers, found.read().decode())
+
+
 class Visitor:
     """A client with a session, which sends what a browser sends with forms."""
 
@@ -102,6 +162,13 @@ def running(console: Console) -> Iterator[Served]:
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join(PATIENCE_SECONDS)
+
+
+@contextmanager
+def visited(console: Console) -> Iterator[Guest]:
+    """Serve a console from a thread of its own, and open a session with it."""
+    with running(console) as served:
+        yield Guest(served.url, served.address())
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +11,15 @@ import pytest
 
 from tarry.message.outcomes import State
 from tarry.testing import Transition
+from tarry.tools.console import access as live
 from tarry.tools.console import feed as publishing
-from tarry.tools.console.access import WatchedQueue
+from tarry.tools.console.access import Console, Live, WatchedQueue
 from tarry.tools.console.feed import publish, values_of
 from tarry.tools.console.overview.rows import QueueHistory, QueueReading, rows_of
 from tarry.tools.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.tools.local.show.timeline import LogLine, MessageTimeline
 from tarry.tools.story.events import Story, StoryEvent
-from tests.consoles import Visitor, console_at, visiting
+from tests.consoles import console_at, visited
 from tests.scanned import HOSTILE, scan
 
 NOON = 1_795_348_800.0
@@ -67,77 +68,64 @@ class Local:
         return Story("m-lost-12", (ended,), "tarry local", NOON)
 
 
-def visited(work: Callable[[Visitor, Any], Awaitable[Any]], **settings: Any) -> Any:
-    async def main() -> Any:
-        console = console_at(NOWHERE, local=Local(), **settings)
-        async with visiting(console) as visitor:
-            return await work(visitor, console)
-
-    return asyncio.run(main())
+def console_of(local: Local, **settings: Any) -> Console:
+    return console_at(NOWHERE, local=local, **settings)
 
 
 def test_the_feed_shows_messages_queues_functions_and_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     scan(monkeypatch)
-
-    async def work(visitor: Visitor, console: Any) -> None:
-        html = (await visitor.get("/feed")).text
-        text = " ".join(re.sub(r"<[^>]*>", " ", html).split())
-        for part in (
-            "Finished: 7 committed, 1 dead-lettered.",
-            "… IN_FLIGHT 1 → READY",
-            "→ WAITING_RETRY 1 min 30 s",
-            "LOST",
-            "orders 1 2 3",
-            "4 in orders-dlq",
-            "Works 1 1 5 2 old code 1 message in 3 ms",
-            "Timeout: \\x1b[31m\\u202e&lt;script&gt;",
-        ):
-            assert part in text, part
-        assert 'href="/message/m-waits%2F1"' in html
-        assert "<script>document" not in html
-        assert not re.search("[\x1b\u202e]", html)
-        assert "token=" not in html
-        assert '<a href="/feed" aria-current="page">Live feed</a>' in html
-
-    visited(work)
+    with visited(console_of(Local())) as guest:
+        html = guest.page("/feed")
+    text = " ".join(re.sub(r"<[^>]*>", " ", html).split())
+    for part in (
+        "Finished: 7 committed, 1 dead-lettered.",
+        "… IN_FLIGHT 1 → READY",
+        "→ WAITING_RETRY 1 min 30 s",
+        "LOST",
+        "orders 1 2 3",
+        "4 in orders-dlq",
+        "Works 1 1 5 2 old code 1 message in 3 ms",
+        "Timeout: \\x1b[31m\\u202e&lt;script&gt;",
+    ):
+        assert part in text, part
+    for part in ('href="/message/m-waits%2F1"', '<a href="/feed" aria-current="page">Live feed</a>'):
+        assert part in html
+    for part in ("<script>document", "\x1b", "\u202e", "token="):
+        assert part not in html
 
 
 def test_what_has_changed_is_published_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "FRAME_SECONDS", 0.001)
-
-    async def work(visitor: Visitor, console: Any) -> None:
-        task = asyncio.create_task(publish(console, console.local))
-        path = f"{visitor.url}/live?topic=feed-messages"
-        async with asyncio.timeout(60), visitor.http.get(path) as stream:
-            lines = (line async for line in stream.content if line.startswith(b"data:"))
-            first = json.loads((await anext(lines))[5:])
-            assert first["topic"] == "feed-messages"
-            assert "WAITING_RETRY" in first["html"]
-            console.local.now = replace(SCENE, messages=[message("m-new", State.READY, State.COMMITTED)])
-            second = json.loads((await anext(lines))[5:])
-            assert "m-new" in second["html"]
-            assert "WAITING_RETRY" not in second["html"]
+    local = Local()
+    console = console_of(local)
+    with visited(console) as guest, guest.stream("/live?topic=feed-messages") as lines:
+        assert console.live._loop is not None
+        task = asyncio.run_coroutine_threadsafe(publish(console, console.local), console.live._loop)
+        events = (json.loads(line[5:]) for line in lines if line.startswith("data:"))
+        first = next(events)
+        assert (first["topic"], "WAITING_RETRY" in first["html"]) == ("feed-messages", True)
+        local.now = replace(SCENE, messages=[message("m-new", State.READY, State.COMMITTED)])
+        second = next(events)["html"]
         task.cancel()
-
-    visited(work)
+        assert ("m-new" in second, "WAITING_RETRY" in second) == (True, False)
 
 
 def test_a_message_of_tarry_local_is_shown_with_its_story_and_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     scan(monkeypatch)
-
-    async def work(visitor: Visitor, console: Any) -> None:
-        page = await visitor.get("/message/m-lost-12")
-        assert page.status == 200
-        assert "secret-body \\x1b[31m\\u202e&lt;script&gt;" in page.text
-        assert '<svg class="picture"' in page.text
-        assert 'last scan of <a href="/dead-letters/orders-dlq">' in page.text
-        assert (await visitor.get("/message/m-lost-12/body.txt")).text == f"secret-body {HOSTILE}"
+    console = console_of(Local())
+    with visited(console) as guest:
+        page = guest.page("/message/m-lost-12")
+        for part in (
+            "secret-body \\x1b[31m\\u202e&lt;script&gt;",
+            '<svg class="picture"',
+            'last scan of <a href="/dead-letters/orders-dlq">',
+        ):
+            assert part in page
+        assert guest.page("/message/m-lost-12/body.txt") == f"secret-body {HOSTILE}"
         console.shows_bodies = False
         for part in ("", "/body", "/body.txt"):
-            assert "secret-body" not in (await visitor.get(f"/message/m-lost-12{part}")).text
-        assert (await visitor.get("/message/nosuch")).status == 404
-
-    visited(work)
+            assert "secret-body" not in guest.get(f"/message/m-lost-12{part}").text
+        assert guest.get("/message/nosuch").status == 404
 
 
 def test_the_same_scene_gives_the_same_page_later() -> None:
@@ -147,11 +135,8 @@ def test_the_same_scene_gives_the_same_page_later() -> None:
 
 
 def test_without_tarry_local_there_is_no_feed() -> None:
-    async def main() -> tuple[int, bool]:
-        async with visiting(console_at(NOWHERE)) as visitor:
-            return (await visitor.get("/feed")).status, "Live feed" in (await visitor.get("/send")).text
-
-    assert asyncio.run(main()) == (404, False)
+    with visited(console_at(NOWHERE)) as guest:
+        assert (guest.get("/feed").status, "Live feed" in guest.page("/send")) == (404, False)
 
 
 def test_the_latest_error_of_a_dead_letter_queue_is_named_before_a_scan() -> None:
@@ -169,3 +154,78 @@ def test_the_latest_error_of_a_dead_letter_queue_is_named_before_a_scan() -> Non
     [concern] = found.rows[0].concerns
     assert concern.text == "2 dead letters wait for a decision. The latest: exhausted: app.Timeout: no answer"
     assert console_at(NOWHERE, console.queues).latest_errors() == {}
+
+
+# live parts of pages
+
+
+def taken(pages: live.Subscriber) -> list[tuple[str, str]]:
+    events = [json.loads(each.removeprefix("data: ")) for each in pages.taken()]
+    return [(each["topic"], each["html"]) for each in events]
+
+
+async def settled() -> None:
+    """Let the calls of other threads run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_a_page_gets_the_last_fragment_of_its_topics_once() -> None:
+    async def main() -> None:
+        parts = Live()
+        parts.begin()
+        page = parts.subscribe(["job", "feed"])
+        assert parts.is_watched("job")
+        for each in ("1 of 9", "2 of 9", "3 of 9"):  # of a page that is slow, only the last one matters
+            parts.publish("job", each)
+        parts.publish("other", "not of this page")
+        await settled()
+        assert taken(page) == [("job", "3 of 9")]
+        parts.publish("job", "3 of 9")
+        await settled()
+        assert taken(page) == []
+        parts.unsubscribe(page)
+        assert not parts.is_watched("job")
+
+    asyncio.run(main())
+
+
+def test_a_page_that_opens_later_gets_what_was_published_last_from_any_thread() -> None:
+    async def main() -> None:
+        parts = Live()
+        parts.begin()
+        thread = threading.Thread(target=parts.publish, args=("job", "done"))
+        thread.start()
+        thread.join()
+        await settled()
+        page = parts.subscribe(["job"])
+        assert page.wake.is_set()
+        assert taken(page) == [("job", "done")]
+
+    asyncio.run(main())
+
+
+def test_what_is_kept_for_pages_is_bounded() -> None:
+    async def main() -> None:
+        parts = Live()
+        parts.begin()
+        for number in range(live.MAX_KEPT + 1):
+            parts.publish(f"job-{number}", "done")
+        await settled()
+        assert taken(parts.subscribe(["job-0", "job-1"])) == [("job-1", "done")]
+
+    asyncio.run(main())
+
+
+def test_a_stream_has_any_text_on_one_line_beats_while_it_is_quiet_and_ends_with_the_console(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.01)
+    console = console_at(NOWHERE)
+    with visited(console) as guest, guest.stream("/live?topic=a%20topic") as lines:
+        assert [next(lines) for _ in range(3)] == ["retry: 1000\n", "\n", ": still here\n"]
+        console.live.publish("a topic", "<p>two\nlines \ud800 \u202e</p>")
+        event = next(line for line in lines if not line.startswith((":", "\n")))
+        assert json.loads(event.removeprefix("data: "))["html"] == "<p>two\nlines \ud800 \u202e</p>"
+        console.live.close()
+        assert not any("data:" in line for line in lines)

@@ -1,11 +1,16 @@
-"""The overview: which queue needs a person, its rates and charts, from readings and CloudWatch's metrics."""
+"""The overview: which queue needs a person, its rates and charts; reading the queues, also from an SQS that refuses."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
-from tarry.tools.console.access import WatchedQueue
+from tarry.tools.console import overview as reading_queues
+from tarry.tools.console.access import Console, Place, WatchedQueue
 from tarry.tools.console.overview import METRICS, last_hour, paused_functions
 from tarry.tools.console.overview.rows import (
     SOON,
@@ -18,6 +23,7 @@ from tarry.tools.console.overview.rows import (
     chart,
     rows_of,
 )
+from tests.consoles import Guest, visited
 
 NOW = 1_800_000_000.0
 MINUTE, DAY = 60.0, 86_400
@@ -212,3 +218,110 @@ def test_cloudwatch_is_asked_for_at_most_500_metrics_at_once() -> None:
     assert [len(each) for each in cloudwatch.requests] == [500, 100]
     assert len({each["Id"] for each in cloudwatch.requests[0]}) == 500
     assert found["q149"] == dict.fromkeys(METRICS, ((NOW - 2 * MINUTE, 7.0), (NOW - MINUTE, 7.0)))
+
+
+# reading the queues
+
+PATIENCE_SECONDS = 60.0
+FOUND = {"ApproximateNumberOfMessages": "4321"}
+
+
+def refused(code: str, operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, operation)
+
+
+class Clients:
+    """The clients of an account whose only requests are those of the overview."""
+
+    is_aws = True
+    endpoint = None
+    region = "eu-west-1"
+
+    def __init__(self, attributes: Callable[[], dict[str, str]], metrics: Callable[[], list[Any]] = list) -> None:
+        self._attributes = attributes
+        self._metrics = metrics
+
+    def client(self, service: str) -> "Clients":
+        assert service in {"sqs", "cloudwatch"}
+        return self
+
+    def get_queue_attributes(self, **_: Any) -> dict[str, Any]:
+        return {"Attributes": self._attributes()}
+
+    def get_paginator(self, _: str) -> "Clients":
+        return self
+
+    def paginate(self, **_: Any) -> list[Any]:
+        return self._metrics()
+
+
+@contextmanager
+def seen(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guest]:
+    """Visit a console with one queue."""
+    monkeypatch.setattr(reading_queues, "AWS_SECONDS", 0.01)
+    place = Place("AWS", "eu-west-1", "123456789012")
+    with visited(Console(clients, place, [WatchedQueue("https://sqs/123456789012/orders")])) as guest:
+        yield guest
+
+
+def once_it_has(guest: Guest, *texts: str) -> str:
+    """Return the overview once it has these texts."""
+    for _ in range(10_000):
+        if all(text in (page := guest.page("/")) for text in texts):
+            return page
+    raise AssertionError(page)
+
+
+def test_an_sqs_that_throttles_leaves_the_last_numbers_on_the_page_with_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Account, region and access are on the page as well."""
+    answers = iter([FOUND])
+
+    def attributes() -> dict[str, str]:
+        if (found := next(answers, None)) is None:
+            raise refused("ThrottlingException", "GetQueueAttributes")
+        return found
+
+    with seen(Clients(attributes), monkeypatch) as guest:
+        text = once_it_has(guest, "4,321", "cannot be read")
+    assert "It cannot be read: An error occurred (ThrottlingException) when calling the GetQueueAttributes" in text
+    for each in ("AWS", "account 123456789012", "eu-west-1", "read-only"):
+        assert f">{each}<" in text
+
+
+def test_the_first_page_waits_for_no_request_and_gets_a_reading_that_came_before_it_listened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, end = threading.Event(), threading.Event(), threading.Event()
+    begun = iter([first])
+
+    def attributes() -> dict[str, str]:
+        if (answers := next(begun, end)) is end:
+            second.set()  # so the first reading is published
+        assert answers.wait(PATIENCE_SECONDS)
+        return FOUND
+
+    with seen(Clients(attributes), monkeypatch) as guest:
+        try:
+            page = guest.page("/")
+            first.set()
+            assert second.wait(PATIENCE_SECONDS)
+            with guest.stream("/live?topic=overview") as lines:
+                assert any("4,321" in line for line in lines)
+        finally:
+            first.set()
+            end.set()
+    assert ("Reading the queues." in page, "4,321" in page) == (True, False)
+
+
+def test_cloudwatch_that_refuses_leaves_ages_and_rates_unknown_with_the_permission(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def metrics() -> list[Any]:
+        raise refused("AccessDenied", "GetMetricData")
+
+    with seen(Clients(lambda: FOUND, metrics), monkeypatch) as guest:
+        text = once_it_has(guest, "4,321")
+    assert "CloudWatch does not tell ages and rates, so these are not known. AWS denies access:" in text
+    assert text.count("not known</span>") == 2

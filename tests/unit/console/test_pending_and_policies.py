@@ -12,7 +12,7 @@ import pytest
 
 from tarry.tools.console import policy as reading
 from tarry.tools.console.access import Console, Place
-from tests.consoles import Answer, visiting
+from tests.consoles import Answer, visited
 from tests.scanned import BROKEN, HOSTILE, project
 
 
@@ -30,12 +30,6 @@ class Tables:
 
     def client(self, service: str) -> Any:
         return self
-
-    def identity(self) -> str:
-        raise AssertionError
-
-    def renew(self) -> None:
-        pass
 
     def get_paginator(self, operation: str) -> Any:
         return self
@@ -59,13 +53,9 @@ def item(name: str, queue: str, next_try: float, error: str = "no answer") -> di
     }
 
 
-def page(path: str, account: Any, **settings: Any) -> Answer:
-    async def main() -> Answer:
-        console = Console(account, Place("AWS", "us-east-1"), [], **settings)
-        async with visiting(console) as visitor:
-            return await visitor.get(path)
-
-    return asyncio.run(main())
+def page(path: str, account: Any = None, **settings: Any) -> Answer:
+    with visited(Console(account or Tables([]), Place("AWS", "us-east-1"), [], **settings)) as guest:
+        return guest.get(path)
 
 
 def test_messages_being_retried_are_shown_with_the_next_one_first() -> None:
@@ -77,35 +67,24 @@ def test_messages_being_retried_are_shown_with_the_next_one_first() -> None:
     assert "<script>document" not in html
     only = page("/pending?queue=orders", account, stack="shop").text
     assert ("late" in only, "a/b" in only) == (True, False)
+    assert "No attempt store is known." in page("/pending").text
+    assert "No message waits for a retry." in page("/pending", attempt_tables=["shop-attempts"]).text
 
 
-def test_without_an_attempt_store_the_page_says_how_to_get_one() -> None:
-    assert "No attempt store is known." in page("/pending", Tables([])).text
-    assert "No message waits for a retry." in page("/pending", Tables([]), attempt_tables=["shop-attempts"]).text
-
-
-@pytest.fixture
-def template(tmp_path: Path) -> Any:
-    return project(tmp_path, BROKEN)
-
-
-def test_a_policy_is_shown_as_the_picture_and_the_text_of_tarry_plan(template: Any) -> None:
-    consumers = page("/policies", Tables([]), template=template).text
-    assert 'href="/policies/Works"' in consumers
-    html = page("/policies/Works", Tables([]), template=template).text
-    assert '<svg class="picture"' in html
-    assert "<style" not in html
+def test_a_policy_is_shown_as_the_picture_and_the_text_of_tarry_plan_or_with_the_error_of_its_code(
+    tmp_path: Path,
+) -> None:
+    template = project(tmp_path, BROKEN)
+    assert 'href="/policies/Works"' in page("/policies", template=template).text
+    html = page("/policies/Works", template=template).text
+    assert ('<svg class="picture"' in html, "<style" in html) == (True, False)
     assert "ATTEMPT" in html
     assert "max_attempts=3, backoff=Fixed(60" in html
-
-
-def test_code_that_cannot_be_imported_is_shown_with_its_error(template: Any) -> None:
-    answer = page("/policies/Broken", Tables([]), template=template)
-    assert answer.status == 200
-    assert "The policy cannot be read." in answer.text
+    answer = page("/policies/Broken", template=template)
+    assert (answer.status, "The policy cannot be read." in answer.text) == (200, True)
     assert "ValueError: \\u202e&lt;b&gt;" in answer.text
-    assert page("/policies/Nosuch", Tables([]), template=template).status == 404
-    assert "This console has no template." in page("/policies", Tables([])).text
+    assert page("/policies/Nosuch", template=template).status == 404
+    assert "This console has no template." in page("/policies").text
 
 
 def test_each_function_is_read_once_at_a_time_however_many_pages_ask(monkeypatch: pytest.MonkeyPatch) -> None:

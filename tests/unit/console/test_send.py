@@ -1,8 +1,8 @@
 """The form that sends a message."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +14,10 @@ from tarry.failed.usage import UsageError
 from tarry.tools.console.access import WatchedQueue
 from tarry.tools.console.security import READ_ONLY
 from tarry.tools.console.send import MessageForm, sample_files, sample_form
-from tests.consoles import Visitor, console_at, visiting
+from tests.consoles import Guest, console_at, visited
 from tests.scanned import HOSTILE
-from tests.served import Served, served
+from tests.served import Served
+from tests.served import served as served_sqs
 
 
 def test_fields_become_the_arguments_of_a_send() -> None:
@@ -85,76 +86,57 @@ def test_samples_come_from_the_sqs_events_of_the_project(tmp_path: Path) -> None
     assert sample_files(None) == sample_files(tmp_path / "nosuch") == {}
 
 
-def sending(work: Callable[[Visitor, Served], Awaitable[None]], **settings: Any) -> None:
-    with served() as sqs:
-        names = ("orders", "jobs.fifo")
-        queues = [WatchedQueue(sqs.queue(name)) for name in names]
-
-        async def main() -> None:
-            async with visiting(console_at(sqs.url, queues, **settings)) as visitor:
-                await work(visitor, sqs)
-
-        asyncio.run(main())
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[Served]:
+    with served_sqs() as found:
+        found.queue("orders")
+        found.queue("jobs.fifo")
+        yield found
 
 
-def test_a_message_is_sent_with_all_its_fields_and_the_form_keeps_what_was_typed(tmp_path: Path) -> None:
+@contextmanager
+def visiting(sqs: Served, **settings: Any) -> Iterator[Guest]:
+    queues = [WatchedQueue(sqs.queue(name)) for name in ("orders", "jobs.fifo")]
+    with visited(console_at(sqs.url, queues, **settings)) as guest:
+        yield guest
+
+
+def test_a_message_is_sent_with_all_its_fields_and_the_form_keeps_what_was_typed(sqs: Served, tmp_path: Path) -> None:
     events(tmp_path)
     template: Any = SimpleNamespace(path=tmp_path / "template.yaml")
-
-    async def work(visitor: Visitor, sqs: Served) -> None:
-        page = await visitor.get("/send?sample=jobs.json:2")
-        assert "<script>document" not in page.text
-        assert "&lt;script&gt;" in page.text
+    with visiting(sqs, can_write=True, template=template) as guest:
+        page = guest.page("/send?sample=jobs.json:2")
+        assert ("<script>document" in page, "&lt;script&gt;" in page) == (False, True)
         fields = {"queue": "jobs.fifo", "body": HOSTILE[5:], "group": "g", "attributes": "a=north"}
-        answer = await visitor.post("/send", fields)
-        assert (answer.status, "Sent to jobs.fifo: <a" in answer.text) == (200, True), answer.text
-        assert 'value="g"' in answer.text
-        received = await asyncio.to_thread(
-            sqs.client.receive_message, QueueUrl=sqs.queue("jobs.fifo"), MessageAttributeNames=["All"]
-        )
-        [message] = received["Messages"]
-        assert message["Body"] == HOSTILE[5:]
-        assert message["MessageAttributes"]["a"]["StringValue"] == "north"
-        delayed = await visitor.post("/send", {"queue": "orders", "body": "late", "delay": "90"})
-        assert delayed.status == 200
-        given = {"QueueUrl": sqs.queue("orders"), "AttributeNames": ["All"]}
-        attributes = await asyncio.to_thread(lambda: sqs.client.get_queue_attributes(**given)["Attributes"])
-        assert attributes["ApproximateNumberOfMessagesDelayed"] == "1"
-
-    sending(work, can_write=True, template=template)
+        answer = guest.post("/send", fields)
+        assert guest.post("/send", {"queue": "orders", "body": "late", "delay": "90"}).status == 200
+    assert (answer.status, "Sent to jobs.fifo: <a" in answer.text) == (200, True), answer.text
+    assert 'value="g"' in answer.text
+    [message] = sqs.client.receive_message(QueueUrl=sqs.queue("jobs.fifo"), MessageAttributeNames=["All"])["Messages"]
+    assert (message["Body"], message["MessageAttributes"]["a"]["StringValue"]) == (HOSTILE[5:], "north")
+    attributes = sqs.client.get_queue_attributes(QueueUrl=sqs.queue("orders"), AttributeNames=["All"])["Attributes"]
+    assert attributes["ApproximateNumberOfMessagesDelayed"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"body": ""}, "The body is empty: SQS takes 1 character or more."),
-        ({"body": "x" * 1_048_577}, "The message is 1048577 bytes"),
-        ({"body": "a", "delay": "soon"}, "The delay must be a number of seconds, got &#39;soon&#39;."),
-        ({"body": "a", "delay": "43201"}, "43201"),
-        ({"body": "a", "attributes": "x"}, "&#39;x&#39; is not an attribute"),
-        ({"body": "a", "queue": "jobs.fifo"}, "group"),
-    ],
-)
-def test_a_message_that_sqs_would_refuse_is_not_sent_and_the_reason_is_shown(fields: dict[str, str], text: str) -> None:
-    async def work(visitor: Visitor, sqs: Served) -> None:
-        answer = await visitor.post("/send", {"queue": "orders", **fields})
-        assert answer.status == 400
-        assert "The message was not sent. " in answer.text
-        assert text in answer.text
-        assert not sqs.events("sent")
-
-    sending(work, can_write=True)
-
-
-def test_a_read_only_console_sends_nothing_and_an_unknown_queue_is_refused() -> None:
-    async def read_only(visitor: Visitor, sqs: Served) -> None:
-        assert '<button class="main" disabled>' in (await visitor.get("/send")).text
-        answer = await visitor.post("/send", {"queue": "orders", "body": "a"})
-        assert (answer.status, READ_ONLY in answer.text, sqs.events("sent")) == (403, True, [])
-
-    async def unknown(visitor: Visitor, sqs: Served) -> None:
-        answer = await visitor.post("/send", {"queue": "others", "body": "a"})
+def test_a_message_that_sqs_would_refuse_is_not_sent_and_the_reason_is_shown(sqs: Served) -> None:
+    before = len(sqs.events("sent"))
+    with visiting(sqs, can_write=True) as guest:
+        for fields, text in (
+            ({"body": ""}, "The body is empty: SQS takes 1 character or more."),
+            ({"body": "x" * 1_048_577}, "The message is 1048577 bytes"),
+            ({"body": "a", "delay": "soon"}, "The delay must be a number of seconds, got &#39;soon&#39;."),
+            ({"body": "a", "delay": "43201"}, "43201"),
+            ({"body": "a", "attributes": "x"}, "&#39;x&#39; is not an attribute"),
+            ({"body": "a", "queue": "jobs.fifo"}, "group"),
+        ):
+            answer = guest.post("/send", {"queue": "orders", **fields})
+            assert (answer.status, "The message was not sent. " in answer.text, text in answer.text) == (
+                400, True, True,
+            ), text  # fmt: skip
+        answer = guest.post("/send", {"queue": "others", "body": "a"})
         assert (answer.status, "no queue &#39;others&#39;" in answer.text) == (404, True)
-
-    sending(read_only)
-    sending(unknown, can_write=True)
+    with visiting(sqs) as guest:
+        assert '<button class="main" disabled>' in guest.page("/send")
+        answer = guest.post("/send", {"queue": "orders", "body": "a"})
+        assert (answer.status, READ_ONLY in answer.text) == (403, True)
+    assert len(sqs.events("sent")) == before
