@@ -3,11 +3,9 @@
 ``TARRY_FAULTS=50 pytest tests/integration/console/test_faults.py`` runs each action with 50 seeds.
 """
 
-import asyncio
 import json
 from collections import Counter
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,40 +13,38 @@ from tarry.failed.removing import twice_in
 from tarry.tools.cli.failed.targets import AwsAccess
 from tarry.tools.cli.options import TargetOptions
 from tarry.tools.console.access import Console, Place, WatchedQueue
-from tests.consoles import visiting
-from tests.integration.console.test_dead_letters import done
+from tests.consoles import visited
+from tests.integration.console.sessions import ALL as EVERYTHING
+from tests.integration.console.sessions import Session
 from tests.integration.failed.test_faults import ALL, COUNT, SEEDS, FaultyShop, faulty
 from tests.proxy import Choice, at_random
 
 __all__ = ["faulty"]
 
 ACTIONS = {
-    "retry": ("/retry/start", {"all": "1"}),
-    "canary": ("/retry/start", {"all": "1", "canary": "5", "within": "1s"}),
-    "edit": ("/edit/start", {"id": "id-2", "body": '{"id": 2, "edited": true}'}),
-    "remove": ("/remove/start", {"all": "1"}),
+    "retry": ("retry/start", EVERYTHING),
+    "canary": ("retry/start", {**EVERYTHING, "canary": "5", "within": "1s"}),
+    "edit": ("edit/start", {"id": "id-2", "body": '{"id": 2, "edited": true}'}),
+    "remove": ("remove/start", EVERYTHING),
 }
 
 
 def page_after(faulty: FaultyShop, action: str, choose: Choice) -> str:
     """Scan all, start an action under faults, and return the page of its job."""
-
-    async def main() -> str:
-        place = Place("endpoint", "us-east-1", endpoint=faulty.proxy.url)
-        account = AwsAccess(TargetOptions(endpoint_url=faulty.proxy.url))
-        folder = faulty.shop.folder
-        settings: dict[str, Any] = {"can_write": True, "keepalive": 1.0, "state": folder}
-        settings["audit_path"] = folder / "audit.jsonl"
-        queues = [WatchedQueue("orders", "orders-dlq")]
-        async with visiting(Console(account, place, queues, **settings)) as visitor:
-            await done(visitor, "/scan")
-            faulty.proxy.choose = choose
-            try:
-                return await done(visitor, *ACTIONS[action])
-            finally:
-                faulty.proxy.choose = lambda _: None
-
-    return asyncio.run(main())
+    place = Place("endpoint", "us-east-1", endpoint=faulty.proxy.url)
+    account = AwsAccess(TargetOptions(endpoint_url=faulty.proxy.url))
+    folder, queues = faulty.shop.folder, [WatchedQueue("orders", "orders-dlq")]
+    audit = folder / "audit.jsonl"
+    console = Console(account, place, queues, can_write=True, keepalive=1.0, state=folder, audit_path=audit)
+    with visited(console) as guest:
+        visitor = Session(guest)
+        visitor.scan()
+        faulty.proxy.choose = choose
+        path, form = ACTIONS[action]
+        try:
+            return visitor.done(path, **form)
+        finally:
+            faulty.proxy.choose = lambda _: None
 
 
 @pytest.mark.parametrize("seed", range((SEEDS + 1) // 2))
