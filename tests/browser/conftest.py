@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from playwright.sync_api import Browser, Page, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIGHT_AND_DARK = ("light", "dark")
+LOOKS = ("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size")
+"""The rules of axe-core that colours or the width of the window decide."""
 MILLISECONDS = 60_000
 """The limit of each wait. No test needs this long, even on a busy machine."""
 
@@ -45,40 +47,76 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+PROFILE: dict[str, Any] = {
+    "reduced_motion": "reduce",  # colours do not fade
+    "permissions": ["clipboard-read", "clipboard-write"],
+}
+
+
+@pytest.fixture(scope="package")
+def first_profile(chromium: Browser) -> BrowserContext:
+    """The profile of the first page of each test: a new one for each test would start another process."""
+    return chromium.new_context(**PROFILE)
+
+
+@pytest.fixture(scope="package")
+def first_page(first_profile: BrowserContext) -> Page:
+    return first_profile.new_page()
+
+
 @pytest.fixture
-def opened(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Open an address in a browser profile of its own; errors in the page's script or security policy fail the test."""
+def opened(chromium: Browser, first_page: Page) -> Iterator[Callable[[str], Page]]:
+    """Open an address, a second one in a profile of its own; errors in a script or the security policy fail the test.
+
+    The window is as large as Playwright makes it, in light colours; no cookie of an earlier test is left.
+    """
     pages: list[Page] = []
     problems: list[str] = []
+    listeners = {
+        "pageerror": lambda error: problems.append(str(error)),
+        "console": lambda line: problems.append(line.text) if "Content Security Policy" in line.text else None,
+    }
 
-    def open_page(address: str, width: int = 1280, height: int = 800, **settings: Any) -> Page:
-        size: Any = {"width": width, "height": height}
-        context = chromium.new_context(viewport=size, reduced_motion="reduce", **settings)  # colours do not fade
-        context.set_default_timeout(MILLISECONDS)
-        page = context.new_page()
+    def open_page(address: str) -> Page:
+        page = chromium.new_context(**PROFILE).new_page() if pages else first_page
+        if not pages:
+            page.context.clear_cookies()
+            page.set_viewport_size({"width": 1280, "height": 800})
+            page.emulate_media(color_scheme="light")
         pages.append(page)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda line: problems.append(line.text) if "Content Security Policy" in line.text else None)
+        page.set_default_timeout(MILLISECONDS)
+        for name, listener in listeners.items():
+            page.on(name, listener)  # type: ignore[call-overload]
         response = page.goto(address)
         if response is not None and response.ok and "/open?" in address:
             page.wait_for_url("**/")  # the page that sets the cookie goes on to the overview
         return page
 
     yield open_page
-    for each in pages:
+    for each in pages[1:]:
         each.context.close()
+    for other in first_page.context.pages[1:]:
+        other.close()
+    if pages:
+        first_page.goto("about:blank")
+        for name, listener in listeners.items():
+            first_page.remove_listener(name, listener)
     assert not problems
 
 
 @pytest.fixture
 def no_barriers() -> Callable[..., None]:
-    """Check with axe-core that a page has no barriers, in light and dark."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    """Check with axe-core that a page has no barriers, in light and dark or in one of them."""
+    axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
 
-    def check(page: Page, *schemes: Any) -> None:
+    def check(page: Page, *schemes: Any, rules: Sequence[str] = ()) -> None:
+        if not page.evaluate("typeof axe === 'object'"):
+            page.evaluate(axe.AXE_FILE_PATH.read_text("utf-8"))
         for scheme in schemes or LIGHT_AND_DARK:
             page.emulate_media(color_scheme=scheme)
-            found = axe.Axe().run(page).response["violations"]
+            only = rules if schemes or scheme == "light" else LOOKS
+            options = {"resultTypes": ["violations"], **({"runOnly": only} if only else {})}
+            found = page.evaluate("options => axe.run(document, options)", options)["violations"]
             assert not found, [(each["id"], each["help"], [node["html"] for node in each["nodes"]]) for each in found]
 
     return check

@@ -39,15 +39,16 @@ def sqs() -> Iterator[Served]:
         yield found
 
 
-@pytest.fixture
-def console(sqs: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[server.Served]:
-    monkeypatch.setattr(overview, "LOCAL_SECONDS", 0.2)
+@pytest.fixture(scope="module")
+def console(sqs: Served) -> Iterator[server.Served]:
     queues = [WatchedQueue(sqs.queue(name), f"{name[:76]}-dlq") for name in ("payments", "orders", LONG)]
-    with running(console_at(sqs.url, [*queues, WatchedQueue("gone")])) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "LOCAL_SECONDS", 0.2)
+        with running(console_at(sqs.url, [*queues, WatchedQueue("gone")])) as found:
+            yield found
 
 
-def test_the_overview_names_first_what_needs_a_person_and_follows_the_queues(
+def test_the_overview_names_first_what_needs_a_person_follows_the_queues_and_fits_any_width(
     console: server.Served, sqs: Served, opened: Opened
 ) -> None:
     page = opened(console.address())
@@ -62,20 +63,16 @@ def test_the_overview_names_first_what_needs_a_person_and_follows_the_queues(
     expect(row.locator("td").first).to_contain_text("1")
     expect(row.get_by_role("link", name="payments")).to_be_focused()  # although the table was replaced
     sqs.client.purge_queue(QueueUrl=sqs.queue("payments"))
+    expect(page.locator("[data-row]")).to_have_count(4)
+    for width, height in ((360, 740), (1280, 800), (3840, 2160)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= width
 
 
-def test_the_overview_has_no_barriers_in_light_and_dark(
+def test_the_keyboard_is_enough_and_there_are_no_barriers_in_light_and_dark(
     console: server.Served, opened: Opened, no_barriers: Callable[..., None]
 ) -> None:
-    page = opened(console.address())
-    no_barriers(page)
-    page.keyboard.press("?")
-    no_barriers(page, "dark")
-    page.goto(f"{console.url}/nothing")
-    no_barriers(page, "light")
-
-
-def test_the_keyboard_is_enough(console: server.Served, opened: Opened) -> None:
     page = opened(console.address())
     expect(page.locator(".concerns li")).to_have_count(2)  # the queues were read, so the rows keep their order
     page.keyboard.press("j")
@@ -87,26 +84,22 @@ def test_the_keyboard_is_enough(console: server.Served, opened: Opened) -> None:
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
+    no_barriers(page, "dark")
     page.keyboard.press("j")  # not of the page behind it
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(page.locator(".here")).to_have_attribute("data-row", "orders")
     page.keyboard.press("k")
     page.keyboard.press("j")
+    no_barriers(page)
     page.keyboard.press("Enter")
     page.wait_for_url("**/dead-letters/orders-dlq")
     page.keyboard.press("g")
     page.wait_for_url(f"{console.url}/")
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the content")
-
-
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 800), (3840, 2160)])
-def test_no_width_needs_sideways_scrolling(console: server.Served, opened: Opened, width: int, height: int) -> None:
-    page = opened(console.address(), width, height)
-    expect(page.locator("[data-row]")).to_have_count(4)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= width
+    page.goto(f"{console.url}/nothing")
+    no_barriers(page, "light")
 
 
 def test_each_address_opens_one_browser_and_two_work_at_once(console: server.Served, opened: Opened) -> None:

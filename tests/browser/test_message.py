@@ -25,24 +25,25 @@ expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is n
 NOWHERE = "http://127.0.0.1:1"
 LONG = json.dumps({"text": "x" * 1_048_000})
 DEEP = "[" * 100_000 + "]" * 100_000
-COPY = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 
-@pytest.fixture
-def console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[server.Served]:
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server.Served]:
     found = [
         recorded("hostile", HOSTILE, {"tenant": attribute(HOSTILE[5:])}, message=HOSTILE, traceback=HOSTILE),
         recorded("order", '{"order":"o-1","total":12345678901234567890.10}'),
         recorded("long", LONG),
         recorded("deep", DEEP),
     ]
-    scan(monkeypatch, *found)
-    with running(console_at(NOWHERE, [WatchedQueue("orders")], can_write=True, template=project(tmp_path))) as served:
-        yield served
+    template = project(tmp_path_factory.mktemp("project"))
+    with pytest.MonkeyPatch.context() as patch:
+        scan(patch, *found)
+        with running(console_at(NOWHERE, [WatchedQueue("orders")], can_write=True, template=template)) as served:
+            yield served
 
 
 def test_hostile_text_does_nothing_and_is_visible(console: server.Served, opened: Opened) -> None:
-    page = opened(console.address(), **COPY)
+    page = opened(console.address())
     page.goto(f"{console.url}/message/hostile-1")
     expect(page).to_have_title("Message hostile · tarry console")
     expect(page.locator("pre.body")).to_have_text(HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e"))
@@ -85,7 +86,8 @@ def test_a_body_can_be_seen_formatted_raw_and_whole(console: server.Served, open
 
 
 def test_the_story_is_a_picture_with_its_own_colours_and_a_table(console: server.Served, opened: Opened) -> None:
-    page = opened(console.address(), color_scheme="dark")
+    page = opened(console.address())
+    page.emulate_media(color_scheme="dark")
     page.goto(f"{console.url}/message/order-1")
     picture = page.get_by_role("img", name="message order: Dead-lettered after 5 attempts")
     paper = picture.locator(".paper")
@@ -99,7 +101,8 @@ def test_the_story_is_a_picture_with_its_own_colours_and_a_table(console: server
 def test_the_page_has_no_barriers_and_fits_a_small_screen(
     console: server.Served, opened: Opened, no_barriers: Callable[..., None]
 ) -> None:
-    page = opened(console.address(), 360, 700)
+    page = opened(console.address())
+    page.set_viewport_size({"width": 360, "height": 700})
     page.goto(f"{console.url}/message/order-1")
     page.get_by_role("link", name="Show the event and the test").click()
     expect(page.get_by_role("heading", name="pytest file")).to_be_visible()
