@@ -35,6 +35,12 @@ IN_FLIGHT = {"retry": 50, "canary": 10}
 """The messages that may be doubled by a kill: those of the requests in progress."""
 
 
+@pytest.fixture(autouse=True)
+def _a_receive_that_finds_none_is_answered_soon(shop: ServedShop) -> None:
+    """The model has all messages on one server."""
+    shop.sqs.sqs.wait_seconds = lambda _: 0.05  # type: ignore[method-assign, assignment, return-value]
+
+
 class Killer:
     """Kills a process when it makes its n-th request that changes something, before or after SQS carries it out."""
 
