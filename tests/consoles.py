@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from html import unescape
-from html.parser import HTMLParser
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -191,14 +190,5 @@ async def visitor_at(address: str, http: aiohttp.ClientSession) -> Visitor:
 
 
 def _csrf_of(html: str) -> str:
-    found = ""
-
-    class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            nonlocal found
-            named = dict(attrs)
-            if tag == "meta" and named.get("name") == "csrf":
-                found = named.get("content") or ""
-
-    Parser().feed(html)
-    return found
+    found = re.search(r'<meta name="csrf" content="([^"]*)"', html)
+    return unescape(found[1]) if found else ""

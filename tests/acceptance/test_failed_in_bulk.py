@@ -141,26 +141,6 @@ def test_two_operators_on_one_queue_do_each_message_once(
     assert (outcomes["retried"], outcomes["deleted"]) == (len(done["retried"]), len(done["deleted"]))
 
 
-def test_two_operators_who_restore_one_archive_restore_it_once(
-    shop: ServedShop, monkeypatch: pytest.MonkeyPatch
-) -> None:  # SPEC M6
-    """The second one is refused while the first works; after it, all are restored already."""
-    shop.put(200)
-    archive = str(shop.folder / "archive.jsonl")
-    with shop.started("remove", "--all", "--force", "--archive", archive) as process:
-        rest_of(process)
-    with shop.started("restore", archive, "--json") as first:
-        lines = some_lines(first, 20)
-        with shop.started("restore", archive, "--json", "--force") as second:
-            assert rest_of(second) == []
-        assert (second.returncode, "another tarry process is writing to it" in shop.guidance()) == (2, True)
-        lines += rest_of(first)
-    assert (first.returncode, len(lines)) == (0, 200)
-    with shop.started("restore", archive, "--json") as again:
-        assert Counter(json.loads(line)["outcome"] for line in rest_of(again)) == {"skipped": 200}
-    assert sorted(shop.bodies("orders-dlq")) == list(range(200))
-
-
 def test_one_key_decides_for_all_of_a_fingerprint_after_their_number_is_shown(
     shop: ServedShop, tmp_path: Path
 ) -> None:  # SPEC M3
