@@ -1,7 +1,5 @@
 """`tarry console`: the queues that it finds, its one-time addresses, and wrong input at its start."""
 
-import json
-import os
 import re
 import signal
 import subprocess
@@ -30,6 +28,8 @@ from tarry.tools.console.finding import (
 from tarry.tools.template import read_template
 from tests.command import TARRY
 from tests.consoles import EndpointAccount
+from tests.integration.failed.motoshop import policy
+from tests.integration.failed.test_targets import without_settings
 from tests.processes import started
 from tests.served import Served, served
 
@@ -51,15 +51,20 @@ Resources:
       CodeUri: .
       Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
 """
+STACK = """
+Resources:
+  Dead: {Type: AWS::SQS::Queue}
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 5}}
+"""
 
 
 @pytest.fixture(scope="module")
 def sqs() -> Iterator[Served]:
     with served() as found:
-        dead = found.queue("orders-dlq")
-        about = found.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
-        redrive = {"deadLetterTargetArn": about["Attributes"]["QueueArn"], "maxReceiveCount": 5}
-        found.queue("orders", RedrivePolicy=json.dumps(redrive))
+        found.queue("orders-dlq")
+        found.queue("orders", RedrivePolicy=policy("orders-dlq", 5))
         found.queue("alone")
         yield found
 
@@ -77,11 +82,9 @@ def test_all_queues_of_an_endpoint_are_paired_with_their_dead_letter_queues(sqs:
     assert place_of(EndpointAccount(sqs.url), found.account).name == f"tarry local at {sqs.url.removeprefix('http://')}"
 
 
-@pytest.mark.parametrize("name", ["orders", "orders-dlq"])
-def test_a_queue_and_its_dead_letter_queue_stand_for_each_other(sqs: Served, name: str) -> None:
-    account = EndpointAccount(sqs.url)
-    for named in (name, sqs.queue(name) if name == "orders-dlq" else name):
-        assert pairs(queues_by_name([named], account).queues) == [("orders", "orders-dlq")]
+def test_a_queue_and_its_dead_letter_queue_stand_for_each_other(sqs: Served) -> None:
+    for name in ("orders", "orders-dlq", sqs.queue("orders-dlq")):
+        assert pairs(queues_by_name([name], EndpointAccount(sqs.url)).queues) == [("orders", "orders-dlq")]
 
 
 def test_a_queue_of_the_template_that_does_not_exist_is_shown_as_gone(sqs: Served, tmp_path: Path) -> None:
@@ -98,19 +101,8 @@ def test_a_queue_of_the_template_that_does_not_exist_is_shown_as_gone(sqs: Serve
 def test_the_queues_of_a_stack_are_those_of_its_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    resources = {
-        "Orders": {
-            "Type": "AWS::SQS::Queue",
-            "Properties": {
-                "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}, "maxReceiveCount": 5}
-            },
-        },
-        "Dead": {"Type": "AWS::SQS::Queue"},
-    }
     with mock_aws():
-        boto3.client("cloudformation", region_name="eu-west-1").create_stack(
-            StackName="shop", TemplateBody=json.dumps({"Resources": resources})
-        )
+        boto3.client("cloudformation", region_name="eu-west-1").create_stack(StackName="shop", TemplateBody=STACK)
         account = AwsAccess(TargetOptions(stack="shop", region="eu-west-1"))
         found = queues_of_stack("shop", account)
         assert [queue_name(each.address or "").partition("-")[2][:6] for each in found.queues] == ["Orders"]
@@ -181,12 +173,7 @@ def test_a_port_in_use_is_named(sqs: Served) -> None:
 
 
 def test_without_credentials_one_line_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.chdir(tmp_path)
+    without_settings(monkeypatch, tmp_path)
     for arguments in (["--stack", "shop"], ["--queue", "orders-dlq"]):
         result = CliRunner().invoke(app, ["console", "--region", "eu-west-1", *arguments])
         assert (result.exit_code, result.stdout) == (2, "")

@@ -68,18 +68,20 @@ def test_a_snapshot_lists_groups_and_filters_what_the_scan_found_the_newest_firs
     found = snapshot_of(
         dead_letter_of(1), dead_letter_of(3, type="app.Timeout", fingerprint="t"), dead_letter_of(2, {"total": 900})
     )
-    assert ids(found.matching(select(everything=True)).dead_letters) == ["id-3", "id-2", "id-1"]
     assert [(each.value, each.count, each.example) for each in found.groups("fingerprint")] == [
         ("9f2c61d0a4be", 2, "id-2"),
         ("t", 1, "id-3"),
     ]
-    assert ids(found.matching(select(where=["type = app.Timeout"])).dead_letters) == ["id-3"]
-    assert ids(found.matching(select(where=["body.total > 800", "attempts = 5"])).dead_letters) == ["id-2"]
-    assert ids(found.matching(select(["delivery-1", "id-2"])).dead_letters) == ["id-2", "id-1"]
-    whole = found.whole("delivery-2")
+    for selection, expected in (
+        (select(everything=True), ["id-3", "id-2", "id-1"]),
+        (select(where=["type = app.Timeout"]), ["id-3"]),
+        (select(where=["body.total > 800", "attempts = 5"]), ["id-2"]),
+        (select(["delivery-1", "id-2"]), ["id-2", "id-1"]),
+    ):
+        assert ids(found.matching(selection).dead_letters) == expected
+    whole, part = found.whole("delivery-2"), found.part("delivery-2")
     assert whole == dead_letter_of(2, {"total": 900})._changed(record={**whole.record})  # type: ignore[union-attr]
     assert whole.failure.traceback == "Traceback: secret"  # type: ignore[union-attr]
-    part = found.part("delivery-2")
     assert (part.body, part.failure.traceback) == ("", None)  # type: ignore[union-attr]
 
 
@@ -131,9 +133,8 @@ def test_a_list_is_cut_into_pages() -> None:
 
 
 def test_a_choice_is_ids_or_conditions_or_all() -> None:
-    where = choice_of(
-        MultiDict([("where", " type = a "), ("where", ""), ("where", "type = a"), ("where", "body.x = 1")])
-    )
+    typed = [("where", " type = a "), ("where", ""), ("where", "type = a"), ("where", "body.x = 1")]
+    where = choice_of(MultiDict(typed))
     assert where == Choice(where=("type = a", "body.x = 1"))
     assert where.query == "where=type+%3D+a&where=body.x+%3D+1"
     assert where.words(1_200, "orders-dlq") == "1,200 dead letters of orders-dlq where type = a and body.x = 1"
@@ -182,11 +183,9 @@ def test_fields_operators_and_values_are_completed(typed: str, expected: list[st
 
 
 def test_a_condition_that_cannot_be_used_is_an_error_with_its_column() -> None:
-    assert problem_of("type = a", shows_bodies=False) is None
-    assert problem_of("   ", shows_bodies=True) is None
-    problem = problem_of("typ = a", shows_bodies=True)
-    assert problem is not None
-    assert str(problem).startswith("invalid condition 'typ = a' at column 1: unknown field 'typ'; the fields are type,")
+    assert (problem_of("type = a", shows_bodies=False), problem_of("   ", shows_bodies=True)) == (None, None)
+    error = "invalid condition 'typ = a' at column 1: unknown field 'typ'; the fields are type,"
+    assert str(problem_of("typ = a", shows_bodies=True)).startswith(error)
     for text in ("body.secret ~ ^a", "attributes.token = x", "length(@) > 1", "extra != 1"):
         assert "this console shows no bodies (--no-bodies)" in str(problem_of(text, shows_bodies=False))
 
@@ -195,13 +194,7 @@ def test_a_condition_that_cannot_be_used_is_an_error_with_its_column() -> None:
 
 
 def test_a_preview_counts_what_goes_where_and_what_stays() -> None:
-    dead_letters = [
-        dead_letter_of(1),
-        dead_letter_of(2),
-        dead_letter_of(3, origin="ledger"),
-        dead_letter_of(4, reason="undecodable"),
-        dead_letter_of(5, origin=None),
-    ]
+    of = {3: {"origin": "ledger"}, 4: {"reason": "undecodable"}, 5: {"origin": None}}
     asked = []
 
     def target(dead_letter: DeadLetterMessage) -> Any:
@@ -210,24 +203,20 @@ def test_a_preview_counts_what_goes_where_and_what_stays() -> None:
             raise NowhereToGo("unknown")
         return queue_arn(dead_letter.origin)
 
-    plan = planned(dead_letters, target)
+    plan = planned([dead_letter_of(number, **of.get(number, {})) for number in range(1, 6)], target)
     assert plan.destinations == [("orders", 2), ("ledger", 1)]
     assert plan.hindered == [("the body cannot be decoded: edit it first", 1), ("unknown", 1)]
     assert (plan.sent, asked) == (3, ["id-1", "id-3", "id-5"])
 
 
 def test_the_settings_of_a_retry_are_those_of_the_command() -> None:
-    settings = parsed(
-        {"canary": "10", "within": "5m", "rate": "100/m", "max_return": "5%", "to": " spare "}, by_id=False
-    )
-    assert settings.options == [
-        "--canary", "10", "--within", "5m", "--rate", "100/m", "--max-return", "5%", "--to", "spare",
-    ]  # fmt: skip
+    form = {"canary": "10", "within": "5m", "rate": "100/m", "max_return": "5%", "to": " spare "}
+    settings = parsed(form, by_id=False)
+    assert settings.options == "--canary 10 --within 5m --rate 100/m --max-return 5% --to spare".split()
     assert settings.fields() == {
         "via": "queue", "to": "spare", "canary": 10, "within": 300.0, "rate": pytest.approx(5 / 3), "max_return": 0.05,
     }  # fmt: skip
-    assert (settings.concurrency, settings.in_doubt) == (1, 10)
-    assert parsed({}, by_id=False).in_doubt == 40
+    assert (settings.concurrency, settings.in_doubt, parsed({}, by_id=False).in_doubt) == (1, 10, 40)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +304,11 @@ def ended(job: QueueJob) -> QueueJob:
     return job
 
 
+def scanned(jobs: QueueJobs, queue: str = "orders-dlq") -> Any:
+    """Return the view of a scan that has ended."""
+    return ended(jobs.start("scan", queue, "Scan", 1, lambda _: None)).view()
+
+
 def test_one_job_runs_on_a_queue_at_a_time_and_a_stopped_one_says_so() -> None:
     jobs, begun, goes_on = jobs_here(), threading.Event(), threading.Event()
 
@@ -327,15 +321,16 @@ def test_one_job_runs_on_a_queue_at_a_time_and_a_stopped_one_says_so() -> None:
     first = jobs.start("retry", "orders-dlq", "Retry", 1_200, work)
     begun.wait(PATIENCE_SECONDS)
     with pytest.raises(Busy, match=r"^A retry runs on orders-dlq \(0 of 1,200\). Wait for its end, or stop it"):
-        jobs.start("scan", "orders-dlq", "Scan", 1, work)
-    other = ended(jobs.start("scan", "other-dlq", "Scan", 1, lambda _: None))
-    assert (other.view().state, first.view().state, first.view().state_text) == ("done", "running", "running")
+        scanned(jobs)
+    assert (scanned(jobs, "other-dlq").state, first.view().state, first.view().state_text) == (
+        "done", "running", "running",
+    )  # fmt: skip
     first.stop()
     assert first.view().state_text == "stopping after the current dead letters"
     goes_on.set()
     assert ended(first).view().state == "stopped"
     first.stop()  # has no effect any more
-    assert ended(jobs.start("scan", "orders-dlq", "Scan", 1, lambda _: None)).view().state == "done"
+    assert scanned(jobs).state == "done"
     assert [each.number for each in jobs.all()] == [3, 2, 1]
 
 
@@ -355,48 +350,43 @@ def test_a_job_that_fails_shows_the_error_and_what_it_had_done() -> None:
 def test_the_console_remembers_the_last_jobs() -> None:
     jobs = jobs_here()
     for _ in range(MAX_JOBS + 3):
-        ended(jobs.start("scan", "orders-dlq", "Scan", 1, lambda _: None))
-    assert len(jobs.all()) <= MAX_JOBS + 1
-    assert jobs.get(1) is None
+        scanned(jobs)
+    assert (len(jobs.all()) <= MAX_JOBS + 1, jobs.get(1)) == (True, None)
 
 
 # the audit
 
 
+def written(path: Path, *lines: Any) -> Path:
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return path
+
+
+RUN = {"v": 1, "at": "2026-11-21T08:00:00Z", "command": "tarry failed retry", "user": "ada@laptop"}
+
+
 def test_the_audit_is_read_from_its_end_and_damaged_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     assert read_audit(path) == ((), False, 0)
-    line = {"v": 1, "at": "2026-11-21T08:00:00Z", "command": "tarry failed retry", "user": "ada@laptop"}
-    more = {
-        "queues": [arn("orders-dlq")],
-        "where": ["type = a", "b = c"],
-        "outcomes": {"retried": 2},
-        "ids": ["1", "2"],
-    }
-    path.write_text(
-        "\n".join([json.dumps(line | more), "{not json", "[]", json.dumps(line | {"more_ids": 7, "all": True})])
-    )
-    found = read_audit(path)
+    more = {"where": ["type = a", "b = c"], "outcomes": {"retried": 2}, "ids": ["1", "2"]}
+    found = read_audit(written(path, RUN | more, "{not json", "[]", RUN | {"more_ids": 7, "all": True}))
     assert (found.damaged, found.is_cut) == (2, False)
     last, first = found.runs
-    assert (first.who, first.outcomes, first.details) == (
+    assert (first.who, first.outcomes, first.details, first.what) == (
         "ada@laptop",
         (("retried", 2),),
         (("where", "type = a; b = c"),),
+        "Retried 2 dead letters where type = a and b = c",
     )
     assert (last.more_ids, last.details) == (7, (("all", "true"),))
-    assert first.what == "Retried 2 dead letters where type = a and b = c"
-    assert last.what == "Retried 0 dead letters: all that were found"
     assert [each.at for each in runs_about(path, ["3", "2"])] == [first.at]
     assert runs_about(path, ["3"]) == []
 
 
 def test_a_run_that_did_not_end_is_shown_and_one_that_did_is_shown_once(tmp_path: Path) -> None:  # SPEC M6
-    path = tmp_path / "audit.jsonl"
-    begun = {"v": 1, "run": "a1", "command": "tarry failed retry", "at": "2026-11-21T08:00:00Z", "all": True}
-    killed = {**begun, "run": "b2"}
+    begun = {**RUN, "run": "a1", "all": True}
     ended = {**begun, "ended_at": "2026-11-21T08:01:00Z", "outcomes": {"retried": 2}}
-    path.write_text("".join(json.dumps(line) + "\n" for line in (begun, killed, ended)))
+    path = written(tmp_path / "audit.jsonl", begun, {**begun, "run": "b2"}, ended)
     assert [run.what for run in read_audit(path).runs] == [
         "Retried 2 dead letters: all that were found",
         "tarry failed retry began and did not end: it was killed, or still runs",
@@ -427,7 +417,6 @@ def test_a_run_that_did_not_end_is_shown_and_one_that_did_is_shown_once(tmp_path
 def test_the_audit_says_in_words_what_was_done(
     command: str, line: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "audit.jsonl"
-    path.write_text(json.dumps({"at": "2026-11-21T08:00:00Z", "command": f"tarry {command}", **line}))
+    path = written(tmp_path / "audit.jsonl", {**RUN, "command": f"tarry {command}", **line})
     [run] = read_audit(path).runs
     assert run.what == expected
