@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+    from playwright.sync_api import Browser, Page, Playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIGHT_AND_DARK = ("light", "dark")
@@ -47,60 +47,43 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-PROFILE: dict[str, Any] = {
-    "reduced_motion": "reduce",  # colours do not fade
-    "permissions": ["clipboard-read", "clipboard-write"],
-}
-
-
 @pytest.fixture(scope="package")
-def first_profile(chromium: Browser) -> BrowserContext:
-    """The profile of the first page of each test: a new one for each test would start another process."""
-    return chromium.new_context(**PROFILE)
-
-
-@pytest.fixture(scope="package")
-def first_page(first_profile: BrowserContext) -> Page:
-    return first_profile.new_page()
+def shared_page(chromium: Browser) -> Page:
+    """The page of all tests: a new profile for each test would start other processes."""
+    context = chromium.new_context(
+        reduced_motion="reduce",  # colours do not fade
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(MILLISECONDS)
+    return context.new_page()
 
 
 @pytest.fixture
-def opened(chromium: Browser, first_page: Page) -> Iterator[Callable[[str], Page]]:
-    """Open an address, a second one in a profile of its own; errors in a script or the security policy fail the test.
-
-    The window is as large as Playwright makes it, in light colours; no cookie of an earlier test is left.
-    """
-    pages: list[Page] = []
-    problems: list[str] = []
-    listeners = {
+def opened(shared_page: Page) -> Iterator[Callable[[str], Page]]:
+    """Open an address without cookies of an earlier test; errors in scripts or the security policy fail the test."""
+    page, problems = shared_page, list[str]()
+    listeners: dict[Any, Any] = {
         "pageerror": lambda error: problems.append(str(error)),
         "console": lambda line: problems.append(line.text) if "Content Security Policy" in line.text else None,
     }
 
     def open_page(address: str) -> Page:
-        page = chromium.new_context(**PROFILE).new_page() if pages else first_page
-        if not pages:
-            page.context.clear_cookies()
-            page.set_viewport_size({"width": 1280, "height": 800})
-            page.emulate_media(color_scheme="light")
-        pages.append(page)
-        page.set_default_timeout(MILLISECONDS)
-        for name, listener in listeners.items():
-            page.on(name, listener)  # type: ignore[call-overload]
+        page.context.clear_cookies()
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.emulate_media(color_scheme="light")
         response = page.goto(address)
         if response is not None and response.ok and "/open?" in address:
             page.wait_for_url("**/")  # the page that sets the cookie goes on to the overview
         return page
 
+    for name, listener in listeners.items():
+        page.on(name, listener)
     yield open_page
-    for each in pages[1:]:
-        each.context.close()
-    for other in first_page.context.pages[1:]:
+    for other in page.context.pages[1:]:
         other.close()
-    if pages:
-        first_page.goto("about:blank")
-        for name, listener in listeners.items():
-            first_page.remove_listener(name, listener)
+    page.goto("about:blank")
+    for name, listener in listeners.items():
+        page.remove_listener(name, listener)
     assert not problems
 
 

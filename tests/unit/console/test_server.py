@@ -34,14 +34,16 @@ def guest(served: server.Served) -> Guest:
 
 
 def test_an_address_opens_one_session_with_a_strict_cookie_for_scripts_invisible(
-    served: server.Served, stranger: Guest
+    served: server.Served, guest: Guest, stranger: Guest
 ) -> None:
+    """An earlier session goes on beside it."""
     path = served.address().removeprefix(served.url)
     opened = stranger.get(path)
     assert (opened.status, 'content="0; url=/"' in opened.text) == (200, True)
     assert opened.headers["Set-Cookie"].endswith("; HttpOnly; Path=/; SameSite=Strict")
     again = [stranger.get("/").status, stranger.get(path), stranger.get("/").status]  # the session goes on
     assert (again[0], again[1].status, USED in again[1].text, again[2]) == (200, 401, True, 200)
+    assert guest.get("/").status == 200
 
 
 def test_a_wrong_token_and_one_that_a_newer_address_replaced_open_nothing(
