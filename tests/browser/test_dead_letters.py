@@ -96,7 +96,7 @@ def scan(page: Page, console: server.Served, queue: str) -> None:
     expect(page.locator("tbody tr[data-row]").first).to_be_visible()
 
 
-def test_thousands_of_dead_letters_are_scanned_filtered_and_selected_by_keyboard_while_other_pages_answer(
+def test_many_dead_letters_are_scanned_filtered_and_selected_by_keyboard_while_other_pages_answer(
     console: server.Served, sqs: Served, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, poll = threading.Event(), failed.Inspection.poll

@@ -110,7 +110,6 @@ def test_one_error_in_two_handlers_is_one_cause_though_it_has_two_fingerprints()
 
 
 def test_one_fingerprint_no_record_and_one_value_of_something_else_are_one_cause_each() -> None:
-    """Whatever the texts."""
     found = causes([("a", groups(failed_so("same", "no Ada"))), ("b", groups(failed_so("same", "no Bob")))])
     assert [each.queues for each in found] == [{"a": 1, "b": 1}]
     found = causes([("a", groups(iter([dead_letter()]))), ("b", groups(iter([dead_letter(), dead_letter()])))])
