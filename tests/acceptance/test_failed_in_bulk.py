@@ -114,7 +114,7 @@ def test_two_operators_on_one_queue_do_each_message_once(
     shop: ServedShop, monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:  # SPEC M3
     """Each has other messages in flight. An id that the other has is not found."""
-    editor(shop.folder, monkeypatch, "}", ', \\"edited\\": true}')
+    editor(shop.folder, monkeypatch, "}", ', "edited": true}')
     monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder))
     shop.put(100)
     with shop.started(*OPERATORS[first], "--json") as one:

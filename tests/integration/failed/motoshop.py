@@ -1,7 +1,6 @@
 """Queues on moto with dead letters, and the command `tarry failed` on them."""
 
 import json
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,8 @@ def handler(message: Message) -> None:
     if message.json()["id"] >= int(os.environ["LIMIT"]):
         raise ValueError("too many")
 """
-EDITOR = """#!{python}
-import sys, pathlib
-path = pathlib.Path(sys.argv[1])
-path.write_text(path.read_text().replace("{old}", "{new}") + "\\n")
+EDITOR = """#!/bin/sh
+sed 's|{old}|{new}|' "$1" > "$1~" && mv "$1~" "$1" && echo >> "$1"
 """
 TIMEOUT: dict[str, Any] = {"type": "app.Timeout", "message": "no answer", "fingerprint": "timeout00000"}
 
@@ -146,7 +143,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def editor(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     """Let the user's editor replace a text."""
     path = folder / "editor"
-    path.write_text(EDITOR.format(python=sys.executable, old=old, new=new))
+    path.write_text(EDITOR.format(old=old, new=new))
     path.chmod(0o755)
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", str(path))

@@ -117,7 +117,7 @@ def test_a_retry_tells_what_became_of_each_message(
     faulty: FaultyShop, monkeypatch: pytest.MonkeyPatch, name: str, seed: int
 ) -> None:  # SPEC M3, M6
     faulty.shop.put(COUNT)
-    editor(faulty.shop.folder, monkeypatch, "}", ', \\"edited\\": true}')
+    editor(faulty.shop.folder, monkeypatch, "}", ', "edited": true}')
     result = faulty.run_with_faults(f"{name} {seed}", "retry", *RETRIES[name], "--force", *BRIEFLY)
     outcomes = reported(result)
     left, sent = faulty.counts()
