@@ -188,7 +188,7 @@ lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install -qq --upgrade pip
 	@build/lock/bin/python -m pip install -qq --editable ".[all]" --group dev
-	@{ echo "# Exact versions of everything the project is developed and tested with, for Python 3.11 to 3.13."; \
+	@{ echo "# Exact versions of everything the project is developed and tested with, for Python 3.11 to 3.14."; \
 	   echo "# Made by 'make lock' on the oldest of them; do not edit."; \
 	   build/lock/bin/python -m pip freeze --all --exclude-editable; } > constraints.txt
 	@rm -rf build/lock

@@ -2,7 +2,7 @@
 # include this file.
 #
 #     ARCH    arm64 (the default) or x86_64, as in Architectures of template.yaml
-#     PYTHON  3.13 (the default), 3.12 or 3.11, as in Runtime of template.yaml
+#     PYTHON  3.13 (the default), 3.14, 3.12 or 3.11, as in Runtime of template.yaml
 #
 # Set both in the environment: ARCH=x86_64 sam build. The Python and the architecture of this machine do not matter:
 # pip installs the builds of the packages for Lambda, and compiles none. Two builds on a machine give the same files.
@@ -21,7 +21,7 @@ glibc := 2_17 2_24 2_26 $(if $(filter 3.11,$(version)),,2_27 2_28 2_31 2_34)
 # the Python of Lambda on this machine; without it, the build is complete, but each cold start takes longer.
 define install
 	$(if $(filter aarch64 x86_64,$(machine)),,$(error ARCH is "$(ARCH)". It must be arm64 or x86_64))
-	$(if $(filter 3.11 3.12 3.13,$(version)),,$(error PYTHON is "$(PYTHON)". It must be 3.11, 3.12 or 3.13))
+	$(if $(filter 3.11 3.12 3.13 3.14,$(version)),,$(error PYTHON is "$(PYTHON)". It must be 3.11, 3.12, 3.13 or 3.14))
 	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
 	    --no-compile --only-binary=:all: --implementation cp --python-version $(version) \
 	    --platform manylinux2014_$(machine) $(foreach each,$(glibc),--platform manylinux_$(each)_$(machine)) \

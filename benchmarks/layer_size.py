@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LAYERS = {"TarryLayer": "layers/tarry", "PowertoolsLayer": "layers/powertools"}
-LIMITS = {"TarryLayer": 550_000, "PowertoolsLayer": 15_000_000}
-"""Bytes, as the sum of the sizes of the files."""
+LIMITS = {"TarryLayer": 1_700_000, "PowertoolsLayer": 15_000_000}
+"""Bytes, as the sum of the sizes of the files. The bytecode of tarry has 0.9 to 1.1 MB, by Python."""
 
 
 def sizes_of(layer: Path) -> Counter[str]:

@@ -38,7 +38,7 @@ RECORDED = {
     "an_asynchronous_comprehension": "f7a18b04c54d",
     "an_endless_recursion": "81dc8d60431a",
 }
-"""Recorded with Python 3.11, 3.12 and 3.13. If one of them changes, an upgrade of tarry splits the dead letters of one
+"""Recorded with Python 3.11 to 3.14. If one of them changes, an upgrade of tarry splits the dead letters of one
 error in a queue into two groups, although the user's code has not changed.
 """
 

@@ -62,7 +62,7 @@ PACKAGE = Path(__file__).parents[2]
 LAYER = Path("layers", "tarry")
 WRITTEN_PYTHON = "3.13"
 """The Python version that the templates name."""
-MINORS = range(11, 14)
+MINORS = range(11, 15)
 """The minor versions of Python 3 that tarry and Lambda support."""
 
 
