@@ -18,9 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from benchmarks.contenders import BARE, BY_HAND, POWERTOOLS, TARRY, event_of
 from benchmarks.results import Row, progress, report
 from benchmarks.settling import server
 from tests.acceptance.runtime import ROOT, layers_of, link_packages, running, sam_build
+from tests.slow.share import shares
 
 STARTS, QUICK_STARTS = 15, 2
 IMPORT = "import tarry"
@@ -134,17 +136,28 @@ def first_event_of(case: Case, number: int, receiver_url: str) -> dict[str, Any]
 
 
 def measure(
-    function: Path, layers: list[Path], packages: Path, environment: dict[str, str], event: Any, failed: int = 0
+    function: Path,
+    layers: list[Path],
+    packages: Path,
+    environment: dict[str, str],
+    event: Any,
+    *,
+    failed: int = 0,
+    limit: Callable[[int], object] = lambda process_id: None,
 ) -> Start:
-    """Start a function and have it handle its first batch, of which a number of messages fail."""
+    """Start a function and have it handle its first batch, of which a number of messages fail.
+
+    ``limit`` gets the process once it has loaded the function: until then, Lambda gives it a whole core.
+    """
     began = time.perf_counter()
     with running(function, layers, packages, environment) as api:
         if not api.ready.wait(60):
             raise TimeoutError(f"{function.name} was not loaded within 60 s")
+        assert api.process is not None
+        limit(api.process.pid)
         loaded = time.perf_counter()
         response = api.invoke(event)
         handled = time.perf_counter()
-        assert api.process is not None
         process = Path(f"/proc/{api.process.pid}")
         process_fields = (process / "stat").read_text().rpartition(")")[2].split()
         peak = re.search(r"VmHWM:\s*(\d+) kB", (process / "status").read_text())
@@ -235,6 +248,7 @@ def imported(script: str, paths: list[Path]) -> tuple[float, float]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
+        "PYTHONDONTWRITEBYTECODE": "1",  # layers are read-only
     }
     command = [sys.executable, "-S", "-c", script]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -263,7 +277,7 @@ def contender_rows(folder: Path, starts: int) -> Iterator[Row]:
                 event = event_of(1)
                 event["Records"][0]["body"] = "fail" if load == FAILING else "{}"
                 started = measure(
-                    functions[name], layers_of_each[name], packages, environment, event, int(load == FAILING)
+                    functions[name], layers_of_each[name], packages, environment, event, failed=int(load == FAILING)
                 )
                 if number:
                     measured.append(started)
@@ -280,6 +294,59 @@ def contender_rows(folder: Path, starts: int) -> Iterator[Row]:
         yield {"kind": "import", "function": name, "modules": modules, "ms": seconds * 1000}
     for (name, load), measured in times.items():
         yield {"kind": "start", "function": name, "load": load, **medians(measured)}
+
+
+# small functions
+
+MEMORY_MB = {"128": 1 / 14, "512": 0.29, "1,769": 1}
+"""The share of a core of a function, by its memory."""
+FIRST_BATCHES = {
+    "succeeds": ("", "{}"),
+    "succeeds, with a model": (", model=Order", '{"order": 1}'),
+    "succeeds, with idempotency": (', idempotency=DynamoDBPersistenceLayer("table")', "{}"),
+    "fails": ("", "fail"),
+    "fails, with exact attempts": (', attempts=DynamoDBAttempts("table")', "fail"),
+    "is dead-lettered": (", max_attempts=1", "fail"),
+}
+"""The settings and the body of the only message of the first batch, by what becomes of it."""
+LINES_OF = {
+    "model": "from pydantic import BaseModel\nclass Order(BaseModel):\n    order: int\n",
+    "idempotency": "from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer\n",
+    "attempts": "from tarry import DynamoDBAttempts\n",
+}
+
+
+def small_rows(folder: Path, starts: int) -> Iterator[Row]:
+    """Yield the first batches of functions with tarry that have a part of a core in an invocation, as on Lambda."""
+    packages, layers = folder / "packages", [folder / "layers" / name for name in LAYER_OF.values()]
+    times: dict[tuple[str, str], list[Start]] = {}
+    for number, (name, (setting, _)) in enumerate(FIRST_BATCHES.items()):
+        (folder / f"small-{number}").mkdir()
+        lines = "".join(text for word, text in LINES_OF.items() if word in setting)
+        app = APPS[TARRY].replace("maximum=900)", f"maximum=900){setting}")
+        (folder / f"small-{number}/app.py").write_text(lines + app)
+        times |= {(name, memory): [] for memory in MEMORY_MB}
+    with server() as aws, shares() as limits:
+        for start in range(starts + 1):
+            progress(f"first batches of small functions: {start} of {starts}")
+            for (name, memory), measured in times.items():
+                setting, body = FIRST_BATCHES[name]
+                event = event_of(1)
+                event["Records"][0] |= {"body": body, "messageId": f"message-{start}"}
+                environment = {
+                    "AWS_ENDPOINT_URL": aws.url,
+                    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": memory.replace(",", ""),
+                }
+                function = folder / f"small-{list(FIRST_BATCHES).index(name)}"
+                limit = partial(limits.limit, share=MEMORY_MB[memory])
+                used = layers if "model" in setting or "idempotency" in setting else layers[-1:]
+                failed = int(name.startswith("fails"))
+                if (
+                    started := measure(function, used, packages, environment, event, failed=failed, limit=limit)
+                ) and start:
+                    measured.append(started)
+    for (name, memory), measured in times.items():
+        yield {"kind": "small", "batch": name, "memory": memory, **medians(measured)}
 
 
 def build_layers(folder: Path) -> None:
@@ -327,6 +394,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         yield from contender_rows(Path(folder), starts)
+        yield from small_rows(Path(folder), starts)
     if importlib.util.find_spec("samcli"):
         with tempfile.TemporaryDirectory() as folder:
             yield from shipped_rows(Path(folder), starts)

@@ -43,6 +43,20 @@ def section(results: dict[str, list[Row]], versions: Sequence[str]) -> Iterator[
         times = [number(imports[version][index]["ms"]) for version in versions]
         yield cells_of([row["function"], *times, f"{row['modules']:.0f}"])
     yield ""
+    small = [row for row in results[newest] if row["kind"] == "small"]
+    memories = list(dict.fromkeys(row["memory"] for row in small))
+    yield from prose(
+        "Small functions with tarry. Lambda gives a function a whole core while it loads, and then a share that grows "
+        "with its memory: a fourteenth of a core with 128 MB, 0.29 of one with 512 MB. Below 512 MB, tarry loads boto3 "
+        "while the function loads, so that a first failure does not take seconds "
+        "([why](decisions/0015-loading-boto3.md)). The milliseconds to load the function + those of its first batch:"
+    )
+    yield ""
+    yield from table_head(["the message", *(f"{memory} MB" for memory in memories)], left=1)
+    for batch in dict.fromkeys(row["batch"] for row in small):
+        found = {row["memory"]: row for row in small if row["batch"] == batch}
+        yield cells_of([batch, *(f"{found[each]['load_ms']:.0f} + {found[each]['first_ms']:.0f}" for each in memories)])
+    yield ""
     shipped = [row for rows in results.values() for row in rows if row["kind"] == "shipped"]
     if shipped:
         yield "The functions of this repository, with their first message; the services are moto:"
