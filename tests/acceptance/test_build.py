@@ -11,6 +11,8 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +25,6 @@ from tests.processes import started
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from mypy_boto3_dynamodb import DynamoDBServiceResource
     from mypy_boto3_dynamodb.service_resource import Table
@@ -61,14 +62,30 @@ def names_of(requirements: str) -> dict[str, str]:
     return {name.replace("-", "_"): version for name, version in pins}
 
 
-def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machine(build: Path) -> None:
+def test_the_tarry_layer_has_the_runtime_with_its_bytecode_and_nothing_for_a_developers_machine(
+    build: Path, tmp_path: Path
+) -> None:
     package = build / "TarryLayer" / "python" / "tarry"
+
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
-    names = {path.name for path in package.iterdir()}
-    assert not names & {*NOT_DEPLOYED, "__pycache__"}
-    assert not list(package.rglob("__pycache__"))
-    assert not [path for path in package.rglob("*.py") if ast.get_docstring(ast.parse(path.read_bytes()))]
+    assert not {path.name for path in package.iterdir()} & {*NOT_DEPLOYED}
+    sources = list(package.rglob("*.py"))
+    assert not [path for path in sources if ast.get_docstring(ast.parse(path.read_bytes()))]
+    assert sorted(map(str, package.rglob("*.pyc"))) == sorted(cache_from_source(str(path)) for path in sources)
+    compiled = Path(cache_from_source(str(package / "consumer.py"))).read_bytes()
+    assert compiled[4:8] == b"\1\0\0\0"  # never compared with its source, whose times change in the layer
+    assert b"/opt/python/tarry/consumer.py" in compiled
+
+    def make(python: str) -> dict[str, bytes]:
+        environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | {"PYTHON": python}
+        command = ["make", "--silent", "build-TarryLayer", f"ARTIFACTS_DIR={tmp_path / python}"]
+        subprocess.run(command, cwd=ROOT / "layers/tarry", env=environment, check=True, stdout=subprocess.DEVNULL)
+        return files_in(tmp_path / python)
+
+    files = files_in(build / "TarryLayer")
+    assert make(f"python{sys.version_info.major}.{sys.version_info.minor}") == files
+    assert make("3.99") == {name: content for name, content in files.items() if not name.endswith(".pyc")}
 
 
 def test_a_built_function_without_requirements_contains_only_its_own_modules(build: Path) -> None:
@@ -84,9 +101,9 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
 
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
     assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
-    too_large = {"TarryLayer": Counter(run=550_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
+    too_large = {"TarryLayer": Counter(run=1_700_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
     assert list(excesses(too_large)) == [
-        "TarryLayer has 550,001 bytes; the limit is 550,000",
+        "TarryLayer has 1,700,001 bytes; the limit is 1,700,000",
         "PowertoolsLayer has 15,000,001 bytes; the limit is 15,000,000",
     ]
 
@@ -142,7 +159,7 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
             output, _ = process.communicate()
             assert process.returncode == 0, output
         assert 'ARCH is "riscv". It must be arm64 or x86_64.' in unknown_machine.communicate()[0]
-        assert 'PYTHON is "python3". It must be 3.11, 3.12 or 3.13.' in unknown_python.communicate()[0]
+        assert 'PYTHON is "python3". It must be 3.11, 3.12, 3.13 or 3.14.' in unknown_python.communicate()[0]
     first, again = (files_in(tmp_path / folder) for folder in "12")
     assert first == again
     assert {"app.py", "typing_extensions.py", *beside} <= first.keys()

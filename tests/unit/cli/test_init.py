@@ -140,7 +140,7 @@ def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch
     assert refusal("orders") == f"tarry: {why}; name a directory that you can write to: tarry init DIR\n"
 
 
-@pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.13")])
+@pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.14"), (15, "3.14")])
 def test_the_project_names_the_python_that_made_it_if_lambda_and_tarry_support_it(minor: int, named: str) -> None:
     files = project_files(names_of("orders"), minor)
     own = [content.decode() for path, content in files.items() if not path.is_relative_to("layers/tarry/python")]
