@@ -17,15 +17,16 @@ from tarry import (
     Fixed,
     Message,
     Outcome,
+    Reject,
     RetryInPlace,
     SendAgain,
     batch_consumer,
     consumer,
 )
 from tarry.testing import Sandbox
-from tests.loglines import field, lines
+from tests.loglines import Caplog, field, lines
 from tests.records import batch_of, event, record
-from tests.settled import fails, redelivered, settle, targets
+from tests.settled import fails, orders, redelivered, settle, targets
 from tests.wire import Wire, arn, url
 
 Next = Callable[[Failure], Outcome]
@@ -79,14 +80,17 @@ class AsyncStep:
         return next_step(failure)
 
 
+NOT_PLAIN: list[Any] = [async_step, generator_step, AsyncStep()]
+
+
 @pytest.mark.parametrize(
     ("steps", "text"),
     [
-        ([async_step], "a failure step must not be async or a generator, got <function async_step"),
-        ([generator_step], "a failure step must not be async or a generator, got <function generator_step"),
-        ([AsyncStep()], "a failure step must not be async or a generator, got <"),
-        ([lambda failure: None], "a function as a failure step takes (failure, next_step), got <function <lambda>"),
-        ([lambda a, b, c: None], "a function as a failure step takes (failure, next_step), got <function <lambda>"),
+        *(([step], "a failure step must not be async or a generator, got <") for step in NOT_PLAIN),
+        *(
+            ([step], "a function as a failure step takes (failure, next_step), got <function <lambda>")
+            for step in (lambda failure: None, lambda a, b, c: None)
+        ),
         ([DropMessage], "on_failure takes objects with a method handle(failure, next_step), or functions of these two"),
         (["drop"], "or functions of these two, got 'drop'"),
         ([None], "or functions of these two, got None"),
@@ -114,7 +118,8 @@ def test_a_failure_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
 # a queue chosen by a function
 
 
-def test_the_queue_of_a_copy_may_be_chosen_by_a_function_which_is_not_called_after_the_last_copy() -> None:  # SPEC E3
+def test_the_queue_of_a_copy_may_be_chosen_by_a_function_which_is_not_called_after_the_last_copy() -> None:
+    """SPEC C5, E3."""
     asked: list[int] = []
 
     def choose_queue(failure: Failure) -> str | None:
@@ -124,11 +129,14 @@ def test_the_queue_of_a_copy_may_be_chosen_by_a_function_which_is_not_called_aft
     handler = consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter(queue="orders-dlq")])
     assert targets(run_with_copies(handler(fails))) == ["slow", "slow", "orders-dlq"]
     assert asked == [1, 2]
+    refusal = r"SendAgain\('slow'\) takes a queue's name, URL or ARN, or a function"
+    with pytest.raises(ConfigurationError, match=refusal):
+        SendAgain("slow", queue=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [OSError("no table"), 5, ["slow"]], ids=repr)
 def test_a_failing_queue_function_counts_as_a_failure_step_that_raises_an_exception(
-    answer: Any, caplog: pytest.LogCaptureFixture
+    answer: Any, caplog: Caplog
 ) -> None:  # SPEC E3, E5
     def choose_queue(failure: Failure) -> Any:
         if isinstance(answer, Exception):
@@ -140,13 +148,6 @@ def test_a_failing_queue_function_counts_as_a_failure_step_that_raises_an_except
     [line] = lines(caplog, "step_failed")
     of_a_value = f"queue of an outcome is a text or None, got a value of type {type(answer).__name__}"
     assert ("no table" if isinstance(answer, Exception) else of_a_value) in field(line, "error")
-
-
-def test_an_invalid_queue_of_send_again_is_refused() -> None:  # SPEC C5
-    with pytest.raises(
-        ConfigurationError, match=r"SendAgain\('slow'\) takes a queue's name, URL or ARN, or a function"
-    ):
-        SendAgain("slow", queue=5)  # type: ignore[arg-type]
 
 
 # notes
@@ -181,16 +182,22 @@ def test_a_note_may_be_a_text_or_a_number_and_change_from_one_to_the_other() -> 
 @pytest.mark.parametrize(
     ("note", "text"),
     [
-        ({"route": "x" * 257}, "got 'route': 'xxx"),
-        ({"route": 1_001}, "got 'route': 1001"),
-        ({"route": 1.5}, "got 'route': 1.5"),
+        *(({"route": bad}, f"got 'route': {bad!r:.5}") for bad in ("x" * 257, -1, 1_001, 1.5, True, None)),
         ({5: 1}, "got 5: 1"),
+        *((bad, "") for bad in ("mine", 7)),
     ],
 )
-def test_an_invalid_note_is_refused_with_the_limits(note: Any, text: str) -> None:  # SPEC E3
-    with pytest.raises(ValueError, match="a whole number from 0 to 1000 or a text of at most 256 characters") as caught:
+def test_an_invalid_note_is_refused_with_the_limits_and_leaves_the_message_in_its_queue(
+    note: Any, text: str, caplog: Caplog
+) -> None:
+    """SPEC E3, E5, E6. A copy whose note cannot be read would be sent again forever."""
+    with pytest.raises((ValueError, TypeError)) as caught:
         Outcome.resend(note=note)
+    assert not text or "a whole number from 0 to 1000 or a text of at most 256 characters" in str(caught.value)
     assert text in str(caught.value)
+    wire = run([lambda failure, next_step: Outcome.resend(note=note)])
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 900})
+    assert lines(caplog, "step_failed")
 
 
 # what SQS cannot keep
@@ -206,6 +213,33 @@ def answers(outcome: Outcome, **attributes: Any) -> Any:
     return step
 
 
+LOSES_ITS_PLACE = "The answer of step cannot be carried out: a copy in the same FIFO queue loses its place"
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        *(
+            (answers(Outcome.resend(queue)), LOSES_ITS_PLACE)
+            for queue in (None, "orders.fifo", arn("orders.fifo"), url("orders.fifo"))
+        ),
+        (SendAgain("route", queue=lambda _: "orders.fifo"), "The answer of SendAgain('route'"),
+        (answers(Outcome.retry(43_200)), ""),
+        (answers(Outcome.defer(43_200)), ""),
+        (answers(Outcome.resend("other.fifo", 5)), "The answer of step cannot"),
+        (SendAgain("slow", delay=5, breaks_order=True), "The answer of SendAgain('slow', times=1) cannot"),
+    ],
+)
+def test_on_fifo_a_step_passes_on_with_one_error_what_would_lose_the_place_of_the_message_or_cannot_wait(
+    step: Any, text: str, caplog: Caplog
+) -> None:  # SPEC E7
+    wire = run([step, RetryInPlace(), DeadLetter()], record("{}", queue="orders.fifo", group="g"))
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
+    [line] = lines(caplog, "step_passed_on")
+    assert line.levelno == logging.ERROR
+    assert text in field(line, "text")
+
+
 class BreaksOrder:
     """A failure step that may send a message to its own FIFO queue."""
 
@@ -215,60 +249,26 @@ class BreaksOrder:
         return Outcome.resend()
 
 
-LOSES_ITS_PLACE = "The answer of step cannot be carried out: a copy in the same FIFO queue loses its place"
-
-
-@pytest.mark.parametrize(
-    ("step", "text"),
-    [
-        *(
-            pytest.param(answers(Outcome.resend(queue)), LOSES_ITS_PLACE, id=f"resend to {queue}")
-            for queue in (None, "orders.fifo", arn("orders.fifo"), url("orders.fifo"))
-        ),
-        pytest.param(
-            SendAgain("route", queue=lambda _: "orders.fifo"), "The answer of SendAgain('route'", id="SendAgain"
-        ),
-        pytest.param(answers(Outcome.retry(43_200)), "", id="retry"),
-        pytest.param(answers(Outcome.defer(43_200)), "", id="defer"),
-        pytest.param(answers(Outcome.resend("other.fifo", 5)), "The answer of step cannot", id="resend with a delay"),
-        pytest.param(
-            SendAgain("slow", delay=5, breaks_order=True), "The answer of SendAgain('slow', times=1) cannot", id="delay"
-        ),
-    ],
-)
-def test_on_fifo_a_step_passes_on_with_one_error_what_would_lose_the_place_of_the_message_or_cannot_wait(
-    step: Any, text: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC E7
-    wire = run([step, RetryInPlace(), DeadLetter()], record("{}", queue="orders.fifo", group="g"))
-    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
-    [line] = lines(caplog, "step_passed_on")
-    assert line.levelno == logging.ERROR
-    assert text in field(line, "text")
-
-
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param([answers(Outcome.resend(), breaks_order=True)], id="function"),
-        pytest.param([BreaksOrder()], id="class"),
-        pytest.param([answers(Outcome.resend("other.fifo"))], id="another queue"),
-        pytest.param(
-            [lambda failure, next_step: next_step(failure), SendAgain("slow", breaks_order=True)],
-            id="the answer of another step",
-        ),
+        [answers(Outcome.resend(), breaks_order=True)],
+        [BreaksOrder()],
+        [answers(Outcome.resend("other.fifo"))],
+        [lambda failure, next_step: next_step(failure), SendAgain("slow", breaks_order=True)],
     ],
+    ids=["function", "class", "another queue", "the answer of another step"],
 )
 def test_on_fifo_a_step_may_send_to_its_own_queue_if_it_breaks_order(steps: list[Any]) -> None:  # SPEC E7
     wire = run([*steps, RetryInPlace(), DeadLetter()], record("{}", queue="orders.fifo", group="g"))
     assert len(wire.sent_entries()) == 1
 
 
-TOO_LONG = [Outcome.retry(43_201), Outcome.defer(43_201), Outcome.resend("elsewhere", 43_201)]
-
-
-@pytest.mark.parametrize("outcome", TOO_LONG, ids=lambda outcome: outcome.kind)
+@pytest.mark.parametrize(
+    "outcome", [Outcome.retry(43_201), Outcome.defer(43_201), Outcome.resend("elsewhere", 43_201)], ids=repr
+)
 def test_a_delay_above_12_hours_is_not_cut_and_the_step_passes_on_with_one_error(
-    outcome: Outcome, caplog: pytest.LogCaptureFixture
+    outcome: Outcome, caplog: Caplog
 ) -> None:  # SPEC E7
     wire = run([answers(outcome), RetryInPlace()])
     assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 60})
@@ -276,11 +276,26 @@ def test_a_delay_above_12_hours_is_not_cut_and_the_step_passes_on_with_one_error
     assert "a delay of 43201 s was asked for, and SQS keeps at most 43200 s" in field(line, "text")
 
 
+@pytest.mark.parametrize("error", [ValueError("out of order"), Reject("never mind")])
+def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(error: Exception, caplog: Caplog) -> None:
+    """SPEC C8, E5. Otherwise, SQS would move it to the same dead-letter queue without a failure record."""
+
+    @consumer(on_failure=[answers(Outcome.retry(60))])
+    def handler(message: Message) -> None:
+        raise error
+
+    wire = orders(max_receive_count=3)
+    assert settle(handler, batch_of(1, receives=2), wire)[0] == ["m0"]
+    assert settle(handler, batch_of(1, receives=3), wire)[0] == []
+    assert [each["failure"]["attempts"] for each in wire.envelopes()] == [3]
+    assert "Raise the queue's maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
+
+
 # the delay of the policy
 
 
 def test_the_delay_of_the_policy_is_drawn_once_for_a_failure_and_known_to_a_step_around_retry_in_place() -> None:
-    """SPEC E1, E7."""
+    """SPEC C6, E1, E7."""
     seen: list[Any] = []
 
     def around(failure: Failure, next_step: Next) -> Outcome:
@@ -293,10 +308,7 @@ def test_the_delay_of_the_policy_is_drawn_once_for_a_failure_and_known_to_a_step
     none, first, second, of_retry_in_place = seen
     assert (none, second, of_retry_in_place) == (None, first, math.ceil(first))
     assert wire.visibilities() == {"handle-m1": of_retry_in_place}
-
-
-def test_a_step_may_answer_with_a_delay_of_the_policy_that_is_cut() -> None:  # SPEC C6, E7
-    steps = [lambda failure, next_step: Outcome.retry(failure.policy_delay)]
+    steps = [lambda failure, next_step: Outcome.retry(failure.policy_delay)]  # it is cut
     _, wire = settle(consumer(on_failure=steps, backoff=Fixed(43_200))(fails))
     assert wire.visibilities() == {"handle-m1": 43_199}
 
@@ -327,6 +339,7 @@ def test_a_copy_with_another_body_keeps_its_stable_id_and_records_the_time_of_th
 
     wire = run_with_copies(handler, OF_TENANT)
     assert bodies == ['{"id": 1}', '{"id":1,"currency":"EUR"}']
+    assert "secret" not in repr(Outcome.resend(body={"a": "secret"}, attributes={"b": "secret"}))  # SPEC L2
     copy, dead_letter = wire.envelopes()
     assert (copy["id"], copy["carried"], copy["edited"]) == ("m1", 1, "2027-01-15T08:00:00.000Z")
     assert wire.sent_entries()[0]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
@@ -370,16 +383,12 @@ NO_TYPE = "SQS would refuse the copy (its body or an attribute has a type that S
     ],
 )
 def test_a_copy_beyond_the_limits_is_passed_on_to_the_next_failure_step(
-    changes: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
+    changes: dict[str, Any], text: str, caplog: Caplog
 ) -> None:  # SPEC E3, F3
     assert targets(run(resends(**changes))) == ["orders-dlq"]
     [line] = lines(caplog, "step_passed_on")
     assert text in field(line, "text")
     assert "secret" not in field(line, "text")
-
-
-def test_the_repr_of_an_outcome_does_not_contain_the_body() -> None:  # SPEC L2
-    assert "secret" not in repr(Outcome.resend(body={"a": "secret"}, attributes={"b": "secret"}))
 
 
 def test_on_fifo_copies_with_different_bodies_have_the_same_deduplication_id() -> None:  # SPEC E7
@@ -399,21 +408,19 @@ def test_each_history_entry_contains_the_delay_that_followed_it() -> None:  # DE
 
 @pytest.mark.parametrize(("recursive_loop", "warnings"), [("Allow", 0), ("Terminate", 2)])
 def test_a_sandbox_that_allows_the_loop_has_no_line_about_many_copies(
-    recursive_loop: Any, warnings: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    recursive_loop: Any, warnings: int, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC E8, J5
-    sandbox.queue("orders", dead_letter="orders-dlq")
-    handler = consumer(on_failure=[SendAgain("slow", times=13), DeadLetter()])(fails)
-    sandbox.connect(handler, "orders", recursive_loop=recursive_loop)
-    sandbox.send("orders", "{}")
-    sandbox.run()
+    dead, _ = run_in_sandbox(
+        "orders", sandbox, 15, SendAgain("slow", times=13), DeadLetter(), recursive_loop=recursive_loop
+    )
     assert len(lines(caplog, "many_hops")) == warnings
-    assert len(sandbox.messages("orders-dlq")) == 1
+    assert len(dead) == 1
 
 
 # steps that run a message again, or answer with what is not for failed messages
 
 
-def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplog: Caplog) -> None:
     """SPEC E5. A batch cannot run again in part; the other messages are not affected."""
 
     @batch_consumer(on_failure=[lambda failure, next_step: Outcome.again(0)])
@@ -427,11 +434,11 @@ def test_a_step_that_asks_a_batch_handler_to_run_again_is_named_in_the_log(caplo
 
 
 def run_in_sandbox(
-    step: Any, queue: str, sandbox: Sandbox, receives: int, **settings: Any
+    queue: str, sandbox: Sandbox, receives: int, *steps: Any, **settings: Any
 ) -> tuple[list[Any], list[str]]:
-    """Run a failing message with this step until it is dead-lettered; return its dead letters and all events."""
+    """Run a failing message with these steps until it is dead-lettered; return its dead letters and all events."""
     sandbox.queue(queue, dead_letter=f"dead-{queue}", max_receive_count=receives)
-    sandbox.connect(consumer(on_failure=[step])(fails), queue, **settings)
+    sandbox.connect(consumer(on_failure=steps)(fails), queue, **settings)
     sandbox.send(queue, "{}", group_id="a" if queue.endswith(".fifo") else None)
     events = [event.what for event in sandbox.run().events]
     return sandbox.messages(f"dead-{queue}"), events
@@ -442,19 +449,17 @@ QUEUES = pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 
 @QUEUES
 def test_a_step_that_always_runs_the_message_again_ends_with_the_time_of_the_invocation(
-    queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    queue: str, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC E5, I2
-    dead, events = run_in_sandbox(answers(Outcome.again(0.5)), queue, sandbox, 2, timeout=10)
+    dead, events = run_in_sandbox(queue, sandbox, 2, answers(Outcome.again(0.5)), timeout=10)
     assert events.count("handler_called") == events.count("handler_returned") == 2
     assert (len(dead), len(lines(caplog, "step_failed"))) == (1, 2)
 
 
 @QUEUES
-def test_a_step_runs_a_message_at_most_1001_times_in_one_delivery(
-    queue: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_runs_a_message_at_most_1001_times_in_one_delivery(queue: str, sandbox: Sandbox, caplog: Caplog) -> None:
     """SPEC E5. A handler that fails in no time would run until the deadline, as often as the processor can."""
-    dead, events = run_in_sandbox(answers(Outcome.again()), queue, sandbox, 1)
+    dead, events = run_in_sandbox(queue, sandbox, 1, answers(Outcome.again()))
     assert (len(dead), events.count("run_started")) == (1, 1_001)
     [line] = lines(caplog, "step_passed_on")
     assert "the message has run 1001 times in this delivery" in field(line, "text")
@@ -463,10 +468,10 @@ def test_a_step_runs_a_message_at_most_1001_times_in_one_delivery(
 @pytest.mark.parametrize("outcome", [Outcome.release(), Outcome.wait(60), Outcome.wait(1e9)], ids=repr)
 @QUEUES
 def test_a_step_cannot_answer_that_a_failed_message_has_not_run(
-    queue: str, outcome: Outcome, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    queue: str, outcome: Outcome, sandbox: Sandbox, caplog: Caplog
 ) -> None:
     """SPEC C8, E7. A message that is only released runs again and again, until SQS moves it without a record."""
-    dead, _ = run_in_sandbox(answers(outcome), queue, sandbox, 3)
+    dead, _ = run_in_sandbox(queue, sandbox, 3, answers(outcome))
     assert [each.failure.reason for each in dead] == ["exhausted"]
     texts = [field(line, "text") for line in lines(caplog, "step_passed_on")]
     assert len(texts) == 3
@@ -477,10 +482,10 @@ def test_a_step_cannot_answer_that_a_failed_message_has_not_run(
     "make", [lambda: Outcome.dead_letter(7), lambda: Outcome.dead_letter("bad", 7), lambda: Outcome.discard(object())]
 )
 def test_an_outcome_with_a_reason_or_a_queue_that_is_not_a_text_counts_as_a_step_that_raises(
-    make: Any, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+    make: Any, sandbox: Sandbox, caplog: Caplog
 ) -> None:
     """SPEC C8, E5. Neither is found out when the dead letter is written: SQS would move the message without it."""
-    dead, _ = run_in_sandbox(lambda failure, next_step: make(), "orders", sandbox, 2)
+    dead, _ = run_in_sandbox("orders", sandbox, 2, lambda failure, next_step: make())
     assert [each.failure.reason for each in dead] == ["exhausted"]
     assert "of an outcome is a text or None, got a value of type" in field(lines(caplog, "step_failed")[0], "error")
 
