@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import (
+    Batch,
     DeadLetter,
     Defer,
     DropMessage,
@@ -19,33 +20,37 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.record.attribute import body_sum
-from tests.loglines import field, lines
-from tests.records import RECEIVED_AT, batch_of, event, record
+from tests.loglines import Caplog, field, lines
+from tests.records import RECEIVED_AT, batch_of, carrying, event, record
 from tests.settled import fails, orders, reasons, redelivered, settle, targets
-from tests.wire import client_error
+from tests.wire import Wire, client_error
 
 HOUR, DAY = 3_600, 86_400
-
-
-def carrying(**fields: Any) -> dict[str, Any]:
-    """Return a `Tarry` attribute with these fields, for the body ``{}``."""
-    envelope = {"v": 1, "sum": body_sum("{}"), "id": "stable", **fields}
-    return {"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}
-
 
 TEN_ATTRIBUTES = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
 """The maximum number of attributes, which leaves no space for a `Tarry` attribute."""
 INVALID_BASE64 = {"a": {"binaryValue": "%%%a", "dataType": "Binary"}}
 DENIED = client_error("AccessDenied", "not authorized to perform: sqs:SendMessage", status=403)
+TEMPORARY = {"lost answer": ConnectionError("lost"), "throttle": client_error("RequestThrottled")}
 
 
-def denies(queue: str) -> Any:
-    return lambda request: DENIED if request.queue == queue else None
+def sending(fault: Any, **source: Any) -> Wire:
+    """Return a wire whose sends fail: with an error, or with a denial if it is the name of a queue."""
+    wire = orders(**source)
+    wire.fails["SendMessageBatch"] = lambda request: (
+        (DENIED if request.queue == fault else None) if isinstance(fault, str) else fault
+    )
+    return wire
 
 
 def defers(message: Message) -> None:
     message.defer(60)
+
+
+def rejects_copy(message: Message) -> None:
+    if message.delivery_id == "copy":
+        raise Reject
+    raise Defer(60)
 
 
 # deferrals
@@ -58,15 +63,13 @@ def test_a_deferred_message_is_sent_as_a_copy_and_then_deleted(receives: int, ma
     """SPEC C8, E1, E6, J5. It is never exhausted, since it has not failed."""
     wire = orders(max_receive_count=max_receive_count)
     reported, _ = settle(consumer(max_attempts=2)(defers), event(record("{}", receives=receives)), wire)
-    assert (reported, targets(wire)) == ([], ["orders"])
-    assert wire.acts == ["SendMessageBatch", "DeleteMessageBatch"]
+    assert (reported, targets(wire), wire.acts) == ([], ["orders"], ["SendMessageBatch", "DeleteMessageBatch"])
     [copy], [envelope] = wire.sent_entries(), wire.envelopes()
-    assert copy["DelaySeconds"] == 60
     assert (envelope["id"], envelope["carried"], envelope["hops"]) == ("m1", receives - 1, 1)
-    assert "failure" not in envelope
+    assert (copy["DelaySeconds"], "failure" in envelope) == (60, False)
 
 
-def test_a_deferral_uses_no_attempt() -> None:  # SPEC J5
+def test_a_deferral_uses_no_attempt() -> None:  # SPEC F2, J5
     attempts: list[int] = []
 
     @consumer
@@ -79,15 +82,31 @@ def test_a_deferral_uses_no_attempt() -> None:  # SPEC J5
         settle(handler, event(redelivered(wire)), wire)
     assert attempts == [3, 3, 3, 3]
     assert [envelope["hops"] for envelope in wire.envelopes()] == [1, 2, 3, 4]
+    # the total of attempts includes those before a redrive, and two in place before the deferral
+    before = carrying(failure={"reason": "exhausted", "attempts": 5}, origin="arn:aws:sqs:us-east-1:1:elsewhere")
+    _, wire = settle(consumer(rejects_copy), event(record("{}", receives=3, attributes=before)))
+    settle(consumer(rejects_copy), event(redelivered(wire)), wire)
+    assert wire.envelopes()[-1]["failure"]["attempts"] == 5 + 3
+
+
+def test_failures_that_a_failure_step_defers_are_no_attempts() -> None:  # SPEC E5, F2, J5
+    def defers_three_times(failure: Any, next_step: Any) -> Outcome:
+        return Outcome.defer(90) if len(wire.sent_entries()) < 3 else next_step(failure)
+
+    wire, handler = orders(), consumer(on_failure=[defers_three_times, DeadLetter()])(fails)
+    settle(handler, event(record(receives=2)), wire)
+    for _ in range(3):
+        settle(handler, event(redelivered(wire)), wire)
+    found = [
+        (each.get("carried"), each["failure"]["attempts"], each["failure"]["message"]) for each in wire.envelopes()
+    ]
+    assert found == [(1, 1, "no")] * 3 + [(None, 2, "no")]
 
 
 def test_a_deferred_copy_keeps_the_record_of_earlier_failures() -> None:  # SPEC J5, E6
-    def fails_then_defers(message: Message) -> None:
-        if message.failure is None:
-            raise ValueError("no stock")
-        message.defer(60)
-
-    handler = consumer(on_failure=[SendAgain("later")])(fails_then_defers)
+    handler = consumer(on_failure=[SendAgain("later")])(
+        lambda message: fails(message) if message.failure is None else message.defer(60)
+    )
     _, wire = settle(handler)
     settle(handler, event(redelivered(wire)), wire)
     failed_copy, deferred = wire.envelopes()
@@ -95,51 +114,28 @@ def test_a_deferred_copy_keeps_the_record_of_earlier_failures() -> None:  # SPEC
     assert (deferred["steps"], deferred["carried"], deferred["hops"]) == ({"later": 1}, 1, 2)
 
 
-def test_the_total_of_attempts_includes_those_before_a_redrive_and_a_deferral() -> None:  # SPEC F2, J5
-    dead_lettered_before = carrying(
-        failure={"reason": "exhausted", "attempts": 5}, origin="arn:aws:sqs:us-east-1:1:elsewhere"
-    )
-
-    @consumer
-    def handler(message: Message) -> None:
-        if message.delivery_id == "copy":
-            raise Reject
-        message.defer(60)
-
-    _, wire = settle(handler, event(record("{}", receives=3, attributes=dead_lettered_before)))
-    settle(handler, event(redelivered(wire)), wire)  # the first was deferred after two failures in place
-    assert wire.envelopes()[-1]["failure"]["attempts"] == 5 + 3
-
-
 @pytest.mark.parametrize(
-    ("error", "attributes", "reason"),
+    ("fault", "attributes", "reason"),
     [
         pytest.param(DENIED, {}, "AccessDenied", id="denied"),
-        pytest.param(client_error("ThrottlingException"), {}, "ThrottlingException", id="throttle"),
-        pytest.param(ConnectionError("reset"), {}, "reset", id="lost answer"),
+        pytest.param(TEMPORARY["throttle"], {}, "RequestThrottled", id="throttle"),
+        pytest.param(TEMPORARY["lost answer"], {}, "lost", id="lost answer"),
         pytest.param(None, TEN_ATTRIBUTES, "attribute", id="no space for the Tarry attribute"),
         pytest.param(None, INVALID_BASE64, "", id="an attribute that cannot be read"),
     ],
 )
 def test_a_deferred_message_whose_copy_cannot_be_sent_waits_in_place_and_is_not_unhandled(
-    error: Exception | None, attributes: Any, reason: str, caplog: pytest.LogCaptureFixture
+    fault: Exception | None, attributes: Any, reason: str, caplog: Caplog
 ) -> None:  # SPEC A2, A8, E6, J5
     seen: list[Message] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        seen.append(message)
-        message.defer(60)
-
-    wire = orders()
-    wire.fails["SendMessageBatch"] = lambda _: error
-    reported, _ = settle(handler, event(record(attributes=attributes)), wire)
+    handler = consumer(lambda message: seen.append(message) or message.defer(60))
+    reported, wire = settle(handler, event(record(attributes=attributes)), sending(fault))
     assert (reported, wire.visibilities(), wire.accepted[:-1]) == (["m1"], {"handle-m1": 60}, [])
     assert seen[0].outcome == Outcome.defer(60)
     assert reason in field(lines(caplog, "deferred")[0], "not_sent")
 
 
-def test_redact_is_not_called_for_a_copy_without_a_failure_record(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
+def test_redact_is_not_called_for_a_copy_without_a_failure_record(caplog: Caplog) -> None:  # SPEC F3
     def mask(envelope: dict[str, Any]) -> dict[str, Any]:
         return {**envelope, "failure": {**envelope["failure"], "message": "***"}}
 
@@ -147,21 +143,13 @@ def test_redact_is_not_called_for_a_copy_without_a_failure_record(caplog: pytest
     batch = event(record("{}", "m1"), record("{}", "m2", attributes=failed_before))
     _, wire = settle(consumer(on_failure=[RetryInPlace(), DeadLetter(redact=mask)])(defers), batch)
     without_failure, with_failure = wire.envelopes()
-    assert "failure" not in without_failure
-    assert with_failure["failure"]["message"] == "***"
+    assert ("failure" in without_failure, with_failure["failure"]["message"]) == (False, "***")
     assert lines(caplog, "redact_failed") == []
 
 
-def test_no_copy_of_a_deferred_message_with_a_lost_lease_is_sent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC J5, E6
+def test_no_copy_of_a_deferred_message_with_a_lost_lease_is_sent(caplog: Caplog) -> None:  # SPEC J5, E6
     wire = orders(visibility_timeout=100)
-
-    @consumer
-    def handler(message: Message) -> None:
-        wire.clock.now += 101
-        message.defer(60)
-
+    handler = consumer(lambda message: wire.clock.sleep(101) or message.defer(60))
     assert settle(handler, wire=wire, remaining=200)[0] == ["m1"]
     assert wire.operations == ["GetQueueAttributes"]
     assert "the lease is lost" in caplog.text
@@ -169,7 +157,7 @@ def test_no_copy_of_a_deferred_message_with_a_lost_lease_is_sent(
 
 def test_only_the_refused_one_of_ten_deferrals_waits_in_place() -> None:  # SPEC J5, G1
     @batch_consumer
-    def handler(batch: Any) -> None:
+    def handler(batch: Batch) -> None:
         for message in batch:
             message.defer(60)
 
@@ -188,20 +176,6 @@ def test_on_fifo_a_deferred_message_waits_in_place_and_delays_its_group() -> Non
     assert wire.operations == ["GetQueueAttributes", *["ChangeMessageVisibilityBatch"] * 2]
 
 
-def test_failures_that_a_failure_step_defers_are_no_attempts() -> None:  # SPEC E5, F2, J5
-    class DefersThreeTimes:
-        def handle(self, failure: Any, next_step: Any) -> Outcome:
-            return Outcome.defer(90) if len(wire.sent_entries()) < 3 else next_step(failure)
-
-    wire, handler = orders(), consumer(on_failure=[DefersThreeTimes(), DeadLetter()])(fails)
-    settle(handler, event(record(receives=2)), wire)
-    for _ in range(3):
-        settle(handler, event(redelivered(wire)), wire)
-    assert [envelope.get("carried") for envelope in wire.envelopes()] == [1, 1, 1, None]
-    assert [envelope["failure"]["attempts"] for envelope in wire.envelopes()] == [1, 1, 1, 2]
-    assert wire.envelopes()[0]["failure"]["message"] == "no"
-
-
 @pytest.mark.parametrize(
     ("handle", "hops", "is_allowed", "sent", "warnings"),
     [
@@ -213,12 +187,11 @@ def test_failures_that_a_failure_step_defers_are_no_attempts() -> None:  # SPEC 
 )
 def test_from_the_twelfth_hop_a_deferred_message_waits_in_place_unless_loops_are_allowed(
     handle: Any, hops: int, is_allowed: bool, sent: Any, warnings: int,
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    caplog: Caplog, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC J5, E8  # fmt: skip
     if is_allowed:
         monkeypatch.setenv("TARRY_RECURSIVE_LOOP", "Allow")
-    batch = event(record("{}", attributes=carrying(hops=hops)))
-    _, wire = settle(consumer(backoff=Fixed(60))(handle), batch)
+    _, wire = settle(consumer(backoff=Fixed(60))(handle), event(record("{}", attributes=carrying(hops=hops))))
     assert ["RecursiveLoop" in field(line, "text") for line in lines(caplog, "many_hops")] == [True] * warnings
     assert [(envelope["id"], envelope["hops"]) for envelope in wire.envelopes()] == sent
     assert wire.visibilities() == ({} if sent else {"handle-m1": 60})
@@ -227,11 +200,10 @@ def test_from_the_twelfth_hop_a_deferred_message_waits_in_place_unless_loops_are
 # delays beyond the retention period
 
 
-def aged(age: float, queue: str = "orders", body: str = "{}", **more: Any) -> dict[str, Any]:
+def aged(age: float, queue: str = "orders", **more: Any) -> dict[str, Any]:
     """Return an event with a message that was sent ``age`` seconds before it was received."""
-    return event(
-        record(body, queue=queue, system={"SentTimestamp": str(int((RECEIVED_AT - age) * 1000))}, group="g", **more)
-    )
+    sent_at = {"SentTimestamp": str(int((RECEIVED_AT - age) * 1000))}
+    return event(record("{}", queue=queue, system=sent_at, group="g", **more))
 
 
 @pytest.mark.parametrize(
@@ -268,12 +240,7 @@ def test_a_retry_whose_delay_would_outlast_the_message_is_sent_as_a_copy(
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 def test_a_message_that_would_expire_while_its_handler_runs_is_saved_by_a_copy(queue: str) -> None:  # SPEC C10
     wire = orders()
-
-    @consumer(backoff=Fixed(30))
-    def handler(message: Message) -> None:
-        wire.clock.now += 60
-        raise ValueError("no")
-
+    handler = consumer(backoff=Fixed(30))(lambda message: wire.clock.sleep(60) or fails(message))
     assert settle(handler, aged(4 * DAY - 30, queue), wire, remaining=600)[0] == []
     assert len(wire.sent_entries()) == 1
 
@@ -288,8 +255,7 @@ def test_a_cached_short_retention_period_counts_for_messages_that_are_not_due() 
     settle(handler, wire=wire)
     wire.clock.now += 900
     assert settle(handler, event(redelivered(wire)), wire)[0] == []
-    first, renewed = wire.envelopes()
-    assert renewed["due"] == first["due"] == RECEIVED_AT + 5 * HOUR
+    assert [envelope["due"] for envelope in wire.envelopes()] == [RECEIVED_AT + 5 * HOUR] * 2
     assert wire.operations.count("GetQueueAttributes") == 2  # one for each send, because the cache lasts 900 s
 
 
@@ -302,21 +268,19 @@ def test_the_copy_of_a_message_that_is_not_due_keeps_the_due_time(wait: float) -
 
 
 @pytest.mark.parametrize(
-    ("source", "error", "sends", "reported"),
+    ("source", "fault", "sends", "reported"),
     [
         pytest.param({"dead_letter": None}, None, ["orders"], [], id="no dead-letter queue"),
-        pytest.param({}, denies("orders-dlq"), ["orders-dlq", "orders"], [], id="dead letter refused"),
-        pytest.param({}, ConnectionError("lost"), ["orders-dlq"], ["m1"], id="may be in the dead-letter queue"),
+        pytest.param({}, "orders-dlq", ["orders-dlq", "orders"], [], id="dead letter refused"),
+        pytest.param({}, TEMPORARY["lost answer"], ["orders-dlq"], ["m1"], id="may be in the dead-letter queue"),
     ],
 )
 def test_a_rejected_message_that_is_not_in_the_dead_letter_queue_is_copied_before_it_expires(
-    source: Any, error: Any, sends: list[str], reported: list[str]
+    source: Any, fault: Any, sends: list[str], reported: list[str]
 ) -> None:  # SPEC C10, F4, F5
-    wire = orders(**source)
-    wire.fails["SendMessageBatch"] = error
     handler = consumer(lambda message: message.reject())
-    assert settle(handler, aged(4 * DAY - HOUR), wire)[0] == reported
-    assert targets(wire) == sends
+    found, wire = settle(handler, aged(4 * DAY - HOUR), sending(fault, **source))
+    assert (found, targets(wire)) == (reported, sends)
     assert wire.sent_entries()[-1]["DelaySeconds"] == (900 if sends[-1] == "orders" else 0)
 
 
@@ -325,78 +289,69 @@ def raises(failure: Any, next_step: Any) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("handle", "steps", "attributes", "dead_letters"),
+    ("handle", "steps", "attributes", "reason"),
     [
-        pytest.param(fails, [], {}, ["expiring"], id="retried"),
-        pytest.param(defers, [], {}, ["expiring"], id="deferred"),
-        pytest.param(fails, [raises], {}, ["expiring"], id="a step raises"),
-        pytest.param(fails, [], TEN_ATTRIBUTES, [None], id="no space for the attribute"),
-        pytest.param(defers, [], TEN_ATTRIBUTES, [None], id="deferred, and no space for the attribute"),
-        pytest.param(fails, [RetryInPlace(), DropMessage()], {}, ["expiring"], id="a step behind RetryInPlace"),
+        pytest.param(fails, [], {}, "expiring", id="retried"),
+        pytest.param(defers, [], {}, "expiring", id="deferred"),
+        pytest.param(fails, [raises], {}, "expiring", id="a step raises"),
+        pytest.param(fails, [], TEN_ATTRIBUTES, None, id="no space for the attribute"),
+        pytest.param(defers, [], TEN_ATTRIBUTES, None, id="deferred, and no space for the attribute"),
+        pytest.param(fails, [RetryInPlace(), DropMessage()], {}, "expiring", id="a step behind RetryInPlace"),
     ],
 )
 def test_a_message_that_cannot_be_copied_is_dead_lettered_before_it_expires(
-    handle: Any, steps: list[Any], attributes: Any, dead_letters: list[str | None]
+    handle: Any, steps: list[Any], attributes: Any, reason: str | None
 ) -> None:  # SPEC C10, E5, F5
-    wire = orders()
-    wire.fails["SendMessageBatch"] = denies("orders")
     handler = consumer(backoff=Fixed(30), on_failure=steps)(handle)
-    assert settle(handler, aged(4 * DAY - HOUR / 2, attributes=attributes), wire)[0] == []
-    sent = [entry for request, entry in wire.accepted if request.queue == "orders-dlq"]
-    records = [json.loads(entry["MessageAttributes"].get("Tarry", {}).get("StringValue", "{}")) for entry in sent]
-    assert [each.get("failure", {}).get("reason") for each in records] == dead_letters
-    assert [entry["MessageBody"] for entry in sent] == ["{}"] * len(dead_letters)
-    assert [request.queue for request in wire.sent("DeleteMessageBatch")] == ["orders"] * len(dead_letters)
+    reported, wire = settle(handler, aged(4 * DAY - HOUR / 2, attributes=attributes), sending("orders"))
+    [sent] = [entry for request, entry in wire.accepted if request.queue == "orders-dlq"]
+    found = json.loads(sent["MessageAttributes"].get("Tarry", {}).get("StringValue", "{}"))
+    assert (reported, sent["MessageBody"], found.get("failure", {}).get("reason")) == ([], "{}", reason)
+    assert [request.queue for request in wire.sent("DeleteMessageBatch")] == ["orders"]
 
 
-def test_a_dead_letter_that_could_not_wait_says_why_in_the_log_and_names_no_first_failure(
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # SPEC C8, C10
+def test_a_dead_letter_that_could_not_wait_says_why_in_the_log_and_names_no_first_failure(caplog: Caplog) -> None:
+    """SPEC C8, C10. Of a message that is not due, the time that was left is shown."""
     batch = aged(4 * DAY - HOUR / 2)
     batch["Records"].append(record("{}", "last", receives=15))
-    wire = orders()
-    wire.fails["SendMessageBatch"] = denies("orders")
-    assert settle(consumer(defers), batch, wire)[0] == []
+    reported, wire = settle(consumer(defers), batch, sending("orders"))
+    assert reported == []
     moments = ("before it would expire", "at the queue's last delivery (maxReceiveCount)")
     for line, envelope, when in zip(lines(caplog, "dead_lettered"), wire.envelopes()[-2:], moments, strict=True):
         why = f"deferred for 60 s {when}, and could not be sent again"
-        assert field(line, "text").partition("; ")[0] == why
-        assert envelope["failure"]["message"] == why
+        assert field(line, "text").partition("; ")[0] == envelope["failure"]["message"] == why
         assert "first_failed_at" not in envelope["failure"]
+    last = event(record("{}", "last", receives=15, attributes=carrying(due=RECEIVED_AT + 600)))
+    reported, wire = settle(consumer(fails), last, sending("orders", elapsed=59.5))
+    assert reported == []
+    assert wire.envelopes()[-1]["failure"]["message"].startswith("sent with a delay; 541 s of it were left when")
 
 
 def test_a_message_that_is_not_due_is_not_dead_lettered_without_a_run() -> None:  # SPEC C9, C10
-    wire = orders(retention=13 * HOUR)
-    wire.fails["SendMessageBatch"] = denies("orders")
-    reported, _ = settle(consumer(fails), aged(12 * HOUR, attributes=carrying(due=RECEIVED_AT + 2 * HOUR)), wire)
+    batch = aged(12 * HOUR, attributes=carrying(due=RECEIVED_AT + 2 * HOUR))
+    reported, wire = settle(consumer(fails), batch, sending("orders", retention=13 * HOUR))
     assert (reported, targets(wire)) == (["m1"], ["orders"])
 
 
 @pytest.mark.parametrize(
-    ("left", "seconds"),
-    [(10 * HOUR, 5 * HOUR), (100, 60)],
-    ids=["in half of the remaining time", "in a minute at least"],
+    ("left", "seconds"), [(10 * HOUR, 5 * HOUR), (100, 60)], ids=["half of the remaining time", "a minute at least"]
 )
-@pytest.mark.parametrize(
-    "error", [ConnectionError("lost"), client_error("RequestThrottled")], ids=["lost answer", "throttle"]
-)
+@pytest.mark.parametrize("error", TEMPORARY.values(), ids=TEMPORARY)
 def test_a_message_whose_copy_failed_temporarily_comes_back_before_it_expires(
     left: int, seconds: int, error: Exception
 ) -> None:  # SPEC C10
-    wire = orders()
-    wire.fails["SendMessageBatch"] = error
-    reported, _ = settle(consumer(backoff=Fixed(12 * HOUR))(fails), aged(4 * DAY - left), wire)
+    reported, wire = settle(consumer(backoff=Fixed(12 * HOUR))(fails), aged(4 * DAY - left), sending(error))
     assert (reported, targets(wire), wire.visibilities()) == (["m1"], ["orders"], {"handle-m1": seconds})
 
 
 # on FIFO, where no copy can be sent
 
 
-class DefersUnlessExpiring:
-    """A failure step that defers failures unless the message is about to expire."""
+def defers_unless_expiring(failure: Any, next_step: Any) -> Outcome:
+    return next_step(failure) if failure.reason == "expiring" else Outcome.defer(60)  # type: ignore[no-any-return]
 
-    def handle(self, failure: Any, next_step: Any) -> Outcome:
-        return next_step(failure) if failure.reason == "expiring" else Outcome.defer(60)
+
+BREAKS_ORDER = SendAgain("again", breaks_order=True)
 
 
 @pytest.mark.parametrize(
@@ -404,16 +359,10 @@ class DefersUnlessExpiring:
     [
         pytest.param(fails, [], 1, 1, id="retried"),
         pytest.param(lambda message: message.defer(HOUR), [], 1, 1, id="deferred"),
-        pytest.param(fails, [DefersUnlessExpiring()], 1, 1, id="deferred by a step"),
+        pytest.param(fails, [defers_unless_expiring], 1, 1, id="deferred by a step"),
         pytest.param(fails, [RetryInPlace()], 5, 1, id="unhandled"),
         pytest.param(fails, [RetryInPlace()], 1, 1, id="no step takes it"),
-        pytest.param(
-            fails,
-            [RetryInPlace(), SendAgain("again", breaks_order=True), DeadLetter()],
-            1,
-            1,
-            id="SendAgain passes it on",
-        ),
+        pytest.param(fails, [RetryInPlace(), BREAKS_ORDER, DeadLetter()], 1, 1, id="SendAgain passes it on"),
         pytest.param(fails, [RetryInPlace(), DropMessage()], 1, 0, id="DropMessage takes it"),
     ],
 )
@@ -438,7 +387,7 @@ KEEPS = {
 
 @pytest.mark.parametrize("step", KEEPS.values(), ids=KEEPS)
 def test_on_fifo_a_message_is_dead_lettered_before_it_expires_whatever_its_failure_steps_answer(
-    step: Any, caplog: pytest.LogCaptureFixture
+    step: Any, caplog: Caplog
 ) -> None:
     """SPEC C10, E5, F5. Without a dead-letter queue, it stays, with one error."""
     old = aged(4 * DAY - HOUR, "orders.fifo")
@@ -455,29 +404,14 @@ def test_on_fifo_a_message_is_dead_lettered_before_it_expires_whatever_its_failu
     assert "orders.fifo has no dead-letter queue" in field(error, "not_sent")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [DENIED, ConnectionError("lost"), client_error("RequestThrottled")],
-    ids=["refused", "lost answer", "throttle"],
-)
+@pytest.mark.parametrize("error", [DENIED, *TEMPORARY.values()], ids=["refused", *TEMPORARY])
 def test_on_fifo_a_message_about_to_expire_comes_back_before_that_if_its_dead_letter_cannot_be_sent(
-    error: Exception, caplog: pytest.LogCaptureFixture
+    error: Exception, caplog: Caplog
 ) -> None:  # SPEC C10, F4
-    wire = orders()
-    wire.fails["SendMessageBatch"] = error
-    reported, _ = settle(consumer(on_failure=[KEEPS["retry"]])(fails), aged(4 * DAY - HOUR, "orders.fifo"), wire)
-    assert (reported, targets(wire)) == (["m1"], ["orders-dlq.fifo"])
-    assert wire.visibilities() == {"handle-m1": HOUR / 2}
+    handler = consumer(on_failure=[KEEPS["retry"]])(fails)
+    reported, wire = settle(handler, aged(4 * DAY - HOUR, "orders.fifo"), sending(error))
+    assert (reported, targets(wire), wire.visibilities()) == (["m1"], ["orders-dlq.fifo"], {"handle-m1": HOUR / 2})
     assert lines(caplog, "unhandled")
-
-
-def test_a_message_that_is_not_due_and_cannot_wait_is_dead_lettered_with_the_time_that_was_left() -> None:
-    """SPEC C8, C10."""
-    last = event(record("{}", "last", receives=15, attributes=carrying(due=RECEIVED_AT + 600)))
-    wire = orders(elapsed=59.5)
-    wire.fails["SendMessageBatch"] = denies("orders")
-    assert settle(consumer(fails), last, wire)[0] == []
-    assert wire.envelopes()[-1]["failure"]["message"].startswith("sent with a delay; 541 s of it were left when")
 
 
 def test_on_fifo_a_delay_that_ends_in_time_is_kept_whatever_the_policys_longest_is() -> None:  # SPEC C10

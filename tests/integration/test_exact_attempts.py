@@ -28,8 +28,7 @@ from tarry import (
 )
 from tarry.settle import attempts as tracking
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, carrying, event, failed, record
-from tests.records import Context as LambdaContext
+from tests.records import RECEIVED_AT, Context, carrying, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
 DAY = 86_400
@@ -155,7 +154,7 @@ class Handler:
 
     def deliver(self, body: str = "fails", receives: int = 1, ids: Sequence[str] = ("m1",), **more: Any) -> list[str]:
         records = (record(body, each, receives=receives, **more) for each in ids)
-        return failed(self.consumer(event(*records), LambdaContext()))
+        return failed(self.consumer(event(*records), Context()))
 
 
 def of_the_dead_letter(wire: Wire) -> tuple[Any, ...]:
@@ -304,7 +303,7 @@ def test_a_batch_handlers_messages_are_counted_too(wire: Wire) -> None:
         batch[0].fail(ValueError("no"))
 
     for receives in (1, 4):
-        handler(event(record(1, "m1", receives=receives), record(2, "m2", receives=receives)), LambdaContext())
+        handler(event(record(1, "m1", receives=receives), record(2, "m2", receives=receives)), Context())
     assert attempts == [1, 1, 2, 1]
 
 
