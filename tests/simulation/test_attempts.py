@@ -20,10 +20,11 @@ from tarry import (
     RetryInPlace,
     consumer,
 )
-from tarry.testing import Sandbox
+from tarry.testing import Report, Sandbox
 from tarry.world import current
-from tests.loglines import lines
+from tests.loglines import Caplog, lines
 from tests.sandboxes import work
+from tests.settled import fails
 from tests.simulation.attempts import judge
 from tests.simulation.failing_tables import MOODS, FailingStore
 from tests.tables import SlowTable
@@ -70,50 +71,44 @@ class SlowStore(MemoryAttempts):
         super().write(changes)
 
 
+def longest_invocation(report: Report) -> float:
+    invoked = {event.fields["request_id"]: event.at for event in report.events if event.what == "invoked"}
+    took = [event.at - invoked[event.fields["request_id"]] for event in report.events if event.what == "answered"]
+    assert len(took) >= 4
+    return max(took)
+
+
 @pytest.mark.parametrize("seconds", [0.3, 0.7, 20])
 def test_no_invocation_waits_longer_than_a_second_for_the_store(
-    seconds: float, caplog: pytest.LogCaptureFixture
+    seconds: float, sandbox: Sandbox, caplog: Caplog
 ) -> None:  # SPEC O4
-    with Sandbox() as sandbox:
-        store = SlowStore(sandbox, seconds)
-
-        @consumer(max_attempts=4, backoff=Fixed(60), attempts=store)
-        def handler(message: Message) -> None:
-            raise ValueError("no")
-
-        work(sandbox, handler, *map(str, range(60)), max_receive_count=13, timeout=30)
-        report = sandbox.run()
-        invoked = {event.fields["request_id"]: event.at for event in report.events if event.what == "invoked"}
-        took = [event.at - invoked[event.fields["request_id"]] for event in report.events if event.what == "answered"]
-        assert len(took) > 20
-        assert max(took) < 1.5  # the requests to SQS take time as well
-        assert {each.failure.attempts for each in sandbox.messages("orders-dlq") if each.failure} == {4}
-        assert bool(lines(caplog, "attempts_not_exact")) == (seconds > 0.5)
+    handler = consumer(max_attempts=4, backoff=Fixed(60), attempts=SlowStore(sandbox, seconds))(fails)
+    work(sandbox, handler, *map(str, range(60)), max_receive_count=13, timeout=30)
+    assert longest_invocation(sandbox.run()) < 1.5  # the requests to SQS take time as well
+    assert {each.failure.attempts for each in sandbox.messages("orders-dlq") if each.failure} == {4}
+    assert bool(lines(caplog, "attempts_not_exact")) == (seconds > 0.5)
 
 
 @pytest.mark.parametrize("seconds", [0.3, 20])
-def test_no_fifo_invocation_waits_longer_than_a_second_for_the_store_after_a_crash(seconds: float) -> None:  # SPEC O4
+def test_no_fifo_invocation_waits_longer_than_a_second_for_the_store_after_a_crash(
+    seconds: float, sandbox: Sandbox
+) -> None:  # SPEC O4
     """Each message is written before it runs."""
-    with Sandbox() as sandbox:
 
-        @consumer(max_attempts=4, backoff=Fixed(60), attempts=SlowStore(sandbox, seconds))
-        def handler(message: Message) -> None:
-            if message.receive_count == 1:
-                os._exit(1)
-            if message.body == "9":
-                raise ValueError("no")
+    @consumer(max_attempts=4, backoff=Fixed(60), attempts=SlowStore(sandbox, seconds))
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            os._exit(1)
+        if message.body == "9":
+            raise ValueError("no")
 
-        work(sandbox, handler, *map(str, range(10)), queue="ledger.fifo", max_receive_count=45, timeout=30)
-        report = sandbox.run()
-        invoked = {event.fields["request_id"]: event.at for event in report.events if event.what == "invoked"}
-        took = [event.at - invoked[event.fields["request_id"]] for event in report.events if event.what == "answered"]
-        assert len(took) >= 4
-        assert max(took) < 1.8  # the requests to SQS take time as well
-        assert [each.body for each in sandbox.messages("ledger-dlq.fifo")] == ["9"]
+    work(sandbox, handler, *map(str, range(10)), queue="ledger.fifo", max_receive_count=45, timeout=30)
+    assert longest_invocation(sandbox.run()) < 1.8
+    assert [each.body for each in sandbox.messages("ledger-dlq.fifo")] == ["9"]
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_message_that_crashes_takes_no_attempt_from_its_neighbours(counts: bool) -> None:
+def test_a_message_that_crashes_takes_no_attempt_from_its_neighbours(counts: bool, sandbox: Sandbox) -> None:
     ran: list[int] = []
 
     @consumer(max_attempts=2, backoff=Fixed(60), attempts=MemoryAttempts() if counts else None)
@@ -123,16 +118,14 @@ def test_a_message_that_crashes_takes_no_attempt_from_its_neighbours(counts: boo
         ran.append(message.attempt)
         raise ValueError("no")
 
-    with Sandbox() as sandbox:
-        work(sandbox, handler, "poison", "neighbour", max_receive_count=9, **TEN)
-        sandbox.run()
-        [neighbour] = [each for each in sandbox.messages("orders-dlq") if each.body == "neighbour" and each.failure]
-        assert neighbour.failure is not None
-        assert ran == ([1, 2] if counts else [ran[0]])
-        assert (neighbour.failure.crashes or 0) > 0 if counts else neighbour.failure.attempts_at_most
+    work(sandbox, handler, "poison", "neighbour", max_receive_count=9, **TEN)
+    sandbox.run()
+    [failure] = [each.failure for each in sandbox.messages("orders-dlq") if each.body == "neighbour" and each.failure]
+    assert ran == ([1, 2] if counts else [ran[0]])
+    assert (failure.crashes or 0) > 0 if counts else failure.attempts_at_most
 
 
-def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> None:
+def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts(sandbox: Sandbox) -> None:
     """SQS counts a receive of each message for each retry of the first one."""
     ran: dict[str, list[int]] = {}
 
@@ -141,12 +134,11 @@ def test_ten_messages_behind_a_failing_head_have_all_their_own_attempts() -> Non
         ran.setdefault(message.body, []).append(message.attempt)
         raise ValueError("no")
 
-    with Sandbox() as sandbox:
-        work(sandbox, handler, *map(str, range(10)), queue="ledger.fifo", max_receive_count=10 * 3 + 5, **TEN)
-        sandbox.run()
-        assert ran == {str(index): [1, 2, 3] for index in range(10)}
-        histories = [each.failure.history for each in sandbox.messages("ledger-dlq.fifo") if each.failure]
-        assert [len(history) for history in histories] == [3] * 10
+    work(sandbox, handler, *map(str, range(10)), queue="ledger.fifo", max_receive_count=10 * 3 + 5, **TEN)
+    sandbox.run()
+    assert ran == {str(index): [1, 2, 3] for index in range(10)}
+    histories = [each.failure.history for each in sandbox.messages("ledger-dlq.fifo") if each.failure]
+    assert [len(history) for history in histories] == [3] * 10
 
 
 class Ledger:
@@ -156,13 +148,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        bodies: Sequence[str],
-        *,
-        max_receive_count: int = 405,
-        groups: int = 1,
-        is_async: bool = False,
-        **settings: Any,
+        self, *bodies: str, max_receive_count: int = 405, groups: int = 1, is_async: bool = False, **settings: Any
     ) -> None:
         self.done: list[str] = []
         self.attempts: dict[str, list[int]] = {}
@@ -199,7 +185,7 @@ def test_the_messages_behind_one_that_crashes_succeed_and_it_is_dead_lettered_wi
 ) -> None:  # SPEC C9, O2
     """SQS counts the same receives for all of them, and would move all ten without a record, after hours."""
     neighbours = [f"- {number}" for number in range(11)]
-    run = Ledger(["x*", *neighbours], is_async=is_async, concurrency=concurrency)
+    run = Ledger("x*", *neighbours, is_async=is_async, concurrency=concurrency)
     [(body, failure)] = run.dead
     assert body == "x*"
     assert failure is not None
@@ -212,16 +198,16 @@ def test_the_messages_behind_one_that_crashes_succeed_and_it_is_dead_lettered_wi
 
 def test_nine_messages_that_crash_do_not_take_the_tenth_with_them() -> None:
     """Each uses up its attempts; ``maxReceiveCount`` is ``BatchSize * max_attempts + 5``."""
-    run = Ledger([*(f"x* {number}" for number in range(9)), "-"], max_attempts=8, max_receive_count=85)
+    run = Ledger(*(f"x* {number}" for number in range(9)), "-", max_attempts=8, max_receive_count=85)
     assert [failure and failure.attempts for _, failure in run.dead] == [8] * 9
     assert run.done == ["-"]
 
 
 def test_a_run_that_crashes_is_an_attempt_if_the_delivery_before_left_no_trace_either() -> None:
     """Only then its start is written: otherwise each retry would cost a write."""
-    run = Ledger(["xxfxx", "-"])
+    run = Ledger("xxfxx", "-")
     assert run.attempts == {"xxfxx": [1, 1, 2, 3, 3, 4], "-": [1]}
-    run = Ledger(["xxf", "-"], max_attempts=2)
+    run = Ledger("xxf", "-", max_attempts=2)
     [(_, failure)] = run.dead
     assert failure is not None
     errors = [(entry["attempt"], entry["error"].partition(":")[0]) for entry in failure.history]
@@ -230,7 +216,7 @@ def test_a_run_that_crashes_is_an_attempt_if_the_delivery_before_left_no_trace_e
 
 def test_a_message_that_ended_before_another_one_crashed_is_not_taken_for_it() -> None:
     """It comes back if it is not deleted before the process dies."""
-    run = Ledger(["- 0", "f", "x*", "- 3"], max_attempts=5)
+    run = Ledger("- 0", "f", "x*", "- 3", max_attempts=5)
     assert [(body, failure and failure.attempts) for body, failure in run.dead] == [("x*", 5)]
     assert {*run.attempts["- 0"]} == {1}
     assert run.done[-1] == "- 3"
@@ -240,71 +226,66 @@ def test_a_message_that_ended_before_another_one_crashed_is_not_taken_for_it() -
 def test_no_message_of_another_group_is_taken_for_the_one_that_crashes(is_async: bool) -> None:
     """With ``concurrency``, groups run at the same time, but not after a crash."""
     bodies = ["x* 0", *(f"- {number}" for number in range(1, 8))]
-    run = Ledger(bodies, groups=4, max_attempts=1, concurrency=4, is_async=is_async)
+    run = Ledger(*bodies, groups=4, max_attempts=1, concurrency=4, is_async=is_async)
     assert [body for body, _ in run.dead] == ["x* 0"]
     assert {*run.done} == {*bodies[1:]}
     assert {*chain.from_iterable(run.attempts.values())} == {1}
 
 
-class CannotEnd(MemoryAttempts):
-    """A store that refuses the ends of messages."""
+class Refuses(MemoryAttempts):
+    """A store that refuses changes of one kind: ends of messages, messages without a run, or runs that failed."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
 
     def write(self, changes: Sequence[AttemptChange]) -> None:
-        if any(change.kind == "end" for change in changes):
+        if any(change.kind == self._kind for change in changes):
             raise RuntimeError("throttled")
         super().write(changes)
 
 
 def test_a_message_that_is_done_is_not_taken_for_one_that_crashed_if_the_store_does_not_take_its_end() -> None:
     first, *others = bodies = [f"- {number}" for number in range(4)]
-    run = Ledger([first, "x*", *others], max_attempts=1, attempts=CannotEnd())
+    run = Ledger(first, "x*", *others, max_attempts=1, attempts=Refuses("end"))
     assert [body for body, _ in run.dead] == ["x*"]
     assert {*run.done} == {*bodies}
 
 
 def test_a_message_that_crashes_is_dead_lettered_with_its_record_at_its_last_delivery() -> None:
     """``maxReceiveCount`` is below the number of attempts."""
-    run = Ledger(["x*", "-"], max_receive_count=4)
+    run = Ledger("x*", "-", max_receive_count=4)
     [(_, failure)] = run.dead
     assert failure is not None
     assert (failure.reason, failure.attempts) == ("exhausted", 2)
     assert run.done == ["-"]
 
 
-@pytest.mark.parametrize("steps", ["drops", "keeps", "raises"])
-def test_the_failure_steps_decide_on_a_message_that_crashes(steps: str) -> None:
+def raises(failure: Failure, next_step: Any) -> Outcome:
+    raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("steps", "done"),
+    [
+        ([RetryInPlace(), DropMessage()], ["-"]),
+        ([RetryInPlace()], ["xxxx", "-"]),
+        ([raises, RetryInPlace()], ["xxxx", "-"]),
+    ],
+    ids=["drops", "keeps", "raises"],
+)
+def test_the_failure_steps_decide_on_a_message_that_crashes(steps: list[Any], done: list[str]) -> None:
     """One that no step takes runs again after its wait: its code may have been corrected."""
-
-    def fails(failure: Failure, next_step: Any) -> Outcome:
-        raise RuntimeError("no")
-
-    lists: dict[str, list[Any]] = {
-        "drops": [RetryInPlace(), DropMessage()],
-        "keeps": [RetryInPlace()],
-        "raises": [fails, RetryInPlace()],
-    }
-    run = Ledger(["xxxx", "-"], max_attempts=2, on_failure=lists[steps])
-    if steps == "drops":
-        assert run.attempts["xxxx"] == [1, 1, 2]
-        assert run.done == ["-"]
-    else:
-        assert run.done == ["xxxx", "-"]
-    assert run.dead == []
+    run = Ledger("xxxx", "-", max_attempts=2, on_failure=steps)
+    assert (run.done, run.dead) == (done, [])
+    assert run.attempts["xxxx"][:3] == [1, 1, 2]
+    assert (len(run.attempts["xxxx"]) == 3) == (done == ["-"])
 
 
 def test_without_a_store_sqs_moves_the_messages_behind_one_that_crashes_with_it() -> None:
     """The guide says so."""
-    run = Ledger(["x*", *(f"- {number}" for number in range(11))], max_receive_count=25, attempts=None)
+    run = Ledger("x*", *(f"- {number}" for number in range(11)), max_receive_count=25, attempts=None)
     assert [failure for _, failure in run.dead] == [None] * 10
-
-
-class CannotRelease(MemoryAttempts):
-    """A store that refuses what is written of messages without a run."""
-
-    def write(self, changes: Sequence[AttemptChange]) -> None:
-        if any(change.kind == "seen" for change in changes):
-            raise RuntimeError("throttled")
-        super().write(changes)
 
 
 @pytest.mark.parametrize(("is_async", "concurrency"), [(False, 1), (False, 2), (True, 2)])
@@ -312,7 +293,7 @@ def test_a_message_that_is_not_claimed_in_time_is_not_taken_for_one_that_crashed
     is_async: bool, concurrency: int, sandbox: Sandbox
 ) -> None:  # SPEC C9, K4
     """It is released, and the store does not take that either."""
-    table, store, runs = SlowTable(), CannotRelease(), Counter[str]()
+    table, store, runs = SlowTable(), Refuses("seen"), Counter[str]()
 
     def handle(message: Message) -> float:
         runs[message.body] += 1
@@ -359,20 +340,11 @@ def test_a_crash_stays_in_the_history_of_a_message_that_is_then_not_claimed(sand
     assert runs == [1, 1, 2]
 
 
-class CannotCountRuns(MemoryAttempts):
-    """A store that refuses what is written of runs that failed."""
-
-    def write(self, changes: Sequence[AttemptChange]) -> None:
-        if any(change.kind == "run" for change in changes):
-            raise RuntimeError("throttled")
-        super().write(changes)
-
-
 def test_a_last_attempt_that_the_store_does_not_take_does_not_run_again(sandbox: Sandbox) -> None:  # SPEC C9, O2
     """Its start was written, so it counts as one that crashed. The rules of the sandbox allow it."""
     runs = Counter[str]()
 
-    @consumer(attempts=CannotCountRuns(), max_attempts=1)
+    @consumer(attempts=Refuses("run"), max_attempts=1)
     def handle(message: Message) -> None:
         runs[message.body] += 1
         if runs["crashes once"] == 1:
