@@ -15,8 +15,8 @@ from tarry import Batch, MemoryAttempts, Message, Retry, batch_consumer, consume
 from tarry.tools.testing.hosting import give_powertools_the_time
 from tests.loglines import field, lines
 from tests.records import Context, event, failed, record
-from tests.settled import redelivered
-from tests.wire import Queue, Wire
+from tests.settled import orders, redelivered
+from tests.wire import Wire
 
 RECOVERY_SECONDS = 45
 
@@ -39,8 +39,7 @@ class OpenCircuit(CircuitBreakerPersistenceLayer):
 
 @pytest.fixture
 def wire() -> Any:
-    queue = Queue(dead_letter="orders-dlq")
-    with Wire(queues={"orders": queue, "orders.fifo": queue}) as made:
+    with orders() as made:
         give_powertools_the_time()
         yield made
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +15,12 @@ from pydantic import BaseModel
 from tarry import Batch, Consumer, Defer, LogOptions, Message, batch_consumer, consumer
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.settled import orders, settle
 
 global_sdk_config.set_sdk_enabled(False)  # for other tests of this process
+
+
+SAMPLED = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 
 
 class Emitter:
@@ -43,7 +45,7 @@ def _all(entity: Any) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
     """Switch X-Ray on as in an invocation of Lambda that is sampled."""
-    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1")
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", SAMPLED)
     monkeypatch.setattr(Tracer, "_config", {**Tracer._default_config, "auto_patch": False})
     monkeypatch.setattr(xray_recorder, "_context", LambdaContext())
     monkeypatch.setattr(xray_recorder, "_emitter", emitter := Emitter())
@@ -58,7 +60,7 @@ def emitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emitter]:
 def traced(handler: Consumer[Any], batch: dict[str, Any]) -> list[str]:
     """Call a consumer within the subsegment of Powertools' decorator; return the ids that it reports as failed."""
     traced_handler = Tracer(disabled=False, auto_patch=False).capture_lambda_handler(handler)
-    with Wire(queues={"orders": Queue(dead_letter="dead")}):
+    with orders():
         return failed(traced_handler(batch, Context()))
 
 
@@ -72,8 +74,7 @@ def test_each_run_is_a_subsegment_with_the_id_queue_and_attempt_of_its_message(e
         if message.id == "c":
             raise Defer(30)
 
-    batch = event(record(message_id="a"), record(message_id="b"), record(message_id="c"))
-    assert traced(handler, batch) == ["b"]
+    assert traced(handler, event(*(record(message_id=each) for each in "abc"))) == ["b"]
     runs = emitter.named("## process orders")
     assert [run.annotations for run in runs] == [
         {"queue": "orders", "message_id": message_id, "attempt": 1} for message_id in "abc"
@@ -95,9 +96,8 @@ def test_runs_in_threads_have_subsegments_of_their_own_below_that_of_the_invocat
     assert traced(handler, batch_of(200)) == []
     assert traced(handler, batch_of(5)) == []  # the worker threads are used again
     runs = emitter.named("## process orders")
-    assert Counter(run.annotations["message_id"] for run in runs) == Counter(
-        [f"m{number}" for number in range(200)] + [f"m{number}" for number in range(5)]
-    )
+    expected = [f"m{number}" for number in (*range(200), *range(5))]
+    assert sorted(run.annotations["message_id"] for run in runs) == sorted(expected)
     charges = {charge.parent_id: charge.annotations["message_id"] for charge in emitter.named("charge")}
     assert charges == {run.id: run.annotations["message_id"] for run in runs}
     assert {run.parent_id for run in runs} == {invocation.id for invocation in emitter.named("## handler")}
@@ -130,13 +130,9 @@ class Order(BaseModel):
 
 
 def test_the_error_of_a_pydantic_model_is_recorded_without_its_input(emitter: Emitter) -> None:
-    @consumer
-    def handler(message: Message) -> None:
-        Order.model_validate_json(message.body)
-
+    handler = consumer(lambda message: Order.model_validate_json(message.body))
     assert traced(handler, event(record({"number": "card 4111"}))) == ["m1"]
-    [run] = emitter.named("## process orders")
-    [cause] = run.cause["exceptions"]
+    [cause] = emitter.named("## process orders")[0].cause["exceptions"]
     assert cause.type == "ValidationError"
     assert cause.message.startswith("1 validation error for Order: number: Input should be a valid integer")
     assert "4111" not in cause.message
@@ -150,32 +146,19 @@ def test_an_sdk_that_raises_changes_nothing_and_is_logged_once(
 
     monkeypatch.setattr(xray_recorder, "begin_subsegment", begin_subsegment)
     handled: list[str] = []
-
-    @consumer
-    def handler(message: Message) -> None:
-        handled.append(message.id)
-
-    with caplog.at_level(logging.WARNING, "tarry"), Wire():
-        assert failed(handler(batch_of(3), Context())) == []
+    with caplog.at_level(logging.WARNING, "tarry"):
+        assert settle(consumer(lambda message: handled.append(message.id)), batch_of(3))[0] == []
     assert handled == ["m0", "m1", "m2"]
-    [line] = lines(caplog, "tracing_failed")
-    assert field(line, "error") == "RuntimeError: broken"
+    assert [field(line, "error") for line in lines(caplog, "tracing_failed")] == ["RuntimeError: broken"]
 
 
-@pytest.mark.parametrize("off", ["disabled", "not sampled", "not in an invocation"])
-def test_where_xray_is_off_no_subsegment_is_made(off: str, emitter: Emitter, monkeypatch: pytest.MonkeyPatch) -> None:
-    if off == "disabled":
-        global_sdk_config.set_sdk_enabled(False)
-    elif off == "not sampled":
-        monkeypatch.setenv(
-            "_X_AMZN_TRACE_ID", "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=0"
-        )
-    else:
-        monkeypatch.delenv("_X_AMZN_TRACE_ID")
-
-    @consumer
-    def handler(message: Message) -> None: ...
-
-    with Wire():
-        assert failed(handler(event(record()), Context())) == []
-    assert emitter.sent == []
+def test_where_xray_is_off_no_subsegment_is_made(emitter: Emitter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is disabled, and where the invocation is not sampled, or there is none."""
+    for is_enabled, trace_id in ((False, SAMPLED), (True, SAMPLED.replace("Sampled=1", "Sampled=0")), (True, None)):
+        monkeypatch.setattr(xray_recorder, "_context", LambdaContext())
+        global_sdk_config.set_sdk_enabled(is_enabled)
+        monkeypatch.setenv("_X_AMZN_TRACE_ID", trace_id or "")
+        if trace_id is None:
+            monkeypatch.delenv("_X_AMZN_TRACE_ID")
+        settle(consumer(lambda message: None))
+        assert emitter.sent == []
