@@ -177,18 +177,6 @@ def test_an_exception_after_the_verdict_is_logged_but_ignored(caplog: Caplog) ->
     assert "ZeroDivisionError" in everything(caplog)
 
 
-def test_the_traceback_contains_the_text_of_a_cause(caplog: Caplog) -> None:  # SPEC L2
-    def handler(message: Message) -> None:
-        try:
-            fails(message)
-        except ValueError as error:
-            raise KeyError("order 7") from error
-
-    run(handler)
-    traceback = only(caplog).traceback
-    assert traceback.index("ValueError: no stock") < traceback.index("which led to") < traceback.index("order 7")
-
-
 class CountsItsTexts(Exception):
     asked = 0
 
