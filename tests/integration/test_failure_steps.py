@@ -27,25 +27,11 @@ from tarry import (
     consumer,
 )
 from tests.loglines import Caplog, field, lines
-from tests.records import Context, batch_of, event, record
-from tests.settled import fails, orders, reasons, redelivered, settle, targets
-from tests.wire import Wire, arn
+from tests.records import batch_of, event, record
+from tests.settled import fails, orders, reasons, settle, targets
+from tests.wire import Wire
 
 NextStep = Callable[[Failure], Outcome]
-
-
-def run_with_copies(handler: Any, wire: Wire, first: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run a message and its copies until no copy is sent to a consumed queue; return all sent entries."""
-    current, runs = first, 0
-    while True:
-        sent = len(wire.sent_entries())
-        with wire:
-            handler(event(current), Context())
-        runs += 1
-        if len(wire.sent_entries()) == sent or wire.sent("SendMessageBatch")[-1].queue.endswith("-dlq"):
-            return wire.sent_entries()
-        current = redelivered(wire, f"copy-{runs}")
-        wire.clock.now += wire.sent_entries()[-1].get("DelaySeconds", 0) + 1
 
 
 class FixedAnswer:
@@ -201,120 +187,6 @@ def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_s
     handler = consumer(on_failure={"orders": [], "default": [DropMessage()]})(fails)
     reported, wire = settle(handler, event(record(), record("{}", "m2", "refunds")), Wire())
     assert (reported, wire.sent_entries()) == ([], [])
-
-
-# SendAgain
-
-
-def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(caplog: Caplog) -> None:  # SPEC E2, E3, E8
-    runs: list[str] = []
-
-    @consumer(
-        on_failure={
-            "orders": [SendAgain("first"), SendAgain("second", queue="failed-messages")],
-            "failed-messages": [SendAgain("slow", times=30, delay=Exponential(5, 1.5, 60))],
-        }
-    )
-    def handler(message: Message) -> None:
-        runs.append(f"{message.queue} {message.attempt}")
-        raise ValueError("always")
-
-    sent = run_with_copies(handler, orders(), record("{}", "m1"))
-    assert len(runs) == 33
-    assert runs[:4] == ["orders 1", "orders 2", "failed-messages 3", "failed-messages 4"]
-    assert [entry.get("DelaySeconds") for entry in sent[:2]] == [None, None]
-    assert [entry["DelaySeconds"] for entry in sent[2:]] == [5, 8, 12, 17, 26, 38, 57] + [60] * 23
-    assert [field(line, "message_id") for line in lines(caplog, "unhandled")] == ["m1"]
-    warnings = lines(caplog, "many_hops")  # of the loop detection of Lambda, from the twelfth hop on
-    assert (len(warnings), "RecursiveLoop" in warnings[0].getMessage()) == (21, True)
-
-
-def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # SPEC E6
-    handler = consumer(on_failure=[SendAgain("slow", times=12), DeadLetter()])(fails)
-    wire = orders()
-    attributes = {"tenant": {"dataType": "String", "stringValue": "acme"}}
-    run_with_copies(handler, wire, record("{}", "m1", attributes=attributes))
-    copies, dead_letter = wire.envelopes()[:-1], wire.envelopes()[-1]
-    assert [(copy["carried"], copy["hops"], copy["steps"]) for copy in copies] == [
-        (number, number, {"slow": number}) for number in range(1, 13)
-    ]
-    assert {copy["id"] for copy in wire.envelopes()} == {"m1"}
-    assert {copy["origin"] for copy in copies} == {arn("orders")}
-    assert copies[-1]["failure"]["reason"] == "error"
-    assert copies[-1]["failure"]["first_failed_at"] == copies[0]["failure"]["failed_at"]
-    assert [entry["attempt"] for entry in copies[-1]["history"]] == [1, *range(4, 13)]
-    assert wire.sent_entries()[-1]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
-    assert (dead_letter["failure"]["attempts"], "carried" in dead_letter, "steps" in dead_letter) == (13, False, False)
-
-
-@pytest.mark.parametrize(
-    ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
-)
-def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(delay: int, seconds: int, due: int | None) -> None:
-    # SPEC J4, E3, E6
-    reported, wire = settle(consumer(on_failure=[SendAgain("slow", delay=delay)])(fails))
-    [entry], [envelope] = wire.sent_entries(), wire.envelopes()
-    assert entry["DelaySeconds"] == seconds
-    assert envelope.get("due") == (None if due is None else wire.clock.now + due)
-    assert (reported, wire.operations[-2:]) == ([], ["SendMessageBatch", "DeleteMessageBatch"])
-
-
-@pytest.mark.parametrize(
-    ("attributes", "body"),
-    [
-        ({f"a{number}": {"dataType": "String", "stringValue": "x"} for number in range(10)}, "{}"),
-        ({}, "x" * 990),
-        ({}, "x" * 1_025),
-    ],
-    ids=["ten attributes", "no space", "no space for the body alone"],
-)
-def test_a_message_without_space_for_a_tarry_attribute_goes_to_the_next_failure_step(
-    attributes: dict[str, Any], body: str, caplog: Caplog
-) -> None:  # SPEC E6
-    wire = orders(maximum_message_size=1024)
-    handler = consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)
-    assert settle(handler, event(record(body, attributes=attributes)), wire)[0] == []
-    assert targets(wire) == ["orders-dlq"]
-    assert lines(caplog, "step_passed_on")
-
-
-def test_no_copy_of_a_fatal_or_rejected_message_is_sent_but_one_of_a_failure_in_a_batch_handler() -> None:
-    """SPEC B2, E1, E3."""
-    steps = [SendAgain("slow"), DeadLetter()]
-    _, wire = settle(consumer(fatal=ValueError, on_failure=steps)(fails))
-    settle(consumer(on_failure=steps[:1])(lambda message: message.reject("no")), wire=wire)
-    assert targets(wire) == ["orders-dlq", "orders-dlq"]
-
-    @batch_consumer(on_failure=steps)
-    def handler(batch: Batch) -> None:
-        batch[1].fail(ValueError("this one"))
-
-    reported, wire = settle(handler, batch_of(3))
-    assert (reported, [entry["MessageBody"] for entry in wire.sent_entries()]) == ([], ["1"])
-
-
-def on_fifo(*names: str) -> dict[str, Any]:
-    return event(*(record("{}", name, "orders.fifo", group="a") for name in names))
-
-
-def test_on_fifo_a_copy_to_the_same_queue_needs_breaks_order_keeps_its_group_and_does_not_hold_it_up(
-    caplog: Caplog,
-) -> None:  # SPEC E7, H1
-    """Each copy has its own deduplication id."""
-    _, wire = settle(consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails), on_fifo("m1"))
-    assert targets(wire) == ["orders-dlq.fifo"]
-    assert "breaks_order=True" in lines(caplog, "step_passed_on")[0].getMessage()
-    handler = consumer(on_failure=[SendAgain("slow", times=2, breaks_order=True)])(
-        lambda message: fails(message) if message.delivery_id != "m2" else None
-    )
-    reported, wire = settle(handler, on_fifo("m1", "m2"))
-    assert reported == []
-    settle(handler, event(redelivered(wire)), wire)
-    settle(handler, on_fifo("m1"), wire)
-    first, second, repeated = wire.sent_entries()
-    assert (first["MessageGroupId"], "DelaySeconds" in first) == ("a", False)
-    assert first["MessageDeduplicationId"] != second["MessageDeduplicationId"]
-    assert first["MessageDeduplicationId"] == repeated["MessageDeduplicationId"]
 
 
 # DeadLetter

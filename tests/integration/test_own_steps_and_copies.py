@@ -1,4 +1,4 @@
-"""The user's failure steps: functions, notes, queues chosen by a function, and copies with another body."""
+"""Copies that failure steps send, and the user's steps: functions, notes, queues chosen by a function, other bodies."""
 
 import logging
 import math
@@ -13,6 +13,7 @@ from tarry import (
     ConfigurationError,
     DeadLetter,
     DropMessage,
+    Exponential,
     Failure,
     Fixed,
     Message,
@@ -38,13 +39,18 @@ def run(steps: Any, delivered: dict[str, Any] | None = None) -> Wire:
 
 
 def run_with_copies(handler: Any, delivered: dict[str, Any] | None = None) -> Wire:
-    """Run a message and its copies until one is dead-lettered."""
-    _, wire = settle(handler, event(delivered or record("{}")))
-    while targets(wire)[-1] != "orders-dlq":
-        copy = redelivered(wire, f"copy-{len(targets(wire))}")
+    """Run a message and its copies until none is sent to a consumed queue."""
+    wire, current = orders(), delivered or record("{}")
+    while True:
+        sent = len(wire.sent_entries())
+        settle(handler, event(current), wire)
+        if len(wire.sent_entries()) == sent or targets(wire)[-1].endswith("-dlq"):
+            return wire
+        current = redelivered(wire, f"copy-{len(targets(wire))}")
         wire.clock.now += wire.sent_entries()[-1].get("DelaySeconds", 0) + 1
-        settle(handler, event(copy), wire)
-    return wire
+
+
+OF_TENANT = record('{"id": 1}', attributes={"tenant": {"dataType": "String", "stringValue": "acme"}})
 
 
 # functions
@@ -148,6 +154,117 @@ def test_a_failing_queue_function_counts_as_a_failure_step_that_raises_an_except
     [line] = lines(caplog, "step_failed")
     of_a_value = f"queue of an outcome is a text or None, got a value of type {type(answer).__name__}"
     assert ("no table" if isinstance(answer, Exception) else of_a_value) in field(line, "error")
+
+
+# copies
+
+
+def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(caplog: Caplog) -> None:  # SPEC E2, E3, E8
+    runs: list[str] = []
+
+    @consumer(
+        on_failure={
+            "orders": [SendAgain("first"), SendAgain("second", queue="failed-messages")],
+            "failed-messages": [SendAgain("slow", times=30, delay=Exponential(5, 1.5, 60))],
+        }
+    )
+    def handler(message: Message) -> None:
+        runs.append(f"{message.queue} {message.attempt}")
+        raise ValueError("always")
+
+    sent = run_with_copies(handler).sent_entries()
+    assert len(runs) == 33
+    assert runs[:4] == ["orders 1", "orders 2", "failed-messages 3", "failed-messages 4"]
+    assert [entry.get("DelaySeconds") for entry in sent[:2]] == [None, None]
+    assert [entry["DelaySeconds"] for entry in sent[2:]] == [5, 8, 12, 17, 26, 38, 57] + [60] * 23
+    assert [field(line, "message_id") for line in lines(caplog, "unhandled")] == ["m1"]
+    warnings = lines(caplog, "many_hops")  # of the loop detection of Lambda, from the twelfth hop on
+    assert (len(warnings), "RecursiveLoop" in warnings[0].getMessage()) == (21, True)
+
+
+def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # SPEC E6
+    handler = consumer(on_failure=[SendAgain("slow", times=12), DeadLetter()])(fails)
+    wire = run_with_copies(handler, OF_TENANT)
+    copies, dead_letter = wire.envelopes()[:-1], wire.envelopes()[-1]
+    assert [(copy["carried"], copy["hops"], copy["steps"]) for copy in copies] == [
+        (number, number, {"slow": number}) for number in range(1, 13)
+    ]
+    assert {copy["id"] for copy in wire.envelopes()} == {"m1"}
+    assert {copy["origin"] for copy in copies} == {arn("orders")}
+    assert copies[-1]["failure"]["reason"] == "error"
+    assert copies[-1]["failure"]["first_failed_at"] == copies[0]["failure"]["failed_at"]
+    assert [entry["attempt"] for entry in copies[-1]["history"]] == [1, *range(4, 13)]
+    assert wire.sent_entries()[-1]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
+    assert (dead_letter["failure"]["attempts"], "carried" in dead_letter, "steps" in dead_letter) == (13, False, False)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
+)
+def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(delay: int, seconds: int, due: int | None) -> None:
+    # SPEC J4, E3, E6
+    reported, wire = settle(consumer(on_failure=[SendAgain("slow", delay=delay)])(fails))
+    [entry], [envelope] = wire.sent_entries(), wire.envelopes()
+    assert entry["DelaySeconds"] == seconds
+    assert envelope.get("due") == (None if due is None else wire.clock.now + due)
+    assert (reported, wire.operations[-2:]) == ([], ["SendMessageBatch", "DeleteMessageBatch"])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "body"),
+    [
+        ({f"a{number}": {"dataType": "String", "stringValue": "x"} for number in range(10)}, "{}"),
+        ({}, "x" * 990),
+        ({}, "x" * 1_025),
+    ],
+    ids=["ten attributes", "no space", "no space for the body alone"],
+)
+def test_a_message_without_space_for_a_tarry_attribute_goes_to_the_next_failure_step(
+    attributes: dict[str, Any], body: str, caplog: Caplog
+) -> None:  # SPEC E6
+    wire = orders(maximum_message_size=1024)
+    handler = consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)
+    assert settle(handler, event(record(body, attributes=attributes)), wire)[0] == []
+    assert targets(wire) == ["orders-dlq"]
+    assert lines(caplog, "step_passed_on")
+
+
+def test_no_copy_of_a_fatal_or_rejected_message_is_sent_but_one_of_a_failure_in_a_batch_handler() -> None:
+    """SPEC B2, E1, E3."""
+    steps = [SendAgain("slow"), DeadLetter()]
+    _, wire = settle(consumer(fatal=ValueError, on_failure=steps)(fails))
+    settle(consumer(on_failure=steps[:1])(lambda message: message.reject("no")), wire=wire)
+    assert targets(wire) == ["orders-dlq", "orders-dlq"]
+
+    @batch_consumer(on_failure=steps)
+    def handler(batch: Batch) -> None:
+        batch[1].fail(ValueError("this one"))
+
+    reported, wire = settle(handler, batch_of(3))
+    assert (reported, [entry["MessageBody"] for entry in wire.sent_entries()]) == ([], ["1"])
+
+
+ON_FIFO = [record("{}", name, "orders.fifo", group="a") for name in ("m1", "m2")]
+
+
+def test_on_fifo_a_copy_to_the_same_queue_needs_breaks_order_keeps_its_group_and_does_not_hold_it_up(
+    caplog: Caplog,
+) -> None:  # SPEC E7, H1
+    """Each copy has its own deduplication id."""
+    _, wire = settle(consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails), event(*ON_FIFO[:1]))
+    assert targets(wire) == ["orders-dlq.fifo"]
+    assert "breaks_order=True" in lines(caplog, "step_passed_on")[0].getMessage()
+    handler = consumer(on_failure=[SendAgain("slow", times=2, breaks_order=True)])(
+        lambda message: fails(message) if message.delivery_id != "m2" else None
+    )
+    reported, wire = settle(handler, event(*ON_FIFO))
+    assert reported == []
+    settle(handler, event(redelivered(wire)), wire)
+    settle(handler, event(*ON_FIFO[:1]), wire)
+    first, second, repeated = wire.sent_entries()
+    assert (first["MessageGroupId"], "DelaySeconds" in first) == ("a", False)
+    assert first["MessageDeduplicationId"] != second["MessageDeduplicationId"]
+    assert first["MessageDeduplicationId"] == repeated["MessageDeduplicationId"]
 
 
 # notes
@@ -324,9 +441,6 @@ def resends(**changes: Any) -> list[Any]:
 
     step.breaks_order = True  # type: ignore[attr-defined]
     return [step, DeadLetter()]
-
-
-OF_TENANT = record('{"id": 1}', attributes={"tenant": {"dataType": "String", "stringValue": "acme"}})
 
 
 def test_a_copy_with_another_body_keeps_its_stable_id_and_records_the_time_of_the_edit() -> None:  # SPEC E3, K4
