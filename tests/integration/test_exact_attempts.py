@@ -165,15 +165,12 @@ def of_the_dead_letter(wire: Wire) -> tuple[Any, ...]:
 
 # counting
 
-KINDS = pytest.mark.parametrize("kind", ["DynamoDB", "memory"])
 
-
-@KINDS
 def test_only_runs_that_failed_are_attempts_and_other_deliveries_are_counted_as_crashes(
-    kind: str, table: Table, wire: Wire
+    table: Table, wire: Wire
 ) -> None:  # SPEC O2
     """The deliveries 2 and 3 left no trace: the process died, or Lambda throttled the function."""
-    handler = Handler(table.store if kind == "DynamoDB" else MemoryAttempts())
+    handler = Handler(table.store)
     for receives, body in [(1, "fails"), (4, "defers"), (5, "fails"), (7, "fails")]:
         handler.deliver(body, receives)
     assert [attempt for _, attempt in handler.attempts] == [1, 2, 2, 3]
@@ -249,13 +246,9 @@ def test_a_copy_carries_the_attempts_and_the_history_of_its_message(table: Table
         assert of_the_dead_letter(later) == ("exhausted", 3, None, None)
 
 
-@KINDS
-def test_a_change_written_twice_counts_once_and_a_late_one_neither_reopens_a_record_nor_changes_what_a_later_one_wrote(
-    kind: str, table: Table
-) -> None:
+def test_a_change_written_twice_counts_once_and_a_late_one_changes_nothing_that_a_later_one_wrote() -> None:
     """As a redelivery beside the first delivery, whose handler ran beyond its lease, and a lost answer."""
-    memory = MemoryAttempts()
-    store = table.store if kind == "DynamoDB" else memory
+    store = MemoryAttempts()
     late = [
         AttemptChange("a", 2, "run", {"state": "WAITING_RETRY"}),
         AttemptChange("b", 1, "run", {"history": [{"attempt": 1}], "next_try": 100}),
@@ -268,15 +261,15 @@ def test_a_change_written_twice_counts_once_and_a_late_one_neither_reopens_a_rec
         *([late[0]], [late[1]], [*late, AttemptChange("c", 1, "run", {"queue": "q"})]),
     ):
         store.write(changes)
-    a, b, c = (table.record(key) if kind == "DynamoDB" else {**memory.records[key], "id": key} for key in "abc")
-    assert a == {"id": "a", "state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "latest": 1, "closed": 3}
+    a, b, c = (store.records[key] for key in "abc")
+    assert a == {"state": "COMMITTED", "runs": [1], "deliveries": [1, 3], "latest": 1, "closed": 3}
     assert (b["runs"], b["history"], b["next_try"]) == ([1, 2], [{"attempt": 2}], 200)
     assert (c["runs"], [*store.read(["c"])]) == ([1], ["c"])
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_table_holds_what_the_changes_say_in_any_order(seed: int, table: Table) -> None:
-    """`AttemptChange.applied_to`, which stores of users build on, beside the expressions of DynamoDB."""
+    """`AttemptChange.applied_to`, which stores of users and that in memory use, beside the expressions of DynamoDB."""
     random, memory = Random(seed), MemoryAttempts()
     for _ in range(20):
         changes = []

@@ -12,13 +12,14 @@ from tarry.settings import SETTINGS
 from tests.pages import ROOT, Page
 
 GUIDE = Page(ROOT / "docs" / "guides" / "monitoring.md")
+MESSAGES = (ROOT / "docs" / "reference" / "messages.md").read_text("utf-8")
 QUERIES = [block.text for block in GUIDE.blocks if block.comment == "query"]
 
 OF_LAMBDA = {"@timestamp", "level"}
 """Fields of Logs Insights, and of Lambda's JSON format (AWS: Logs and metrics of Python functions)."""
-KEYWORDS = {"and", "or", "not", "in", "as", "by", "asc", "desc", "like"}
-COMMANDS = {"fields", "display", "filter", "stats", "sort", "limit"}
-FUNCTIONS = {"count", "max", "min", "sum", "avg", "pct", "latest", "earliest", "bin", "ispresent"}
+KEYWORDS = {*"and or not in as by asc desc like".split()}
+COMMANDS = {*"fields display filter stats sort limit".split()}
+FUNCTIONS = {*"count max min sum avg pct latest earliest bin ispresent".split()}
 
 
 def words(query: str) -> Iterator[str]:
@@ -31,8 +32,7 @@ def words(query: str) -> Iterator[str]:
 
 
 def fields_of_lines() -> set[str]:
-    page = (ROOT / "docs" / "reference" / "messages.md").read_text("utf-8")
-    table = page[page.index("| field | value |") : page.index("An error is logged once")]
+    table = MESSAGES[MESSAGES.index("| field | value |") : MESSAGES.index("An error is logged once")]
     named = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines() if "|" in row)))
     return named | {*KEYS} | {f"{metric.name}.0" for metric in METRICS}
 
@@ -44,8 +44,7 @@ def test_a_query_uses_only_fields_of_log_lines_and_names_that_it_makes(query: st
 
 
 def test_the_queries_name_events_that_exist_and_no_unknown_word_passes_the_test() -> None:
-    page = (ROOT / "docs" / "reference" / "messages.md").read_text("utf-8")
-    events = set(re.findall(r"^#### `(\w+)`$", page, re.MULTILINE))  # a test generates the page from the code
+    events = set(re.findall(r"^#### `(\w+)`$", MESSAGES, re.MULTILINE))  # a test generates the page from the code
     named = {event for query in QUERIES for event in re.findall(r'event = "(\w+)"', query)}
     assert {"dead_lettered", "waiting_retry", "done_before"} <= named <= events
     assert "mesage_id" in set(words("filter event = 1 | stats count(*) by mesage_id")) - fields_of_lines()
