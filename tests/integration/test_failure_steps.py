@@ -49,20 +49,8 @@ def run_one(steps: list[Any], handle: Any = fails, receives: int = 1, **settings
     return settle(consumer(on_failure=steps, **settings)(handle), event(record("{", receives=receives)))
 
 
-def rejects(message: Message) -> None:
-    message.reject("bad")
-
-
 def raises_reject(message: Message) -> None:
     raise Reject("bad")
-
-
-def retries(message: Message) -> None:
-    message.retry(60)
-
-
-def decodes(message: Message) -> None:
-    message.json()
 
 
 # which steps are asked, and their answers
@@ -74,10 +62,14 @@ def decodes(message: Message) -> None:
         pytest.param(fails, {}, 1, "error", None, ValueError, None, id="error"),
         pytest.param(fails, {}, 5, "exhausted", None, ValueError, "ValueError", id="exhausted"),
         pytest.param(fails, {"fatal": ValueError}, 1, "fatal", None, ValueError, "ValueError", id="fatal"),
-        pytest.param(rejects, {}, 1, "rejected", None, Reject, "tarry.Reject", id="reject verdict"),
+        pytest.param(lambda m: m.reject("bad"), {}, 1, "rejected", None, Reject, "tarry.Reject", id="reject verdict"),
         pytest.param(raises_reject, {}, 1, "rejected", None, Reject, "tarry.Reject", id="raised reject"),
-        pytest.param(decodes, {}, 1, "undecodable", None, Undecodable, "tarry.Undecodable", id="undecodable"),
-        pytest.param(retries, {}, 5, "exhausted", 60, type(None), None, id="retry verdict at the last attempt"),
+        pytest.param(
+            lambda m: m.json(), {}, 1, "undecodable", None, Undecodable, "tarry.Undecodable", id="undecodable"
+        ),
+        pytest.param(
+            lambda m: m.retry(60), {}, 5, "exhausted", 60, type(None), None, id="retry verdict at the last attempt"
+        ),
     ],
 )
 def test_a_failure_step_and_the_failure_record_get_the_reason_and_the_error(
@@ -165,8 +157,12 @@ def test_an_unhandled_message_waits_for_the_longest_delay_of_the_policy_and_is_l
 @pytest.mark.parametrize(
     ("steps", "handle", "settings", "dead_letters"),
     [
-        pytest.param([RetryInPlace()], rejects, {}, ["rejected"], id="no step takes a rejected message"),
-        pytest.param([RetryInPlace()], decodes, {}, ["undecodable"], id="no step takes an undecodable message"),
+        pytest.param(
+            [RetryInPlace()], lambda m: m.reject("bad"), {}, ["rejected"], id="no step takes a rejected message"
+        ),
+        pytest.param(
+            [RetryInPlace()], lambda m: m.json(), {}, ["undecodable"], id="no step takes an undecodable message"
+        ),
         pytest.param([RetryInPlace()], fails, {"fatal": ValueError}, ["fatal"], id="no step takes a fatal failure"),
         pytest.param([DeadLetter()], fails, {"max_attempts": 1}, ["error"], id="nothing is retried in place"),
         pytest.param([], fails, {}, [], id="an empty list means the default"),
@@ -206,32 +202,66 @@ def test_the_dead_letter_queue_may_depend_on_the_failure() -> None:  # SPEC F6
 # settings
 
 
+async def async_step(failure: Failure, next_step: NextStep) -> Outcome:
+    return next_step(failure)
+
+
+def generator_step(failure: Failure, next_step: NextStep) -> Any:
+    yield next_step(failure)
+
+
+class AsyncStep:
+    handle = async_step
+
+
+NOT_PLAIN: list[Any] = [async_step, generator_step, AsyncStep()]
+SLOW = SendAgain("slow")
+
+
+def of(*steps: Any) -> Callable[[], object]:
+    return lambda: consumer(on_failure=[*steps])
+
+
 @pytest.mark.parametrize(
-    "make",
+    ("make", "text"),
     [
-        lambda: SendAgain(""),
-        lambda: SendAgain("slow", times=0),
-        lambda: SendAgain("slow", delay=5, queue="other.fifo"),
-        lambda: consumer(on_failure={"orders.fifo": [SendAgain("slow", delay=5)]}),
-        lambda: LocalRetry(0),
-        lambda: DeadLetter(enrich="x"),
-        lambda: consumer(on_failure=[SendAgain("a"), SendAgain("a", queue="b")]),
-        lambda: consumer(on_failure={"orders": "RetryInPlace"}),
-        lambda: consumer(on_failure=DeadLetter()),
-        lambda: batch_consumer(on_failure=[LocalRetry(2)]),
-        lambda: consumer(max_attempts=0),
-        lambda: consumer(log={"body": True}),
+        (lambda: SendAgain(""), ""),
+        (lambda: SendAgain("slow", times=0), ""),
+        (lambda: SendAgain("slow", delay=5, queue="other.fifo"), ""),
+        (lambda: SendAgain("slow", queue=5), "SendAgain('slow') takes a queue's name, URL or ARN, or a function"),
+        (lambda: LocalRetry(0), ""),
+        (lambda: DeadLetter(enrich="x"), ""),
+        (lambda: consumer(max_attempts=0), ""),
+        (lambda: consumer(log={"body": True}), ""),
+        (lambda: batch_consumer(on_failure=[LocalRetry(2)]), ""),
+        (lambda: consumer(on_failure=5), "on_failure"),
+        (lambda: consumer(on_failure=DeadLetter()), "on_failure"),
+        (lambda: consumer(on_failure={"orders": "RetryInPlace"}), "on_failure"),
+        (lambda: consumer(on_failure={"orders.fifo": [SendAgain("slow", delay=5)]}), ""),
+        (of(DeadLetter(), RetryInPlace()), "must be the last step"),
+        (of(DropMessage(), DeadLetter()), "must be the last step"),
+        *((of(step), "a failure step must not be async or a generator, got <") for step in NOT_PLAIN),
+        (of(lambda failure: None), "a function as a failure step takes (failure, next_step), got <function <lambda>"),
+        (of(lambda a, b, c: None), "a function as a failure step takes (failure, next_step), got <function <lambda>"),
+        (of(DropMessage), "on_failure takes objects with a method handle(failure, next_step), or functions of these"),
+        (of("drop"), "or functions of these two, got 'drop'"),
+        (of(None), "or functions of these two, got None"),
+        (of(SLOW, SendAgain("slow", queue="b")), "two SendAgain steps of a list have the id 'slow': give each an id"),
+        (
+            lambda: consumer(on_failure={"orders": [SLOW], "default": [SendAgain("slow")]}),
+            "two SendAgain steps have the id 'slow', and would share one counter: give each an id of its own, or put "
+            "one step object into both lists",
+        ),
     ],
 )
-def test_invalid_settings_are_refused_when_the_object_is_made(make: Callable[[], object]) -> None:  # SPEC C5, E3
-    with pytest.raises(ConfigurationError):
+def test_invalid_settings_are_refused_when_the_object_is_made(make: Callable[[], object], text: str) -> None:
+    """SPEC C5, E1, E3."""
+    with pytest.raises(ConfigurationError) as caught:
         make()
+    assert text in str(caught.value)
 
 
-def test_a_step_behind_one_that_takes_all_failures_and_an_unknown_setting_are_refused() -> None:  # SPEC C5, E1
-    for step in (DeadLetter(), DropMessage()):
-        with pytest.raises(ConfigurationError, match="must be the last step"):
-            consumer(on_failure=[step, RetryInPlace()])
+def test_an_unknown_setting_is_refused() -> None:  # SPEC C5
     make: Any
     for make in (consumer, batch_consumer, consumer(fails).replace):
         with pytest.raises(TypeError, match="max_attemps"):

@@ -10,9 +10,7 @@ import pytest
 
 from tarry import (
     Batch,
-    ConfigurationError,
     DeadLetter,
-    DropMessage,
     Exponential,
     Failure,
     Fixed,
@@ -73,51 +71,9 @@ def test_a_function_or_an_object_with_a_method_handle_can_be_a_failure_step() ->
     assert wire.visibilities() == {"handle-m1": 60}
 
 
-async def async_step(failure: Failure, next_step: Next) -> Outcome:
-    return next_step(failure)
-
-
-def generator_step(failure: Failure, next_step: Next) -> Any:
-    yield next_step(failure)
-
-
-class AsyncStep:
-    async def handle(self, failure: Failure, next_step: Next) -> Outcome:
-        return next_step(failure)
-
-
-NOT_PLAIN: list[Any] = [async_step, generator_step, AsyncStep()]
-
-
-@pytest.mark.parametrize(
-    ("steps", "text"),
-    [
-        *(([step], "a failure step must not be async or a generator, got <") for step in NOT_PLAIN),
-        *(
-            ([step], "a function as a failure step takes (failure, next_step), got <function <lambda>")
-            for step in (lambda failure: None, lambda a, b, c: None)
-        ),
-        ([DropMessage], "on_failure takes objects with a method handle(failure, next_step), or functions of these two"),
-        (["drop"], "or functions of these two, got 'drop'"),
-        ([None], "or functions of these two, got None"),
-        (5, "on_failure"),
-        (
-            {"orders": [SendAgain("slow")], "default": [SendAgain("slow")]},
-            "two SendAgain steps have the id 'slow', and would share one counter: give each an id of its own, or put "
-            "one step object into both lists",
-        ),
-    ],
-)
-def test_what_cannot_be_a_list_of_failure_steps_is_refused(steps: Any, text: str) -> None:  # SPEC E1, E3, C5
-    with pytest.raises(ConfigurationError) as caught:
-        consumer(on_failure=steps)
-    assert text in str(caught.value)
-
-
 def test_a_failure_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
-    slow = SendAgain("slow", times=2)
-    handler = consumer(on_failure={"orders": [slow, DeadLetter()], "default": [slow, DeadLetter()]})(fails)
-    envelopes = run_with_copies(handler).envelopes()
+    steps = [SendAgain("slow", times=2), DeadLetter()]
+    envelopes = run_with_copies(consumer(on_failure={"orders": steps, "default": steps})(fails)).envelopes()
     assert [envelope.get("steps") for envelope in envelopes] == [{"slow": 1}, {"slow": 2}, None]
 
 
@@ -125,7 +81,7 @@ def test_a_failure_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
 
 
 def test_the_queue_of_a_copy_may_be_chosen_by_a_function_which_is_not_called_after_the_last_copy() -> None:
-    """SPEC C5, E3."""
+    """SPEC E3."""
     asked: list[int] = []
 
     def choose_queue(failure: Failure) -> str | None:
@@ -135,9 +91,6 @@ def test_the_queue_of_a_copy_may_be_chosen_by_a_function_which_is_not_called_aft
     handler = consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter(queue="orders-dlq")])
     assert targets(run_with_copies(handler(fails))) == ["slow", "slow", "orders-dlq"]
     assert asked == [1, 2]
-    refusal = r"SendAgain\('slow'\) takes a queue's name, URL or ARN, or a function"
-    with pytest.raises(ConfigurationError, match=refusal):
-        SendAgain("slow", queue=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [OSError("no table"), 5, ["slow"]], ids=repr)

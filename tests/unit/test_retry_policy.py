@@ -495,7 +495,7 @@ BOTH = {"fatal": Parent, "retry_on": KeyError}
         (BOTH, linked(group(OSError(), Parent()), cause=KeyError()), "fatal"),
     ],
 )
-def test_the_first_listed_class_among_the_causes_decides(settings: Any, error: Any, reason: str) -> None:  # SPEC D1, D2
+def test_the_first_listed_class_among_the_causes_decides(settings: Any, error: Any, reason: str) -> None:  # SPEC D2, D1
     assert RetryPolicy(**settings, traverse_causes=True).reason(error) == reason
     without = RetryPolicy(**settings).reason(error)
     assert without == ("fatal" if settings is RETRIED or type(error) is Parent else "error")
