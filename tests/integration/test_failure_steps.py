@@ -59,17 +59,13 @@ def raises_reject(message: Message) -> None:
 @pytest.mark.parametrize(
     ("handle", "settings", "receives", "reason", "delay", "error", "error_type"),
     [
-        pytest.param(fails, {}, 1, "error", None, ValueError, None, id="error"),
-        pytest.param(fails, {}, 5, "exhausted", None, ValueError, "ValueError", id="exhausted"),
-        pytest.param(fails, {"fatal": ValueError}, 1, "fatal", None, ValueError, "ValueError", id="fatal"),
-        pytest.param(lambda m: m.reject("bad"), {}, 1, "rejected", None, Reject, "tarry.Reject", id="reject verdict"),
-        pytest.param(raises_reject, {}, 1, "rejected", None, Reject, "tarry.Reject", id="raised reject"),
-        pytest.param(
-            lambda m: m.json(), {}, 1, "undecodable", None, Undecodable, "tarry.Undecodable", id="undecodable"
-        ),
-        pytest.param(
-            lambda m: m.retry(60), {}, 5, "exhausted", 60, type(None), None, id="retry verdict at the last attempt"
-        ),
+        (fails, {}, 1, "error", None, ValueError, None),
+        (fails, {}, 5, "exhausted", None, ValueError, "ValueError"),
+        (fails, {"fatal": ValueError}, 1, "fatal", None, ValueError, "ValueError"),
+        (lambda message: message.reject("bad"), {}, 1, "rejected", None, Reject, "tarry.Reject"),
+        (raises_reject, {}, 1, "rejected", None, Reject, "tarry.Reject"),
+        (lambda message: message.json(), {}, 1, "undecodable", None, Undecodable, "tarry.Undecodable"),
+        (lambda message: message.retry(60), {}, 5, "exhausted", 60, type(None), None),
     ],
 )
 def test_a_failure_step_and_the_failure_record_get_the_reason_and_the_error(
@@ -157,15 +153,11 @@ def test_an_unhandled_message_waits_for_the_longest_delay_of_the_policy_and_is_l
 @pytest.mark.parametrize(
     ("steps", "handle", "settings", "dead_letters"),
     [
-        pytest.param(
-            [RetryInPlace()], lambda m: m.reject("bad"), {}, ["rejected"], id="no step takes a rejected message"
-        ),
-        pytest.param(
-            [RetryInPlace()], lambda m: m.json(), {}, ["undecodable"], id="no step takes an undecodable message"
-        ),
-        pytest.param([RetryInPlace()], fails, {"fatal": ValueError}, ["fatal"], id="no step takes a fatal failure"),
-        pytest.param([DeadLetter()], fails, {"max_attempts": 1}, ["error"], id="nothing is retried in place"),
-        pytest.param([], fails, {}, [], id="an empty list means the default"),
+        ([RetryInPlace()], lambda message: message.reject("bad"), {}, ["rejected"]),
+        ([RetryInPlace()], lambda message: message.json(), {}, ["undecodable"]),
+        ([RetryInPlace()], fails, {"fatal": ValueError}, ["fatal"]),
+        ([DeadLetter()], fails, {"max_attempts": 1}, ["error"]),  # nothing is retried in place
+        ([], fails, {}, []),  # an empty list means the default
     ],
 )
 def test_a_failure_that_is_not_retried_is_dead_lettered(

@@ -310,24 +310,10 @@ def test_a_policy_refuses_a_backoff_that_fails_when_it_is_made_and_the_default_r
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (
-            lambda: RetryPolicy(backoff=Returning(-5, good_until=2)),
-            "backoff Returning() cannot be used: delay(3) returned -5, which is not a number of seconds, 0 or more",
-        ),
-        (
-            lambda: SendAgain("slow", times=3, delay=Returning("x", good_until=2)),
-            "SendAgain('slow')'s delay Returning() cannot be used: delay(3) returned 'x', which is not a number of "
-            "seconds, 0 or more",
-        ),
-        (
-            lambda: RetryPolicy(backoff=Squares),
-            "backoff must be Fixed, Linear, Exponential, Schedule or an object with a method delay(attempt, rng=None) "
-            "that returns seconds, got <class",
-        ),
-        (
-            lambda: LocalRetry(2, "5"),
-            "delay must be a number of seconds, a timedelta or a backoff such as Exponential(5), got '5'",
-        ),
+        (lambda: RetryPolicy(backoff=Returning(-5, 2)), "backoff Returning() cannot be used: delay(3) returned -5, "),
+        (lambda: SendAgain("slow", 3, Returning("x", 2)), "SendAgain('slow')'s delay Returning() cannot be used: dela"),
+        (lambda: RetryPolicy(backoff=Squares), "an object with a method delay(attempt, rng=None) that returns seconds"),
+        (lambda: LocalRetry(2, "5"), "a number of seconds, a timedelta or a backoff such as Exponential(5), got '5'"),
         *(
             (lambda make=make, backoff=backoff: make(backoff), "at most 43200 s")
             for backoff in (Returning(43_201), Returning(43_201, good_until=2), BOUNDED)
