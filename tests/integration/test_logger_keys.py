@@ -175,3 +175,17 @@ def test_a_logger_of_another_library_that_is_odd_or_raises_fails_no_batch(
     with registered("test_logger_keys.odd", kind("odd")):
         assert failed(handler(batch_of(2), Context())) == []
     assert [own(line) for line in output.read_all()] == [True, True]
+
+
+def test_a_handler_that_replaces_the_loggers_fails_no_batch(
+    logger: Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC I1
+    seen: list[str] = []
+
+    @consumer(on_outcome=lambda message, outcome: seen.append(outcome.kind))
+    def handler(message: Message) -> None:
+        logger.handlers.clear()
+        monkeypatch.setitem(logging.root.manager.loggerDict, f"new.{message.id}", logging.PlaceHolder(logging.root))
+
+    assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
+    assert seen == ["ack", "ack"]
