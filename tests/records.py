@@ -4,7 +4,6 @@ import hashlib
 import json
 from typing import Any
 
-from tarry.record.attribute import body_sum
 from tests.wire import arn
 
 RECEIVED_AT = 1_800_000_000.0
@@ -41,12 +40,6 @@ def record(
         "eventSourceARN": arn(queue),
         "awsRegion": "us-east-1",
     }
-
-
-def carrying(body: str = "{}", **fields: Any) -> dict[str, Any]:
-    """Return the attributes of a copy with this body, whose `Tarry` attribute has these fields."""
-    text = json.dumps({"v": 1, "sum": body_sum(body), "id": "stable", **fields})
-    return {"Tarry": {"stringValue": text, "dataType": "String"}}
 
 
 def event(*records: dict[str, Any]) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from tarry import (
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, batch_of, carrying, event, record
+from tests.records import RECEIVED_AT, batch_of, event, record
 from tests.sandboxes import work
-from tests.settled import fails, orders, reasons, settle, targets
+from tests.settled import fails, orders, reasons, settle, targets, tarry_attribute
 from tests.wire import Request, Wire, client_error
 
 
@@ -82,7 +82,7 @@ def test_a_copy_continues_the_attempts_of_the_earlier_copies(
     carried: int, receives: int, due_after_receive: float | None, attempt: int
 ) -> None:  # SPEC C2
     due: dict[str, Any] = {} if due_after_receive is None else {"due": RECEIVED_AT + due_after_receive}
-    delivered = record("{}", receives=receives, attributes=carrying(carried=carried, **due))
+    delivered = record("{}", receives=receives, attributes=tarry_attribute(carried=carried, **due))
     assert attempts_of(delivered, wire=orders(elapsed=20)) == {"m1": attempt}
 
 
@@ -92,7 +92,7 @@ def test_on_fifo_a_message_behind_another_of_its_group_is_at_its_first_attempt(c
     fifo = [
         record("{}", "head", "orders.fifo", receives=3, group="a"),
         record("{}", "tail", "orders.fifo", receives=4, group="a"),
-        record("{}", "copy", "orders.fifo", receives=9, group="a", attributes=carrying(carried=2)),
+        record("{}", "copy", "orders.fifo", receives=9, group="a", attributes=tarry_attribute(carried=2)),
         record("{}", "other", "orders.fifo", receives=5, group="b"),
     ]
     standard = [record("{}", name, receives=4, group="a") for name in ("m1", "m2")]
@@ -136,7 +136,7 @@ def test_a_message_knows_its_max_attempts_and_whether_this_is_the_last(
 def test_a_message_is_exhausted_at_its_last_attempt_and_at_the_last_delivery_of_its_queue(
     max_attempts: int, max_receive_count: int, carried: int, receives: int, is_exhausted: bool
 ) -> None:  # SPEC C1, C8
-    batch = event(record("{}", receives=receives, attributes=carrying(carried=carried)))
+    batch = event(record("{}", receives=receives, attributes=tarry_attribute(carried=carried)))
     wire = orders(max_receive_count=max_receive_count)
     reported, _ = settle(consumer(max_attempts=max_attempts)(fails), batch, wire)
     failures = [(envelope["failure"]["reason"], envelope["failure"]["attempts"]) for envelope in wire.envelopes()]
@@ -187,7 +187,7 @@ def test_by_default_a_message_has_five_attempts_and_growing_delays_and_on_fifo_3
 )
 def test_the_delay_depends_on_the_attempt_that_just_failed(backoff: Any, delays: list[int]) -> None:  # SPEC C3, C2
     records = [record("{}", f"m{receives}", receives=receives) for receives in (1, 2, 3, 4)]
-    copy = record("{}", "m5", attributes=carrying(carried=2))
+    copy = record("{}", "m5", attributes=tarry_attribute(carried=2))
     _, wire = settle(consumer(max_attempts=10, backoff=backoff)(fails), event(*records, copy))
     assert [wire.visibilities()[f"handle-m{number}"] for number in range(1, 6)] == [*delays, delays[2]]
 

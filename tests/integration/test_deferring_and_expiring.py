@@ -31,8 +31,8 @@ from tarry import (
 )
 from tarry.tools.testing.hosting import give_powertools_the_time
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, Context, batch_of, carrying, event, failed, record
-from tests.settled import fails, orders, reasons, redelivered, settle, targets
+from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
+from tests.settled import fails, orders, reasons, redelivered, settle, targets, tarry_attribute
 from tests.wire import Wire, client_error
 
 HOUR, DAY = 3_600, 86_400
@@ -93,7 +93,7 @@ def test_a_deferral_uses_no_attempt() -> None:  # SPEC F2, J5
     assert attempts == [3, 3, 3, 3]
     assert [envelope["hops"] for envelope in wire.envelopes()] == [1, 2, 3, 4]
     # the total of attempts includes those before a redrive, and two in place before the deferral
-    before = carrying(failure={"reason": "exhausted", "attempts": 5}, origin="arn:aws:sqs:us-east-1:1:elsewhere")
+    before = tarry_attribute(failure={"reason": "exhausted", "attempts": 5}, origin="arn:aws:sqs:us-east-1:1:elsewhere")
     _, wire = settle(consumer(rejects_copy), event(record("{}", receives=3, attributes=before)))
     settle(consumer(rejects_copy), event(redelivered(wire)), wire)
     assert wire.envelopes()[-1]["failure"]["attempts"] == 5 + 3
@@ -149,7 +149,9 @@ def test_redact_is_not_called_for_a_copy_without_a_failure_record(caplog: Caplog
     def mask(envelope: dict[str, Any]) -> dict[str, Any]:
         return {**envelope, "failure": {**envelope["failure"], "message": "***"}}
 
-    failed_before = carrying(failure={"reason": "error", "attempts": 1, "message": "4111-1111"}, carried=1, hops=1)
+    failed_before = tarry_attribute(
+        failure={"reason": "error", "attempts": 1, "message": "4111-1111"}, carried=1, hops=1
+    )
     batch = event(record("{}", "m1"), record("{}", "m2", attributes=failed_before))
     _, wire = settle(consumer(on_failure=[RetryInPlace(), DeadLetter(redact=mask)])(defers), batch)
     without_failure, with_failure = wire.envelopes()
@@ -201,7 +203,9 @@ def test_from_the_twelfth_hop_a_deferred_message_waits_in_place_unless_loops_are
 ) -> None:  # SPEC J5, E8  # fmt: skip
     if is_allowed:
         monkeypatch.setenv("TARRY_RECURSIVE_LOOP", "Allow")
-    _, wire = settle(consumer(backoff=Fixed(60))(handle), event(record("{}", attributes=carrying(hops=hops))))
+    _, wire = settle(
+        consumer(backoff=Fixed(60))(handle), event(record("{}", attributes=tarry_attribute(id="stable", hops=hops)))
+    )
     assert ["RecursiveLoop" in field(line, "text") for line in lines(caplog, "many_hops")] == [True] * warnings
     assert [(envelope["id"], envelope["hops"]) for envelope in wire.envelopes()] == sent
     assert wire.visibilities() == ({} if sent else {"handle-m1": 60})
@@ -390,7 +394,7 @@ def test_a_cached_short_retention_period_counts_for_messages_that_are_not_due() 
 
 @pytest.mark.parametrize("wait", [2 * HOUR, 2 * HOUR + 0.5, 100_000])
 def test_the_copy_of_a_message_that_is_not_due_keeps_the_due_time(wait: float) -> None:  # SPEC C10, J4
-    due = carrying(due=RECEIVED_AT + wait, carried=3, hops=3)
+    due = tarry_attribute(due=RECEIVED_AT + wait, carried=3, hops=3)
     reported, wire = settle(consumer(fails), aged(12 * HOUR, attributes=due), orders(retention=13 * HOUR))
     [envelope] = wire.envelopes()
     assert (reported, envelope["due"], envelope["carried"]) == ([], RECEIVED_AT + wait, 3)
@@ -450,14 +454,14 @@ def test_a_dead_letter_that_could_not_wait_says_why_in_the_log_and_names_no_firs
         why = f"deferred for 60 s {when}, and could not be sent again"
         assert field(line, "text").partition("; ")[0] == envelope["failure"]["message"] == why
         assert "first_failed_at" not in envelope["failure"]
-    last = event(record("{}", "last", receives=15, attributes=carrying(due=RECEIVED_AT + 600)))
+    last = event(record("{}", "last", receives=15, attributes=tarry_attribute(due=RECEIVED_AT + 600)))
     reported, wire = settle(consumer(fails), last, sending("orders", elapsed=59.5))
     assert reported == []
     assert wire.envelopes()[-1]["failure"]["message"].startswith("sent with a delay; 541 s of it were left when")
 
 
 def test_a_message_that_is_not_due_is_not_dead_lettered_without_a_run() -> None:  # SPEC C9, C10
-    batch = aged(12 * HOUR, attributes=carrying(due=RECEIVED_AT + 2 * HOUR))
+    batch = aged(12 * HOUR, attributes=tarry_attribute(due=RECEIVED_AT + 2 * HOUR))
     reported, wire = settle(consumer(fails), batch, sending("orders", retention=13 * HOUR))
     assert (reported, targets(wire)) == (["m1"], ["orders"])
 

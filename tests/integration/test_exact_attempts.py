@@ -28,7 +28,8 @@ from tarry import (
 )
 from tarry.settle import attempts as tracking
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, Context, carrying, event, failed, record
+from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.settled import tarry_attribute
 from tests.wire import Queue, Wire, client_error
 
 DAY = 86_400
@@ -239,7 +240,7 @@ def test_a_copy_carries_the_attempts_and_the_history_of_its_message(table: Table
         handler.deliver("defers", receives=9)
         [copy] = later.envelopes()
         assert (copy["carried"], [entry["attempt"] for entry in copy["history"]]) == (2, [1, 2])
-        attributes = carrying("fails", **{name: copy[name] for name in ("id", "carried", "history", "failure")})
+        attributes = tarry_attribute("fails", **{name: copy[name] for name in ("id", "carried", "history", "failure")})
         handler.deliver(ids=("m2",), attributes=attributes)
         assert handler.attempts[-1] == ("m2", 3)
         assert [entry["attempt"] for entry in later.envelopes()[-1]["history"]] == [1, 2, 3]

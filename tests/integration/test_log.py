@@ -22,8 +22,8 @@ from tarry import (
     consumer,
 )
 from tests.loglines import Caplog, everything, lines
-from tests.records import batch_of, carrying, event, record
-from tests.settled import orders, settle
+from tests.records import batch_of, event, record
+from tests.settled import orders, settle, tarry_attribute
 from tests.wire import Wire, client_error
 
 SECRET = "4111-1111-1111-1111"
@@ -152,7 +152,12 @@ def test_a_settlement_that_failed_is_logged_with_its_message_and_error(
 
 
 def test_a_line_has_the_stable_id_the_delivery_id_and_the_dead_letter_queue(caplog: Caplog) -> None:  # SPEC L2, K3
-    run(fails, record(attributes=carrying(carried=2)), on_failure=[DeadLetter(queue="graveyard")], backoff=None)
+    run(
+        fails,
+        record(attributes=tarry_attribute(id="stable", carried=2)),
+        on_failure=[DeadLetter(queue="graveyard")],
+        backoff=None,
+    )
     line = only(caplog)
     assert (line.message_id, line.delivery_id, line.attempt) == ("stable", "m1", 3)
     assert line.dead_letter_queue == "graveyard"
@@ -403,10 +408,10 @@ def test_hostile_text_cannot_forge_a_line(text: str, caplog: Caplog) -> None:  #
         handler,
         record("discard", "m1"),
         record("reject", "m2"),
-        record("fail", "m3", attributes=carrying("fail", id=text)),
+        record("fail", "m3", attributes=tarry_attribute("fail", id=text)),
         record("fail", "m4", attributes=damaged),
         odd,
-        record("two verdicts", "m6", attributes=carrying("two verdicts", id=text)),
+        record("two verdicts", "m6", attributes=tarry_attribute("two verdicts", id=text)),
         log=LogOptions(body=True),
     )
     shown = [line.getMessage() for line in lines(caplog)]
@@ -420,7 +425,7 @@ def test_a_line_that_cannot_be_logged_is_one_line_on_stderr_and_a_logger_of_a_hi
 ) -> None:  # SPEC A2, L2
     with monkeypatch.context() as patch:
         patch.setattr(logging.getLogger("tarry"), "filters", [raises(OSError("full"))])
-        assert run(fails, record(attributes=carrying(id=FORGED))) == ["m1"]
+        assert run(fails, record(attributes=tarry_attribute(id=FORGED))) == ["m1"]
     [text] = capsys.readouterr().err.splitlines()
     assert ("waiting_retry" in text, "m2" in text) == (True, True)
     caplog.set_level(logging.CRITICAL, "tarry")

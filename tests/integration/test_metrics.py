@@ -14,8 +14,8 @@ from tarry import Batch, Fixed, LocalRetry, Message, batch_consumer, consumer, w
 from tarry.observe.metrics import METRICS, empty_line
 from tests.handlers import WAYS
 from tests.loglines import Caplog, field, lines
-from tests.records import RECEIVED_AT, Context, batch_of, carrying, event, failed, record
-from tests.settled import fails, orders, settle
+from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
+from tests.settled import fails, orders, settle, tarry_attribute
 from tests.wire import client_error
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "emf-schema.json").read_text())
@@ -129,7 +129,7 @@ def test_settlement_errors_and_messages_that_did_not_run(capsys: Capsys) -> None
 
 
 def test_a_message_that_is_not_due_waits_in_place_without_an_attempt(capsys: Capsys) -> None:  # SPEC J4
-    waiting = record(attributes=carrying(sent="2027-01-15T07:00:00Z", due=RECEIVED_AT + 500))
+    waiting = record(attributes=tarry_attribute(sent="2027-01-15T07:00:00Z", due=RECEIVED_AT + 500))
     settle(consumer(lambda message: None), event(waiting))
     [line] = written(capsys)
     expected = {"MessagesDeferred": [1], "WaitsInPlace": [1], "AgeAtSettlement": [3600.0], "Requests": [2]}
