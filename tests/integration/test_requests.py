@@ -1,6 +1,7 @@
 """The requests of a batch: their number, order and size, and the look-ups that they need."""
 
 import logging
+import queue
 import threading
 import time
 from typing import Any
@@ -187,7 +188,7 @@ def test_queue_attributes_count_until_their_invocation_ends() -> None:  # SPEC C
 
 
 def test_fresh_messages_do_not_wait_for_the_look_ups_of_a_redelivered_one() -> None:  # SPEC I2
-    wire, ran, in_time = orders(), list[str](), list[bool]()
+    wire, ran, in_time = orders(), list[str](), queue.SimpleQueue[bool]()
     is_asked, fresh_has_run = threading.Event(), threading.Event()
 
     def handle(message: Message) -> None:
@@ -198,12 +199,12 @@ def test_fresh_messages_do_not_wait_for_the_look_ups_of_a_redelivered_one() -> N
 
     def look_up(_: Request) -> None:
         is_asked.set()
-        in_time.append(fresh_has_run.wait(60))
+        in_time.put(fresh_has_run.wait(60))
 
     wire.fails["GetQueueAttributes"] = look_up
     batch = event(record("{}", "old", receives=2), record("{}", "fresh"))
     assert settle(consumer(handle), batch, wire, remaining=900)[0] == []
-    assert (ran, in_time[0]) == (["fresh", "old"], True)
+    assert (ran, in_time.get(timeout=60)) == (["fresh", "old"], True)
 
 
 def test_a_redelivered_message_waits_for_look_ups_a_third_of_the_time_at_most(sandbox: Sandbox) -> None:  # SPEC I2
