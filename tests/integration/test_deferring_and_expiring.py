@@ -295,6 +295,20 @@ def test_on_fifo_and_with_an_attempt_store_the_message_waits_in_place_and_each_d
     assert wire.sent_entries() == []
 
 
+def test_with_an_attempt_store_a_failed_run_makes_no_deferral_longer(wire: Wire) -> None:  # SPEC K5
+    pay = protected(wire, opened_seconds_ago=0)
+
+    @consumer(attempts=MemoryAttempts(), backoff=Fixed(10))
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            raise ValueError
+        pay()
+
+    for count in (1, 2):
+        assert failed(handler(event(record(receives=count)), Context())) == ["m1"]
+    assert wire.visibilities()["handle-m1"] == 45
+
+
 def test_batches_and_exception_groups_are_deferred_and_an_error_beside_it_is_a_failure(wire: Wire) -> None:
     pay = protected(wire, opened_seconds_ago=RECOVERY_SECONDS * 2)
 

@@ -79,7 +79,7 @@ def test_each_of_many_messages_has_its_own_id_on_its_lines_at_any_concurrency(
     *of_messages, last = output.read_all()
     assert len(of_messages) == 596
     assert all(map(own, of_messages))
-    assert {line["queue"] for line in of_messages} == {"orders"}
+    assert {(line["queue"], line["attempt"]) for line in of_messages} == {("orders", 1)}
     assert not set(logger_keys.KEYS) & set(last)
 
 

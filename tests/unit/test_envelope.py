@@ -245,6 +245,8 @@ def test_the_traceback_is_cut_before_the_message_which_is_cut_at_its_end() -> No
     failure = fitted(long_record("begin" + "m" * 9_000, "", history=[]), 1_000)["failure"]
     assert failure["message"].startswith("begin")
     assert len(failure["message"]) > 300
+    short = "Traceback (most recent call last):\n" + FRAME
+    assert fitted(long_record("m" * 50_000, short), 2_000)["failure"]["traceback"] == short
 
 
 def test_as_much_is_kept_as_fits_and_the_extra_of_a_hook_displaces_no_part_of_the_failure() -> None:  # SPEC F3, F6

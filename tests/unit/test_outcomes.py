@@ -39,6 +39,14 @@ def test_an_outcome_has_a_state_and_a_delay_in_whole_seconds(
     assert (outcome.state, outcome.delay) == (state, delay)
 
 
+def test_a_note_has_whole_numbers_from_0_to_1000_and_texts_of_at_most_256_characters() -> None:  # DESIGN 3
+    note = {"none": 0, "most": 1_000, "empty": "", "long": "x" * 256}
+    assert Outcome.resend("slow", note=note).note == note
+    for odd in ({"tries": -1}, {"tries": 1_001}, {"tries": True}, {"why": "x" * 257}, {"why": 1.5}, {1: 1}):
+        with pytest.raises(ValueError, match="a note is a name with a whole number from 0 to 1000"):
+            Outcome.resend("slow", note=odd)  # type: ignore[arg-type]
+
+
 def test_outcomes_are_frozen_and_equal_by_value_and_refuse_an_invalid_delay() -> None:  # SPEC B2, B6
     assert Outcome.retry(60) == Outcome.retry(timedelta(minutes=1))
     assert Outcome.retry(0) != Outcome.retry()
