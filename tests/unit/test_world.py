@@ -91,6 +91,7 @@ def test_a_function_has_a_whole_core_with_1769_mb_and_less_of_one_with_less(
     [
         (None, MB_128, 0.9, True),
         (None, MB_442, 0.6, True),
+        (None, 511 / 1_769, 0.9, True),
         (None, MB_512, 0.9, False),
         (None, 1.0, 0.9, False),
         ("init", 1.0, 0.9, True),
@@ -108,8 +109,12 @@ def test_a_small_function_loads_boto3_while_it_initializes(
     assert is_better_now(asked, share, used) is is_better
 
 
-def test_the_share_that_a_process_has_used_is_at_most_that_of_its_threads() -> None:
+def test_the_share_that_a_process_has_used_is_at_most_that_of_its_threads_and_0_if_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert 0 <= used_share() <= (os.cpu_count() or 1)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert used_share() == 0
 
 
 LOADS_ALL = """
