@@ -296,6 +296,7 @@ def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(c
     run.handler = run.handler.replace(concurrency=concurrency)
     run.of(event(*(record("{}", f"m{count}", receives=count) for count in (1, 2, 3, 9))))
     assert (run.reported, run.ran) == (["m2", "m3"], ["m1", "m9"])
+    assert ("m9" in run.visibilities) is (concurrency == 2)  # one after the other, it is alone when it is isolated
 
 
 Spans = dict[str, tuple[float, float]]

@@ -37,6 +37,12 @@ def without(made: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in {**made, "attributes": attributes}.items() if key != name}
 
 
+def invalid_receive_time() -> dict[str, Any]:
+    made = entry("a1")
+    made["attributes"]["ApproximateFirstReceiveTimestamp"] = "soon"
+    return made
+
+
 def run(
     *entries: dict[str, Any],
     wire: Wire | None = None,
@@ -76,6 +82,7 @@ def test_the_leases_of_a_batch_that_was_received_long_before_its_invocation_are_
         *(pytest.param(entry("a1", age=age), False, id=f"received {age} s ago") for age in (0, 5, 10)),
         pytest.param(entry("a1", receives=2), True, id="redelivered: its receive time is unknown"),
         pytest.param(without(entry("a1"), "ApproximateFirstReceiveTimestamp"), True, id="without a receive time"),
+        pytest.param(invalid_receive_time(), True, id="with an invalid receive time"),
         pytest.param(entry("a1", age=60, queue="orders"), False, id="of a standard queue"),
         # SQS was not asked, so it has not refused the handle
         pytest.param(without(entry("a1", age=11), "receiptHandle"), False, id="without a receipt handle"),
