@@ -328,6 +328,39 @@ def test_a_message_runs_again_on_time_while_its_batch_still_runs(
     assert at[1] - at[0] == pytest.approx(10, abs=2)
 
 
+@pytest.mark.parametrize(("after", "requests"), [(0, 1), (29.5, 0)])
+def test_a_verdict_in_a_batch_handler_is_carried_out_at_once_unless_time_is_short(after: float, requests: int) -> None:
+    wire, seen = orders(), list[int]()  # SPEC C11, I2
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        wire.clock.now += after
+        batch[0].retry(60)
+        seen.append(len(wire.requests))
+
+    assert settle(handler, batch_of(2), wire)[0] == ["m0"]
+    assert (seen, wire.visibilities()) == ([requests], {"handle-m0": 60})
+
+
+@pytest.mark.parametrize(("timeout", "waits"), [(100, 1), (10, 0.5)])
+def test_the_first_failure_delays_the_next_message_by_a_second_at_most_while_its_queue_is_looked_up(
+    timeout: int, waits: float, sandbox: Sandbox
+) -> None:  # SPEC I2
+    """In a short invocation, by a twentieth of the time left."""
+    at: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        at.append(sandbox.elapsed)
+        if message.body == "fails":
+            raise ValueError("no")
+
+    work(sandbox, handler, "fails", "next", timeout=timeout, visibility_timeout=600)
+    sandbox.faults.add("hang", operation="GetQueueAttributes", times=1)
+    sandbox.run()
+    assert at[1] - at[0] == pytest.approx(waits, abs=0.1)
+
+
 def visibility_requests(sandbox: Sandbox) -> list[float]:
     """Return when visibility timeouts were requested."""
     requests = [event for event in sandbox.history.events if event.what == "request"]

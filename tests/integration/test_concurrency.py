@@ -133,6 +133,23 @@ def test_the_response_and_the_lines_do_not_depend_on_which_handler_ends_first(ki
     assert len(seen) == 1
 
 
+def test_messages_of_a_known_queue_are_settled_in_their_order_whichever_handler_ends_first() -> None:  # SPEC I1
+    wire, ended = orders(), list[str]()
+
+    @consumer(concurrency=3, backoff=Fixed(60))
+    async def handler(message: Message) -> None:
+        for _ in range(3 - int(message.body)):
+            await asyncio.sleep(0)
+        ended.append(message.id)
+        raise ValueError("no")
+
+    for _ in range(2):  # at first, the queue is looked up
+        settle(handler, batch_of(3), wire)
+    assert ended[-3:] == ["m2", "m1", "m0"]
+    entries = wire.sent("ChangeMessageVisibilityBatch")[-1].entries
+    assert [each["ReceiptHandle"] for each in entries] == ["handle-m0", "handle-m1", "handle-m2"]
+
+
 @KINDS
 def test_on_fifo_groups_run_concurrently_but_never_two_messages_of_one_group(kind: str, sandbox: Sandbox) -> None:
     # SPEC I1, H1
