@@ -11,6 +11,7 @@ import pytest
 from tarry.run.concurrent import Background
 from tarry.run.deadline import Deadline
 from tarry.run.jobs import GIVE_UP_SHARE, Job, JobExecutor, Jobs
+from tarry.run.tasks import TaskExecutor
 from tarry.testing import message
 from tarry.world import INTERRUPT_AGAIN_SECONDS, Interrupted, World
 
@@ -168,10 +169,28 @@ def test_jobs_that_end_as_they_start_leave_a_turn_to_other_tasks_once_in_a_milli
         if jobs.needs_pause:
             assert invocation.ended() == []
     assert pauses == [False, True, False, True]
-    assert executor.waits == [0, 0]
+    asyncio.run(jobs.pause())
+    assert executor.waits == [0, 0, 0]
     executor.takes = 5
     invocation.start()
     assert not invocation.deadline.may_start(BEGAN + 24.1)  # the longest took 5 s
+
+
+def test_a_wait_of_0_seconds_is_one_turn_of_the_event_loop() -> None:  # SPEC I1
+    async def other() -> None:
+        for step in range(4):
+            steps.append(step)
+            await asyncio.sleep(0)
+
+    async def coordinate() -> None:
+        task = asyncio.create_task(other())
+        assert await TaskExecutor(invocation).ended(0) == []
+        assert steps == [0]
+        await task
+
+    invocation: Any = None  # only a job needs it
+    steps: list[int] = []
+    asyncio.run(coordinate())
 
 
 def test_abandoned_jobs_take_places_and_all_are_abandoned_after_a_defect() -> None:  # SPEC I3
