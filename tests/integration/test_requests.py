@@ -183,7 +183,7 @@ def test_queue_attributes_count_until_their_invocation_ends() -> None:  # SPEC C
 
     for _ in range(2):
         assert settle(handler, event(record("{}", receives=2)), wire)[0] == []
-        wire.clock.now += 900 - 30
+        wire.clock.now += 900 - 21
     assert wire.operations.count("GetQueueAttributes") == 2
 
 

@@ -336,6 +336,7 @@ def test_a_span_is_linked_to_the_sender_by_traceparent_or_the_xray_header(
     contexts = [link.context for link in spans.runs[0].links]
     shown = [f"00-{each.trace_id:032x}-{each.span_id:016x}-{int(each.trace_flags):02x}" for each in contexts]
     assert shown == ([] if linked is None else [linked])
+    assert all(each.is_remote for each in contexts)
 
 
 # sends

@@ -286,7 +286,7 @@ class Bulk:
         self._world = world
         self._fifo = fifo
         self._trace = trace
-        self._backoff = Exponential(0.2, 4, maximum=5, jitter="equal")
+        self._backoff = Exponential(0.2, 4, jitter="equal")
         self._stopped: dict[str, int] = {}
         self.ids: list[str | None] = []
         self.failed: list[Unsent] = []
