@@ -232,6 +232,16 @@ def test_attributes_with_reserved_names_are_left_out_and_logged_once_and_leave_r
     assert ", ".join(name for name in names if name not in kept) in line.getMessage()
 
 
+def test_left_out_attributes_are_logged_once_for_both_copies_of_a_message(caplog: Caplog) -> None:  # SPEC F3
+    """SQS refuses the one that would wait."""
+    wire = orders()
+    wire.refuses["SendMessageBatch"] = lambda request, _: ("AccessDenied", "no") if request.queue == "orders" else None
+    defers = consumer_of(lambda message: message.defer(60))
+    invoke(wire, record(receives=15, attributes={"AWS.Trace": string("x")}), handler=defers)
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders", "orders-dlq"]
+    assert len(lines(caplog, "attributes_left_out")) == 1
+
+
 # the failure record
 
 

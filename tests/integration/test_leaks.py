@@ -30,6 +30,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.support import guards
 from tarry.world import World, use
 from tests.handlers import WAYS, awaiting
 from tests.loglines import Caplog, field, lines
@@ -346,6 +347,25 @@ def test_the_locals_of_a_handler_are_freed_whatever_ends_it(way: str, queue: str
         retried = WAYS[way](ENDS["an error"], on_failure=[LocalRetry(2), RetryInPlace()])
         kept["a local retry"] = kept_after(retried, queue)
     assert kept == dict.fromkeys(kept, 0)
+
+
+@pytest.mark.usefixtures("_without_collection")
+@pytest.mark.parametrize(("version", "is_freed"), [((3, 12), False), ((3, 13), True)])
+def test_the_locals_of_a_coroutine_without_memory_are_freed_from_python_3_13_on(
+    version: tuple[int, int], is_freed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, to free them would end one that is suspended."""
+    monkeypatch.setattr(guards, "sys", SimpleNamespace(version_info=version))
+
+    async def handler() -> None:
+        large = {1}
+        alive.append(weakref.ref(large))
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as raised:
+        handler().send(None)
+    guards.free_memory_of(raised.value)
+    assert (alive[-1]() is None) == is_freed
 
 
 HOOKS: dict[str, dict[str, Any]] = {

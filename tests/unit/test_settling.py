@@ -5,18 +5,20 @@ from typing import Any
 
 import pytest
 
-from tarry import AttemptChange, Exponential, Outcome, RetryPolicy, consumer
+from tarry import AttemptChange, DeadLetter, Exponential, Failure, Outcome, RetryPolicy, consumer
 from tarry.decide.decision import Decision
 from tarry.decide.steps import FailureSteps
+from tarry.errors import ProcessCrashed
 from tarry.message.delivery import Delivery, QueueFacts
 from tarry.message.invocation import Invocation
 from tarry.message.message import Message, delivery_of
 from tarry.record.attribute import Envelope
-from tarry.settle.attempts import Tracking, change_of
+from tarry.settle.attempts import Tracking, change_of, start_of
 from tarry.settle.copies import NoDeadLetterQueue, dead_letter_queue
 from tarry.settle.extending import Keepalive
 from tarry.settle.requests import extension, lease_end, prolongation, spread
 from tarry.settle.settlement import Settlement
+from tarry.settle.table_answers import patience
 from tarry.support.values import QueueArn, queue_arn
 from tarry.world import World
 from tests.records import RECEIVED_AT, Context, record
@@ -41,25 +43,39 @@ def settlement_in(wire: Wire) -> Settlement:
 
 
 @pytest.mark.parametrize(
-    ("queue", "delay", "threads"),
+    ("queue", "outcome", "threads"),
     [
-        ("orders", 29, 1), ("orders", 30, 0), ("orders", 400, 0), ("orders.fifo", 29, 0), ("short", 400, 1),
-        ("as long", 400, 0),
+        *(("orders", Outcome.retry(delay), threads) for delay, threads in ((29, 1), (30, 0), (400, 0))),
+        ("orders.fifo", Outcome.retry(29), 0), ("short", Outcome.retry(400), 1), ("as long", Outcome.retry(400), 0),
+        ("orders", Outcome.dead_letter("fatal"), 0), ("orders", Outcome.resend("dead", 29), 1),
     ],
 )  # fmt: skip
 def test_a_delay_or_lease_that_may_end_before_the_invocation_is_settled_early_except_on_fifo(
-    queue: str, delay: int, threads: int
+    queue: str, outcome: Outcome, threads: int
 ) -> None:  # SPEC C11, E6
     timeouts, started = {"orders": 180, "orders.fifo": 180, "short": 29, "as long": 30}, list[Any]()
-    with Wire(queues={name: Queue(visibility_timeout=seconds) for name, seconds in timeouts.items()}) as wire:
+    with Wire(queues={name: Queue("dead", 15, seconds) for name, seconds in timeouts.items()}) as wire:
         settlement = settlement_in(wire)
         settlement.lookups.source(QueueArn(arn(queue)))
+        settlement.executor.look_up(QueueArn(arn("dead")))
         event: Any = SimpleNamespace(set=lambda: None)
         wire.world.threads = SimpleNamespace(start_unless=lambda *_: started.append(1), event=lambda: event)
         invocation = settlement.lookups.requests.invocation
-        delivery = invocation.delivery("m1", record(queue=queue))
-        settlement.add(Decision(delivery, Outcome.retry(delay), invocation.now()), early=True)
+        delivery = delivery_of(Message(record(queue=queue), "m1", invocation))
+        failure = Failure(delivery.message, None, "fatal", failed_at=invocation.now())
+        settlement.add(Decision(delivery, outcome, invocation.now(), failure), early=True)
     assert len(started) == threads
+
+
+@pytest.mark.parametrize("may_look_up", [True, False])
+def test_a_message_that_may_not_look_its_target_up_needs_it_until_it_is_settled(may_look_up: bool) -> None:
+    with Wire(queues={"orders": Queue("dead")}) as wire:
+        settlement = settlement_in(wire)
+        delivery = delivery_of(Message(record(), "m1", settlement.lookups.requests.invocation))
+        failure = Failure(delivery.message, None, "fatal", failed_at=NOW)
+        decision = Decision(delivery, Outcome.dead_letter("fatal"), NOW, failure)
+        settlement.add(decision, early=False, may_look_up=may_look_up)
+        assert settlement.needed_by(delivery) == (None if may_look_up else queue_arn(arn("dead")))
 
 
 def test_a_message_that_is_settled_early_waits_for_an_extension_by_keepalive_in_progress() -> None:  # SPEC I4
@@ -150,6 +166,20 @@ def test_messages_that_come_back_one_by_one_are_thirty_seconds_apart(units: list
 
 
 # the attempt store
+
+
+@pytest.mark.parametrize(("time_left", "seconds"), [(-1, 0), (8, 2), (20, 5), (28, 5)])
+def test_a_table_is_waited_for_a_quarter_of_the_time_left_and_at_most_five_seconds(
+    time_left: float, seconds: float
+) -> None:
+    assert patience(SimpleNamespace(time_left=lambda: time_left)) == seconds
+
+
+def test_the_crash_of_a_message_that_runs_again_is_in_its_history_with_no_delay() -> None:
+    delivery = delivery_of_age(receives=2)
+    crash = Failure(delivery.message, ProcessCrashed("no"), "error", failed_at=NOW)
+    change = start_of(delivery, crash, DeadLetter(), delivery.invocation.log)
+    assert [entry["delay"] for entry in change.fields["history"]] == [0]
 
 
 @pytest.mark.parametrize(

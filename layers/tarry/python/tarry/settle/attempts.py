@@ -6,6 +6,7 @@ The store is an aid. All its answers together may take a second; without an answ
 from __future__ import annotations
 
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.failure_record import trace_record
@@ -13,7 +14,7 @@ from tarry.message.outcomes import State
 from tarry.record.attempt_store import MAX_CHANGES, MAX_READS, AttemptChange
 from tarry.record.attribute import FailureRecord, history_of
 from tarry.settle.copies import redacted
-from tarry.settle.table_answers import ALWAYS_REFUSED, MAX_ERROR_CHARACTERS, TableSilent, answers_of
+from tarry.settle.table_answers import ALWAYS_REFUSED, MAX_ERROR_CHARACTERS, TableSilent, answer_of, answers_of
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.guards import generation, text_of, type_name
 from tarry.support.values import WARNING, Notice
@@ -42,7 +43,7 @@ class Tracking:
     """The records of one invocation's messages."""
 
     def __init__(self, store: AttemptStore, invocation: Invocation, log: Log) -> None:
-        self._store = store
+        self._store: Any = store
         self._invocation = invocation
         self._log = log
         self._waited = 0.0
@@ -67,7 +68,7 @@ class Tracking:
 
     def _read(self, ids: Sequence[str]) -> dict[str, dict[str, Any] | BaseException]:
         """Return the records with these ids, empty if there is none; the error of one that is not a record."""
-        found: Any = self._store.read(ids)
+        found = self._store.read(ids)
         # Only plain values: the store may be the user's, whose code runs in this thread alone.
         return {key: _checked(found[key]) if key in found else {} for key in ids}
 
@@ -187,13 +188,13 @@ class Tracking:
 
     def _load(self) -> None:
         """Load a store that needs it, such as `DynamoDBAttempts` without a client, before its first request."""
-        invocation, load = self._invocation, _attribute(self._store, "_load")
-        if load is None or _attribute(self._store, "_is_loaded") is not False:
+        if answer_of(lambda: self._store._is_loaded) is not False:
             return
         # Not counted as the time of its answers, so it is waited for only once per cold start.
+        invocation = self._invocation
         if invocation.world.first_time("attempt_store_loaded"):
             seconds = min(LOADING_SECONDS, max(0.0, invocation.time_left() * SHARE))
-            answers_of([load], invocation, lambda _: seconds)
+            answers_of([partial(methodcaller("_load"), self._store)], invocation, lambda _: seconds)
 
     def _note(self, error: BaseException, *, is_exact: bool = False) -> None:
         """Note that the store fails; log why, once per cold start. ``is_exact``: whether the attempts still are."""
@@ -204,7 +205,7 @@ class Tracking:
 
     def _log_once(self, error: BaseException) -> None:
         if self._invocation.world.first_time("attempt_store_failed"):
-            table = _attribute(self._store, "table")
+            table = answer_of(lambda: self._store.table)
             name = f"The attempts table {table}" if type(table) is str else "The attempt store"
             text = (
                 f"{name} {_what_to_do(error)} For now, attempts are counted by receives: their number may be too high. "
@@ -278,14 +279,6 @@ def _what_to_do(error: BaseException) -> str:
             "Action: [dynamodb:BatchGetItem, dynamodb:UpdateItem], with the ARN of the table as Resource."
         )
     return f"failed ({why or type_name(error)})."
-
-
-def _attribute(store: object, name: str) -> Any:
-    """Return an attribute of a store; None if it has none, or reading it raises."""
-    try:
-        return getattr(store, name, None)
-    except BaseException:  # noqa: BLE001 a store of the user's may raise anything
-        return None
 
 
 def _chunks(ids: Sequence[str], size: int) -> list[Sequence[str]]:
