@@ -228,6 +228,20 @@ def test_return_values_and_awaitables_belong_to_the_run(spans: Spans) -> None:
     assert (child.end_time or 0) <= (run.end_time or 0)
 
 
+def test_the_run_of_an_acknowledged_message_is_exported_before_the_next_one_begins(spans: Spans) -> None:
+    exported: list[int] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        exported.append(len(spans.runs))
+        assert message.attempt == 1  # which makes what is known of its delivery
+        if message.id == "says so":
+            message.ack()
+
+    settle(handler, records("a", "b", "says so", "d"))
+    assert exported == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_with_idempotency_the_requests_of_the_claim_are_within_the_run(concurrency: int, spans: Spans) -> None:
     def claims(operation: str, _: str) -> float:
