@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from tarry import ConfigurationError, failed
 from tarry.failed.archive import checksum
 from tarry.failed.journal import Journal
+from tarry.failed.requests import TRIES
 from tarry.testing import Sandbox
 from tarry.tools.cli.app import app
 from tarry.tools.simulator.sqs.message import StoredMessage
@@ -34,6 +35,8 @@ from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 
 DLQS = ("orders-dlq", "orders-dlq.fifo")
+THROTTLED = 2 * TRIES * TRIES
+"""The tries of a send: two of boto3 for each of a request, and as many requests."""
 BODIES = ('{"id": 1}', " tab\t newline\n \u00e9 \u4e2d \U0001f600 \ud7ff\ufffd ", "x")
 
 
@@ -372,6 +375,7 @@ def test_what_may_be_deleted_is_neither_kept_nor_restored_unasked(sandbox: Sandb
 def test_what_was_not_deleted_stays_and_is_not_restored(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
     fill(sandbox, 10)
     archive, counts = removed(sandbox, tmp_path, fault)
+    sandbox.faults.add("throttle", operation="SendMessageBatch", times=THROTTLED - 1)
     assert (counts["failed"] > 0, counts.get("deleted", 0)) == (True, 10 - counts["failed"])
     assert places(sandbox) == (0, counts["failed"])
     if fault == "denied":
@@ -385,6 +389,8 @@ def test_what_was_not_deleted_stays_and_is_not_restored(sandbox: Sandbox, tmp_pa
 def test_a_restore_that_was_not_confirmed_is_not_doubled_unasked(sandbox: Sandbox, tmp_path: Path) -> None:  # SPEC M6
     fill(sandbox, 2)
     archive, _ = removed(sandbox, tmp_path)
+    sandbox.faults.add("throttle", operation="SendMessageBatch", times=THROTTLED)
+    assert outcomes(restored(archive)) == {"failed": 2}
     for fault in ("lost_answer", "denied"):
         sandbox.faults.add(fault, operation="SendMessageBatch")
     assert outcomes(restored(archive)) == {"unconfirmed": 2}

@@ -223,6 +223,7 @@ def test_retry_with_json_prints_each_result(shop: MotoShop) -> None:  # SPEC M6
     assert lines[1:3] == ["id-20  app.CardDeclined: no", "id-3  app.CardDeclined: no"]
     assert lines[-1] == "retried 2, failed 1, skipped 0"
     assert shop.depths() == (2, 28, 0)
+    assert shop.run("retry", "id-4").stdout == "id-4  retried\nretried 1, failed 0, skipped 0\n"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,8 @@ def test_retry_sends_an_edited_body(
     assert shop.objects("retry", "id-0", "--edit") == [{"id": "id-0", "outcome": "skipped"}]
     assert capfd.readouterr() == ("", "the screen\n")
     assert "you did not change its body" in shop.run("retry", "id-0", "--edit").stdout
+    monkeypatch.delenv("EDITOR")
+    assert "no editor is set: set EDITOR" in shop.run("retry", "id-0", "--edit").stdout
     assert len(shop.objects("show")) == 1
 
 

@@ -78,6 +78,7 @@ def test_the_help_of_every_command_fits_the_terminal_and_has_examples_but_no_typ
         assert shown.startswith(" ".join(("Usage: tarry", *names)))
         assert max(len(line) for line in shown.splitlines()) <= columns
         assert not re.search(r"<\w+|\[\[|\[bold\]|x[<>]=", shown), shown
+        assert " ".join(command.help.split()) in " ".join(shown.split())
         examples = command.epilog.splitlines()
         assert shown.splitlines()[-len(examples) :] == [f"  {example}" for example in examples]
         assert all(" ".join(("tarry", *names)) in example for example in examples[: len(names)])

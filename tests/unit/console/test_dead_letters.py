@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tarry.failed.usage import UsageError
 from tarry.support.values import queue_arn
 from tarry.tools.console.dead_letters.jobs import MAX_JOBS, MAX_PROBLEMS, Busy, QueueJob, QueueJobs
 from tarry.tools.console.dead_letters.pages.changes import changes, planned
-from tarry.tools.console.dead_letters.pages.jobs import read_audit, runs_about
+from tarry.tools.console.dead_letters.pages.jobs import MAX_RUNS, publish, read_audit, runs_about
 from tarry.tools.console.dead_letters.pages.listing import (
     MAX_IDS,
     Choice,
@@ -88,7 +89,9 @@ def test_a_snapshot_lists_groups_and_filters_what_the_scan_found_the_newest_firs
 def test_dead_letters_that_have_left_the_queue_leave_the_snapshot_its_groups_and_its_lists() -> None:
     found = snapshot_of(dead_letter_of(1), dead_letter_of(2), dead_letter_of(3))
     assert len(found.matching(select(everything=True)).dead_letters) == found.groups("type")[0].count == 3
+    size = found.size
     found.forget(["delivery-1", "delivery-3", "unknown"])
+    assert 0 < found.size < size
     assert ids(found.matching(select(everything=True)).dead_letters) == ["id-2"]
     assert found.groups("type")[0].count == len(found) == 1
     assert found.whole("delivery-1") is None
@@ -286,6 +289,9 @@ def test_the_changes_of_an_edited_body_are_shown_in_lines_or_of_one_line_in_part
     )
     assert changes('{"a": 12}', '{"a": 1}').lines == ('-{"a": 12}', '+{"a": 1}')
     assert changes("x" * 70_000, "y") == (True, False, (), True)
+    lines = list(map(str, range(2_001)))
+    assert changes("\n".join(lines[:-1]), "\n".join([*lines[:-2], "x"])).lines[-2:] == ("-1999", "+x")
+    assert changes("\n".join(lines), "x") == (True, False, (), True)
 
 
 # jobs
@@ -347,6 +353,17 @@ def test_a_job_that_fails_shows_the_error_and_what_it_had_done() -> None:
     assert (len(view.lines), view.more_lines, view.lines[-1].id) == (MAX_PROBLEMS, 5, "id-204")
 
 
+def test_only_a_scan_that_has_ended_without_an_error_is_shown_on_the_lists() -> None:
+    def fail(_: QueueJob) -> None:
+        raise TarryError("SQS throttles")
+
+    jobs, published = jobs_here(), list[str]()
+    live = SimpleNamespace(publish=lambda name, _: published.append(name))
+    for kind, work in (("retry", print), ("scan", fail), ("scan", str)):
+        publish(SimpleNamespace(live=live, can_write=True), ended(jobs.start(kind, "q", "Job", 1, work)))  # type: ignore[arg-type]
+    assert [each for each in published if each.endswith(("found", "listed"))] == ["job-3-found", "job-3-listed"]
+
+
 def test_the_console_remembers_the_last_jobs() -> None:
     jobs = jobs_here()
     for _ in range(MAX_JOBS + 3):
@@ -381,6 +398,12 @@ def test_the_audit_is_read_from_its_end_and_damaged_lines_are_counted(tmp_path: 
     assert (last.more_ids, last.details) == (7, (("all", "true"),))
     assert [each.at for each in runs_about(path, ["3", "2"])] == [first.at]
     assert runs_about(path, ["3"]) == []
+    assert not read_audit(written(path, *[RUN] * MAX_RUNS)).is_cut
+    assert read_audit(written(path, *[RUN] * (MAX_RUNS + 1))).is_cut
+    path.write_text(json.dumps(RUN).ljust(4 * 1024 * 1024))
+    assert (len(read_audit(path).runs), read_audit(path).is_cut) == (1, False)
+    path.write_text(path.read_text() + " ")
+    assert (len(read_audit(path).runs), read_audit(path).is_cut) == (0, True)
 
 
 def test_a_run_that_did_not_end_is_shown_and_one_that_did_is_shown_once(tmp_path: Path) -> None:  # SPEC M6

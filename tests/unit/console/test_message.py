@@ -257,6 +257,8 @@ def test_brackets_nested_too_deeply_are_shown_raw(body: str, note: str) -> None:
     "body", ["x" * 1_048_576, "\n" * 1_048_576, DEEP, f"[{','.join('1' * 500_000)}]", "\u202e" * 300_000]
 )
 def test_of_a_long_body_a_first_part_is_shown_until_all_is_asked_for(body: str) -> None:
+    assert not body_view(body[:20_000].replace("\n", " "), RAW).is_cut
+    assert body_view(body[:20_001].replace("\n", " "), RAW).is_cut
     view = body_view(body)
     assert view.is_cut
     assert view.characters == len(body)
@@ -266,4 +268,5 @@ def test_of_a_long_body_a_first_part_is_shown_until_all_is_asked_for(body: str) 
     whole = body_view(body, RAW, all_of_it=True)
     assert not whole.is_cut
     assert max(map(len, whole.blocks)) <= FIRST_CHARACTERS
+    assert max(block.count("\n") for block in whole.blocks) <= FIRST_LINES
     assert "".join(whole.blocks).replace("\\u202e", "\u202e") == body

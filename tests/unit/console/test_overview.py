@@ -151,6 +151,7 @@ def test_the_most_urgent_queue_comes_first_then_the_one_with_most_dead_letters()
     histories["new-dlq"] = history(reading(0, at=5), reading(1))
     found = rows_of([WatchedQueue(name, f"{name}-dlq") for name in dead_letters], histories, NOW)
     assert [row.name for row in found.rows] == ["new", "many", "few", "quiet"]
+    assert found.rows[0].dead_letter_chart.label == "Dead letters, the last 5 min: at most 1, now 1"  # type: ignore[union-attr]
     assert found.summary == "3 of 4 queues need attention."
 
 
@@ -166,6 +167,10 @@ def test_rates_are_those_of_cloudwatch_or_of_the_counts_of_tarry_local() -> None
     assert (row.arrived, row.left) == (10, 10)
     [row] = overview(history(reading(5, at=1), reading(6))).rows
     assert (row.arrived, row.left) == (None, None)
+    [row] = overview(history(reading(5, at=1, ever=100), reading(5, ever=40))).rows
+    assert (row.arrived, row.left) == (0, 0)  # it began to count again
+    [row] = overview(history(reading(5, at=3, ever=0), reading(5, at=1, ever=0), reading(5, ever=60))).rows
+    assert row.arrived == (0 + 60) / 2  # the mean of the minutes
 
 
 def test_the_age_of_the_oldest_message_is_unknown_rather_than_guessed() -> None:
@@ -191,6 +196,10 @@ def test_a_chart_joins_cloudwatch_and_own_readings_and_says_its_values() -> None
     assert (first[0], last[0]) == (0, found.width)
     assert all(0 <= float(number) <= found.width for point in found.area.split() for number in point.split(","))
     assert chart("Ready", ("", series[:1]), span=TimeSpan(NOW, 600.0)) is None
+    spike = tuple((NOW - each, 9.0 if each == 305 else 1.0) for each in range(600, -1, -1))
+    drawn = chart("Ready", ("", spike), span=TimeSpan(NOW, 600.0))
+    assert drawn is not None
+    assert sum(point.endswith(",2") for point in drawn.lines[0].split()) == 1  # of each part the highest value
 
 
 class CloudWatch:

@@ -459,7 +459,6 @@ class ResultReport:
             yield
         finally:
             self.bar.clear()
-            sys.stdout.flush()
 
     def add_all(self, results: Iterable[Result], inspection: Inspection | None = None) -> None:
         """Add results; show the progress of an inspection, at a limited rate, unless each result is shown."""
