@@ -146,6 +146,7 @@ def test_a_paused_function_gets_no_messages_until_it_is_resumed(local: LocalProc
     assert said("pause", "Plain") == "plain -> Plain: Disabled (unchanged)\n"
     local.until(lambda: local.timeline(paused) == ["READY"], "a message that waits")
     assert said("resume", "Plain") == "plain -> Plain: Disabled -> Enabled\n"
+    local.wait("Plain was resumed: it gets the messages of plain again")
     local.committed(paused)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from tarry.tools.console.dead_letters.pages.listing import (
     problem_of,
     suggestions,
 )
-from tarry.tools.console.dead_letters.runs import parsed
+from tarry.tools.console.dead_letters.runs import JobRun, _report, parsed
 from tarry.tools.console.dead_letters.snapshots import Snapshot, Snapshots
 from tarry.tools.console.json_layout import editable, restored
 from tests.unit.failed.dead_letters import envelope_of, read_dead_letter, received
@@ -123,6 +124,22 @@ def test_bodies_that_do_not_fit_into_memory_are_dropped_those_of_older_scans_fir
     assert (len(matching.dead_letters), matching.not_compared) == (10 - newer.dropped, newer.dropped)
     newest = snapshot_of(*many[:1], snapshots=snapshots)  # a new scan of the same queue frees the memory of the last
     assert (newest.dropped, snapshots.find("id-2")) == (0, (newest.whole("delivery-2"), True))
+
+
+def test_what_left_the_queue_leaves_the_snapshot_while_its_job_still_runs() -> None:
+    found, jobs = snapshot_of(*map(dead_letter_of, range(201))), jobs_here()
+    audit = SimpleNamespace(add=lambda _: None)
+
+    def results() -> Iterator[Result]:
+        for number in range(200):
+            yield Result(f"id-{number}", "deleted", dead_letter=dead_letter_of(number))
+        sizes.append(len(found))
+
+    sizes = list[int]()
+    job = ended(
+        jobs.start("remove", "q", "Remove", 1, lambda job: _report(JobRun(None, job, None, found), audit, results()))
+    )  # type: ignore[arg-type]
+    assert (job.view().error, sizes) == ("", [1])
 
 
 def test_a_list_is_cut_into_pages() -> None:

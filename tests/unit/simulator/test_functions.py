@@ -211,6 +211,10 @@ def test_after_a_timeout_or_a_crash_the_cold_start_counts_towards_the_timeout_of
 # crashes
 
 
+def raise_base_exception() -> None:
+    raise BaseException("no exit")
+
+
 @pytest.mark.parametrize(
     ("end", "text"),
     [
@@ -218,8 +222,9 @@ def test_after_a_timeout_or_a_crash_the_cold_start_counts_towards_the_timeout_of
         (lambda: sys.exit("no database"), "Runtime exited with error: exit status 1"),
         (sys.exit, "Runtime exited without providing a reason"),
         (lambda: os._exit(7), "Runtime exited with error: exit status 7"),
+        (raise_base_exception, "Runtime exited with error: exit status 1"),
     ],
-    ids=["exit", "exit with a text", "exit without a reason", "os._exit"],
+    ids=["exit", "exit with a text", "exit without a reason", "os._exit", "another exception"],
 )
 def test_a_handler_that_exits_ends_its_environment(make_rig: MakeRig, end: Callable[[], Any], text: str) -> None:
     orders = make_rig(lambda event, context: "well" if event else end())

@@ -240,6 +240,8 @@ def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story)
         line(3_600, "resent", 2, sent_to="slow"),
         line(4_000, "dead_lettered", 3, queue="slow", dead_letter_queue="slow-dlq", reason="exhausted"),
     )
+    later = Story(found.id, found.events, found.source, found.now + 7_200)
+    assert picture(later) == picture(found)  # it has ended
     for each in (found, hostile, Story(ID, (StoryEvent(NOON, State.READY),), "the sandbox", NOON)):
         root = ET.fromstring(picture(each))
         texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -12,7 +12,7 @@ import pytest
 
 from tarry import Fixed, Message, consumer
 from tarry.testing import Report, Sandbox
-from tarry.tools.story.svg import DARK, LIGHT, TICK_SPACE, TimeScale, fit
+from tarry.tools.story.svg import DARK, LIGHT, RADIUS, TICK_SPACE, TimeScale, attempt_at, fit
 from tarry.tools.testing.drawing import LEFT, MOST_ROWS, RIGHT
 from tests.sandboxes import work
 
@@ -119,3 +119,8 @@ def test_a_text_is_cut_to_the_space_it_has() -> None:
     assert fit("short", 100, 12) == "short"
     assert fit("W" * 100, 100, 12) == "W" * 9 + "…"
     assert len(fit("i" * 100, 100, 12)) > len(fit("日" * 100, 100, 12))
+
+
+def test_an_attempt_whose_mark_would_cover_the_last_one_is_a_dot() -> None:
+    marks = [attempt_at("", 100 + space * RADIUS, 0, 7, 100.0) for space in (1.5, 2)]
+    assert [(">7<" in mark, f'r="{RADIUS}"' in mark) for mark in marks] == [(False, False), (True, True)]

@@ -109,9 +109,8 @@ def _test(dead_letter: DeadLetterMessage, function: TemplateFunction, template: 
     queue = queue_arn(dead_letter.origin)
     why = "no failure record" if failure is None else f"{failure.type or failure.reason}: {failure.message or ''}"
     text = printable(f"{dead_letter.id} of {dead_letter.queue}: {why}").replace("\\", "\\\\").replace('"', "'")
-    path = import_path(function) or ([function.code] if function.code else [])
     root = template.path.parent.resolve()  # below, the last first: each is put before those that were put there
-    folders = [os.path.relpath(each.resolve(), root) for each in reversed(path)]
+    folders = [os.path.relpath(each.resolve(), root) for each in reversed(import_path(function))]
     variables = {"AWS_DEFAULT_REGION": "us-east-1", **dict(_variables(function, template))}
     return TEST.format(
         name=f"MESSAGE_{short}".upper(),
