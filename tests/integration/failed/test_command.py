@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tarry.tools.cli.app import app
-from tarry.tools.cli.failed.rendering import table
+from tarry.tools.cli.failed.rendering import shortened_ids, table
 from tests.integration.failed.motoshop import TEMPLATE, TIMEOUT, MotoShop, editor, policy
 from tests.unit.failed.dead_letters import recorded_dead_letter
 from tests.wire import arn
@@ -46,6 +46,9 @@ def test_without_a_command_all_queues_are_summarized(shop: MotoShop) -> None:  #
     [summary] = shop.objects("--queue", "orders-dlq", queue=None)
     assert (summary["queue"], summary["about"]) == ("orders-dlq", 11)
     assert [group["count"] for group in summary["groups"]] == [6, 4, 1]
+    shop.queue("empty-dlq")
+    [nothing] = shop.objects("--queue", "empty-dlq", queue=None)
+    assert (nothing["about"], nothing["scanned"], nothing["groups"]) == (0, 0, [])
     shop.put(40, first=20)
     sampled = shop.run("--sample", "10")
     assert "orders-dlq: about 51 dead letters\n" in sampled.stdout
@@ -199,6 +202,7 @@ def test_in_a_narrow_terminal_the_table_keeps_the_error(columns: int, last_title
     row = next(line for line in lines if line.split()[0] == own_id)
     assert "app.CardDeclined: connection to the" in row
     assert max(map(len, lines)) <= columns
+    assert shortened_ids(["0123456789", "abcdefghij"]) == ["01234567", "abcdefgh"]
 
 
 def test_show_warns_of_a_dead_letter_queue_with_a_redrive_policy(shop: MotoShop) -> None:  # SPEC M2, PLATFORM 22

@@ -16,7 +16,7 @@ from tarry.testing import Sandbox
 from tarry.tools.plan import simulation
 from tarry.tools.plan.policy import policy_of
 from tarry.tools.plan.request import load_warnings
-from tarry.tools.plan.simulation import Consuming, Load, LoadResult, simulate
+from tarry.tools.plan.simulation import Consuming, Load, LoadResult, LoadRun, dollars_of, simulate
 from tarry.tools.plan.text import load_text
 from tarry.tools.plan.timeline import PolicyTimeline, timeline_of
 from tarry.tools.template import TemplateQueue
@@ -211,3 +211,9 @@ def test_a_message_that_always_fails_runs_at_the_times_of_its_timeline(settings:
 def _attempt_of_each_run(planned: PolicyTimeline) -> list[int | None]:
     """The number of the attempt that each run begins; None for a run by `LocalRetry`."""
     return [number for each in planned.attempts for number in [each.number, *[None] * (each.runs - 1)]]
+
+
+def test_the_costs_are_those_of_requests_invocations_and_their_time() -> None:
+    run = LoadRun(0, requests=10**6, invocations=10**7, busy_seconds=10**6)
+    found = dollars_of(LoadResult(Load(1, 0, 0, 1), Consuming(memory_mb=512), [run, run]))
+    assert found == {"requests": 0.4, "invocations": pytest.approx(2), "compute": pytest.approx(8.33335)}

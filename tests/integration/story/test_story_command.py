@@ -105,6 +105,8 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
     shop.messages()
     picture = tmp_path / "story.svg"
     result = tarry(ID, *STACK, "--svg", str(picture))
+    too_long = str(tmp_path / ("x" * 300))
+    assert f"tarry: --svg {too_long}: File name too long\n" in tarry(ID, *STACK, "--svg", too_long, exits=2).stderr
     lines = result.stdout.splitlines()
     assert lines[:2] == [f"message {ID}", "orders -> slow -> slow-dlq, from CloudWatch Logs"]
     assert max(map(len, lines)) <= 80

@@ -36,7 +36,9 @@ def test_a_queue_has_a_url_and_an_arn_and_is_found_by_a_url_of_any_host(account:
 def test_changed_attributes_apply_from_now_on_and_only_the_requested_ones_are_returned(account: Account) -> None:
     account.send("orders")
     account.wait(5)
-    account.call("SetQueueAttributes", "orders", Attributes={"VisibilityTimeout": "5"})
+    most = {"VisibilityTimeout": "43200", "DelaySeconds": "900", "ReceiveMessageWaitTimeSeconds": "20"}
+    account.call("SetQueueAttributes", "orders", Attributes=most)
+    account.call("SetQueueAttributes", "orders", Attributes=dict.fromkeys(most, "0") | {"VisibilityTimeout": "5"})
     account.receive("orders")
     account.wait(5)
     assert len(account.receive("orders")) == 1

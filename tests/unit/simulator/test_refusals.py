@@ -89,6 +89,7 @@ OTHER_VALUE = "A queue already exists with the same name and a different value f
 NO_FIFO_NAMES = (create("a.fifo"), create("a", FifoQueue="true"))
 RANGES = {"VisibilityTimeout": ["43201"], "DelaySeconds": ["901"], "MessageRetentionPeriod": ["59"]}
 RANGES |= {"MaximumMessageSize": ["1048577", "many"], "SqsManagedSseEnabled": ["yes"]}
+RANGES |= {"ReceiveMessageWaitTimeSeconds": ["21"], "KmsDataKeyReusePeriodSeconds": ["59", "86401"]}
 RANGES |= {"Policy": ["x", "[]", '"x"', "{"]}
 OF_FIFO = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
 NOT_ALLOWED = "You can use one type of server-side encryption (SSE) at one time."
