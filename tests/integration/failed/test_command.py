@@ -333,6 +333,8 @@ def test_via_local_exits_with_2_for_a_queue_without_a_function(shop: MotoShop) -
     result = shop.run("retry", "--all", "--via", "local", "--json")
     assert [json.loads(line)["outcome"] for line in result.stdout.splitlines()] == ["failed", "failed"]
     assert (result.exit_code, shop.depths()) == (2, (0, 2, 0))
+    (shop.folder / "code/app.py").write_text("import nowhere_at_all")
+    assert "No module named 'nowhere_at_all'" in shop.refused("retry", "--all", "--via", "local")
 
 
 @pytest.mark.parametrize("command", ["retry", "remove"])

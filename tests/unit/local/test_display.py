@@ -208,7 +208,9 @@ def test_the_summary_folds_attempts_and_refusals_with_the_same_end() -> None:
     one = failing(10)
     one.steps = [*one.steps, Transition(1_000, State.COMMITTED, "1", "orders")]
     lost = replace(failing(4), lost="it expired")
-    lines = on_a_console(print_summary, RunReport([one, MessageTimeline("2", "orders", 2, refused), lost]))
+    report = RunReport([one, MessageTimeline("2", "orders", 2, refused), lost])
+    assert any("2-10, each" in line for line in on_a_console(print_summary, report, terminal=True, width=200))
+    lines = on_a_console(print_summary, report)
     start = "IN_FLIGHT 1 -> WAITING_RETRY 1 min 30 s -> IN_FLIGHT"
     assert [line.partition(" orders  ")[2] for line in lines if " orders  " in line] == [
         f"{start} 2-10, each WAITING_RETRY 1 min 30 s -> COMMITTED",

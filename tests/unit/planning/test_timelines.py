@@ -11,8 +11,8 @@ from tarry.decide.steps import StepList
 from tarry.failed.usage import UsageError
 from tarry.tools.plan.policy import DelayBounds, policy_of
 from tarry.tools.plan.request import backoff_from
-from tarry.tools.plan.text import then_text, timeline_text
-from tarry.tools.plan.timeline import PolicyTimeline, timeline_of, without_tarry
+from tarry.tools.plan.text import scale_of, then_text, timeline_text
+from tarry.tools.plan.timeline import NOW, PolicyTimeline, timeline_of, without_tarry
 from tarry.tools.plan.units import duration_of, range_text, rate_of, share_of
 from tarry.tools.template import TemplateQueue
 
@@ -133,6 +133,8 @@ def test_attempts_begin_at_the_sums_of_the_delays_before_them(backoff: Any) -> N
     latest = accumulate((high for _, high in bounds), initial=0.0)
     timeline = planned(9, backoff)
     assert [attempt.begins for attempt in timeline.attempts] == [*zip(earliest, latest, strict=True)]
+    assert timeline.attempts[-1].wait == NOW
+    assert scale_of(planned(1, backoff), 0, 10).ticks(1)[-1] == (10, "1 s")
     assert [then_text(attempt) for attempt in timeline.attempts] == ["retry"] * 8 + ["dead letter"]
     assert timeline.last.target == "orders-dlq"
     assert sum(attempt.wait.latest for attempt in timeline.attempts) == sum(high for _, high in bounds)
