@@ -1,6 +1,7 @@
 """The error of a batch of Powertools is shown as the errors of its messages."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
 from tarry.tools.simulator.batch_errors import batch_error
+from tarry.tools.simulator.record_errors import RecordErrors
 
 IDS = ["aaaaaaaa-1", "bbbbbbbb-2"]
 BODIES = ["slow", "quick"]
@@ -86,3 +88,13 @@ def test_an_error_that_cannot_be_taken_apart_is_left_as_it_is(text: str) -> None
     assert batch_error({"errorType": "BatchProcessingError", "errorMessage": text}, IDS) is None
     assert batch_error({"errorType": "ValueError", "errorMessage": text}, IDS) is None
     assert batch_error("an answer", IDS) is None
+
+
+def test_a_long_error_of_a_message_is_cut() -> None:
+    errors, record = list[str](), {"messageId": "1"}
+    log = logging.LogRecord("batch", logging.DEBUG, "", 0, "Record processing exception", (), None)
+    try:
+        raise ValueError("x" * 3_000)
+    except ValueError:
+        RecordErrors(lambda message_id, text: errors.extend((message_id, text))).emit(log)
+    assert (errors[0], len(errors[1].partition(" [")[0])) == (record["messageId"], 2_000)
