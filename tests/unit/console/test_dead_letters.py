@@ -138,7 +138,7 @@ def test_what_left_the_queue_leaves_the_snapshot_while_its_job_still_runs() -> N
     sizes = list[int]()
     job = ended(
         jobs.start("remove", "q", "Remove", 1, lambda job: _report(JobRun(None, job, None, found), audit, results()))
-    )  # type: ignore[arg-type]
+    )
     assert (job.view().error, sizes) == ("", [1])
 
 
