@@ -35,11 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Return one worker more than there are cores: it works while others wait for a process or a timeout."""
+    """Return two workers more than there are cores: they work while others wait for a process or a timeout."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
+    return cores + 2
 
 
 @pytest.fixture(scope="session", autouse=True)
