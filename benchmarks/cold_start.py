@@ -336,6 +336,7 @@ def small_rows(folder: Path, starts: int) -> Iterator[Row]:
                 environment = {
                     "AWS_ENDPOINT_URL": aws.url,
                     "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": memory.replace(",", ""),
+                    "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",  # with it, a small function loads boto3 at once
                 }
                 function = folder / f"small-{list(FIRST_BATCHES).index(name)}"
                 limit = partial(limits.limit, share=MEMORY_MB[memory])
