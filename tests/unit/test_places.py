@@ -148,9 +148,9 @@ def test_an_endpoint_of_the_option_the_environment_or_the_profile_or_the_url_of_
 
 
 def test_a_profile_of_the_environment_that_does_not_exist_matters_only_at_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_PROFILE", "missing")
     assert place(port=5002) == ("http://127.0.0.1:5002", True)
-    for options in ({"aws": True}, {"port": 5002, "profile": "nobody"}):
+    for options in ({"aws": True}, {"port": 5002, "profile": "missing"}):
         with pytest.raises(ProfileNotFound):
             place(**options)
 

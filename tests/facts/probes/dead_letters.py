@@ -11,7 +11,7 @@ def received_count(message: dict[str, dict[str, str]]) -> int:
 
 
 def counts_of(platform: Platform, url: str, receives: int) -> list[int]:
-    """Receive the message of a queue so many times, each after its visibility timeout; return its counts."""
+    """Receive the message of a queue a number of times, each after its visibility timeout; return its counts."""
     counts = []
     for _ in range(receives):
         counts.append(received_count(platform.receive_one(url)))
@@ -164,7 +164,7 @@ def one_move_task_per_queue(platform: Platform) -> None:
     refused("a second task while the first runs", start, platform, dead, text="Only one active task")
 
 
-@probe("38", "A move task with a rate moves so many messages a second", cost="minutes")
+@probe("38", "A move task with a rate moves that many messages a second", cost="minutes")
 def a_move_task_has_a_rate(platform: Platform) -> None:
     url, dead = dead_letters(platform, 4)
     began = platform.now()

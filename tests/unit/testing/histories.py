@@ -20,7 +20,7 @@ TOO_SMALL: dict[str, Any] = {"dead_letters": {"maximum_message_size": 1_024}}
 
 
 def failing(attempts: float = float("inf"), **settings: Any) -> Consumer[Any]:
-    """Return a consumer that fails on so many attempts."""
+    """Return a consumer that fails on the first ``attempts`` attempts, on all of them by default."""
 
     @consumer(**settings)
     def handler(message: Message) -> None:

@@ -152,7 +152,7 @@ def test_a_target_gets_the_event_or_what_its_input_makes_of_it() -> None:
     assert input_of({"InputPath": "$.detail.none"}, event) == "null"
     transformer = {
         "InputPathsMap": {"id": "$.detail.id", "items": "$.detail.items"},
-        "InputTemplate": '{"id": <id>, "text": "order <id> of <nobody>", "items": <items>}',
+        "InputTemplate": '{"id": <id>, "text": "order <id> of <unknown>", "items": <items>}',
     }
     found = json.loads(input_of({"InputTransformer": transformer}, event))
-    assert found == {"id": 'o-"1"', "text": 'order o-"1" of <nobody>', "items": [{"sku": "a"}]}
+    assert found == {"id": 'o-"1"', "text": 'order o-"1" of <unknown>', "items": [{"sku": "a"}]}

@@ -85,5 +85,5 @@ def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
         return name
     if kind != "AWS::S3::Bucket":
         return logical_id
-    name = logical_id.lower()[:MAX_BUCKET_NAME]  # S3 does not allow uppercase letters
+    name = logical_id.lower()[:MAX_BUCKET_NAME]  # S3 allows no uppercase letters in the name of a bucket
     return name if len(name) >= MIN_BUCKET_NAME else f"{name}-bucket"
