@@ -78,7 +78,9 @@ def test_the_tarry_layer_has_the_runtime_with_its_bytecode_and_nothing_for_a_dev
     assert b"/opt/python/tarry/consumer.py" in compiled
 
     def make(python: str) -> dict[str, bytes]:
-        environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | {"PYTHON": python}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+        environment |= {"PYTHON": python, "PATH": path}
         command = ["make", "--silent", "build-TarryLayer", f"ARTIFACTS_DIR={tmp_path / python}"]
         subprocess.run(command, cwd=ROOT / "layers/tarry", env=environment, check=True, stdout=subprocess.DEVNULL)
         return files_in(tmp_path / python)

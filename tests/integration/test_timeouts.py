@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import math
 import signal
 import sys
@@ -49,7 +50,7 @@ def interrupted(handler: Consumer[Any], count: int = 3) -> tuple[list[str], Wire
 def slow(does: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
     """Return a consumer whose handler ``does`` something for message m1 only."""
     settings = {"timeout": 0.2, "backoff": Fixed(60), **settings}
-    if asyncio.iscoroutinefunction(does):
+    if inspect.iscoroutinefunction(does):
 
         async def handler(message: Message) -> None:
             task = asyncio.current_task()
