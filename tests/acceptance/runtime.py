@@ -32,8 +32,12 @@ def running(
     lambda_packages: Path,
     environment: dict[str, str],
     output: IO[bytes] | None = None,
+    through: Sequence[str] = (),
 ) -> Iterator[FakeRuntimeApi]:
-    """Start `app.handler` of the folder `function`; yield the API that invokes it. Its log goes to `output`."""
+    """Start `app.handler` of the folder `function`, ``through`` another command; yield the API that invokes it.
+
+    Its log goes to `output`.
+    """
     paths = [function, *(layer / "python" for layer in layers), lambda_packages]
     with FakeRuntimeApi() as api:
         env = {
@@ -57,7 +61,7 @@ def running(
             **environment,
         }
         # -S: without site-packages, so that packages missing in the build are not found here.
-        command = [sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
+        command = [*through, sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
         process = api.process = subprocess.Popen(
             command, env=env, cwd=function, start_new_session=True, stdout=output, stderr=output
         )

@@ -7,21 +7,25 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections import Counter
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 
 from benchmarks.layer_size import LAYERS, excesses, sizes_of
 from tarry.tools.common.strip import NOT_DEPLOYED
-from tests.acceptance.runtime import ROOT, Start
+from tests.acceptance.runtime import ROOT, Start, running
 from tests.acceptance.runtime_api import FunctionError
 from tests.processes import started
+from tests.records import event, failed, record
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 EVENTS = ROOT / "events"
+IS_ROOT = os.geteuid() == 0  # who alone may hide /dev/shm
 ORDERS = {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency", "ATTEMPTS_TABLE": "attempts"}
 POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
 
@@ -192,6 +197,39 @@ def test_a_built_function_reports_failed_messages_and_handles_the_next_batch_or_
     assert [(order["order"], order["version"]) for order in failed] == [
         ("o-1003", 4), ("o-1003", 3), ("o-1003", 2), ("o-1004", 1), ("o-1005", 2),
     ]  # fmt: skip
+
+
+def test_a_failed_message_is_delayed_with_little_memory_no_place_to_write_and_bytecode_of_another_python(
+    build: Path, lambda_packages: Path, tmp_path: Path, aws: str
+) -> None:
+    layer, function = tmp_path / "layer", tmp_path / "function"
+    shutil.copytree(build / "TarryLayer", layer)
+    for compiled in layer.rglob("*.pyc"):
+        compiled.write_bytes(b"\0\0\r\n" + compiled.read_bytes()[4:])  # begins with the number of another Python
+    function.mkdir()
+    source = "from tarry import Fixed, consumer\n@consumer(backoff=Fixed(60))\ndef handler(message):\n    1 / 0\n"
+    (function / "app.py").write_text(source)
+    for path in (layer, function, *layer.rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    sqs = boto3.client("sqs", "us-east-1", endpoint_url=aws, aws_access_key_id="x", aws_secret_access_key="x")
+    url = sqs.create_queue(QueueName="orders")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="{}")
+    received = sqs.receive_message(QueueUrl=url)["Messages"][0]
+    message = record(received_at=time.time()) | {"receiptHandle": received["ReceiptHandle"]}
+    hide = "mount -t tmpfs -o ro,size=4k none /dev/shm && " if IS_ROOT else ""
+    through = [*(["unshare", "--mount"] if IS_ROOT else []), "sh", "-c", f'{hide}ulimit -v 131072 && exec "$@"', "sh"]
+    settings = {"AWS_ENDPOINT_URL": aws, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "HOME": "/proc/none"}
+
+    with (
+        (tmp_path / "log").open("wb") as log,
+        running(function, [layer], lambda_packages, settings, log, through) as api,
+    ):
+        assert failed(api.invoke(event(message))) == ["m1"]
+
+    line = json.loads((tmp_path / "log").read_text())  # the only one
+    assert (line["event"], line["error"]) == ("waiting_retry", "ZeroDivisionError: division by zero")
+    assert 0 < line["delay"] <= 60
+    assert "not_settled" not in line
 
 
 def test_make_deploy_builds_for_lambda_and_then_runs_the_sam_of_the_environment() -> None:
