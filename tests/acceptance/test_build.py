@@ -216,8 +216,8 @@ def test_a_failed_message_is_delayed_with_little_memory_no_place_to_write_and_by
     sqs.send_message(QueueUrl=url, MessageBody="{}")
     received = sqs.receive_message(QueueUrl=url)["Messages"][0]
     message = record(received_at=time.time()) | {"receiptHandle": received["ReceiptHandle"]}
-    hide = "mount -t tmpfs -o ro,size=4k none /dev/shm && " if IS_ROOT else ""
-    through = [*(["unshare", "--mount"] if IS_ROOT else []), "sh", "-c", f'{hide}ulimit -v 131072 && exec "$@"', "sh"]
+    mount = "mount -t tmpfs -o ro,size=4k none /dev/shm && " if IS_ROOT else ""
+    through = [*(["unshare", "--mount"] if IS_ROOT else []), "sh", "-c", f'{mount}ulimit -v 131072 && exec "$@"', "sh"]
     settings = {"AWS_ENDPOINT_URL": aws, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "HOME": "/proc/none"}
 
     with (
