@@ -15,7 +15,6 @@ from hashlib import md5
 from itertools import chain, cycle, repeat
 from typing import Any
 
-import boto3
 from aws_lambda_powertools.utilities.batch import (
     AsyncBatchProcessor,
     BatchProcessor,
@@ -24,6 +23,7 @@ from aws_lambda_powertools.utilities.batch import (
     async_process_partial_response,
     process_partial_response,
 )
+from botocore.session import Session
 
 from tarry import Exponential, consumer
 from tarry.sqs.client import make_client
@@ -147,17 +147,20 @@ class ClientThatAnswers:
         self._calls = threading.local()
 
     def sqs(self) -> Any:
-        return self._answering("sqs", self._session().client("sqs"))
+        return self._answering("sqs", self._session().create_client("sqs"))
 
     def sqs_of_tarry(self) -> Any:
         """Make a client with the settings of tarry's own."""
         return self._answering("sqs", make_client(self._session()))
 
     def dynamodb(self) -> Any:
-        return self._answering("dynamodb", self._session().client("dynamodb"))
+        return self._answering("dynamodb", self._session().create_client("dynamodb"))
 
-    def _session(self) -> boto3.Session:
-        return boto3.Session("testing", "testing", region_name="us-east-1")
+    def _session(self) -> Session:
+        session = Session()
+        session.set_credentials("testing", "testing")
+        session.set_config_variable("region", "us-east-1")
+        return session
 
     def _answering(self, service: str, client: Any) -> Any:
         client.meta.events.register(f"provide-client-params.{service}.*", self._keep_parameters)

@@ -25,6 +25,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.client import ClientMeta
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
+from botocore.session import Session
 
 from tarry.world import World, use
 
@@ -42,6 +43,14 @@ def url(queue: str) -> str:
 def client_error(code: str, text: str = "", status: int = 400) -> ClientError:
     answer: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(answer, "AnyOperation")
+
+
+def session() -> Session:
+    """Return a session of botocore that reads no credentials and no region from the environment."""
+    made = Session()
+    made.set_credentials("test", "test")
+    made.set_config_variable("region", "us-east-1")
+    return made
 
 
 @dataclass

@@ -173,12 +173,12 @@ def test_a_log_handler_that_raises_does_not_affect_settlement(monkeypatch: pytes
     assert (reported, waits(wire), len(wire.sent_entries())) == (["m0"], {"m0": 7}, 2)
 
 
-@pytest.mark.parametrize("lacks", ["client", "boto3"])
+@pytest.mark.parametrize("lacks", ["client", "botocore"])
 def test_without_a_client_every_unfinished_message_is_reported(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_client() -> Any:  # SPEC A2
         raise RuntimeError("no region")
 
-    monkeypatch.setitem(sys.modules, "boto3", None) if lacks == "boto3" else None
+    monkeypatch.setitem(sys.modules, "botocore.session", None) if lacks == "botocore" else None
     with use(World(client_factory=no_client if lacks == "client" else None)):
         assert failed(consumer(gives_a_verdict_on_each)(batch_of(5), Context())) == ["m0", "m1", "m2"]
 

@@ -45,7 +45,7 @@ def test_a_second_is_kept_for_settling_or_four_requests_and_the_time_to_make_a_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC I2
     monkeypatch.setattr("tarry.world.CORE_SHARE", share)
-    monkeypatch.setattr("tarry.world.modules", {"boto3": None} if has_boto3 else {})
+    monkeypatch.setattr("tarry.world.modules", {"botocore.session": None} if has_boto3 else {})
     measured = World()
     measured.loading_seconds, measured.request_seconds = loading, request_seconds
     assert reserve(measured) == pytest.approx(kept)

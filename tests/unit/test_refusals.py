@@ -6,7 +6,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import (
@@ -40,7 +39,7 @@ from tarry.sqs.refusals import (
     utf8_length,
     watch_tries,
 )
-from tests.wire import client_error, http_answer, url
+from tests.wire import client_error, http_answer, session, url
 
 # limits
 
@@ -197,7 +196,7 @@ Answer = tuple[int, str] | Exception
 
 @cache
 def client() -> Any:
-    return make_client(boto3.session.Session("test", "test", region_name="us-east-1"))
+    return make_client(session())
 
 
 def error_of(*tries: Answer) -> Exception:

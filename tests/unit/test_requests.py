@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
@@ -21,7 +20,7 @@ from tests.handlers import plain
 from tests.loglines import Caplog, lines
 from tests.records import Context, event, failed, record
 from tests.settled import orders
-from tests.wire import Request, TestClock, Wire, arn, http_answer
+from tests.wire import Request, TestClock, Wire, arn, http_answer, session
 
 CHANGE, SEND, DELETE = "ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch"
 ORDERS = QueueArn(arn("orders"))
@@ -82,7 +81,7 @@ class HangingSqs:
         return 500
 
     def client(self) -> Any:
-        client = make_client(boto3.session.Session("test", "test", region_name="us-east-1"))
+        client = make_client(session())
         client.meta.events.register_last("before-send.sqs", self.answer)
         return client
 

@@ -120,12 +120,13 @@ def test_the_share_that_a_process_has_used_is_at_most_that_of_its_threads_and_0_
 LOADS_ALL = """
 import sys
 from tarry import DeadLetter, MemoryAttempts, consumer, world
-assert "boto3" not in sys.modules
+assert "botocore" not in sys.modules
 def fails(message):
     raise ValueError
 
 handlers = [consumer(fails)]
-assert "boto3" in sys.modules and world.current().is_loaded and world.current().loading_seconds > 0
+assert "botocore" in sys.modules and "boto3" not in sys.modules
+assert world.current().is_loaded and world.current().loading_seconds > 0
 
 from tests.records import Context, batch_of
 from tests.wire import Queue, Wire

@@ -244,7 +244,7 @@ _real_threads = RealThreads()
 
 def seconds_to_load() -> float:
     """Return the expected time to import boto3 and to make a client in this process."""
-    return (CLIENT_SECONDS if "boto3" in modules else LOADING_SECONDS) / CORE_SHARE
+    return (CLIENT_SECONDS if "botocore.session" in modules else LOADING_SECONDS) / CORE_SHARE
 
 
 class World:

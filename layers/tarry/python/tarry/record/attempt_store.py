@@ -241,12 +241,12 @@ class DynamoDBAttempts:
 
 def make_client() -> Any:
     """Make a client with short timeouts: no message waits longer than a second for the table."""
-    import boto3
     from botocore.config import Config
 
+    from tarry.support.clients import client_with
+
     retries: Any = {"total_max_attempts": 2, "mode": "standard"}
-    config = Config(connect_timeout=1, read_timeout=1, retries=retries)
-    return boto3.session.Session().client("dynamodb", config=config)
+    return client_with(Config(connect_timeout=1, read_timeout=1, retries=retries), "dynamodb")
 
 
 def _codes(error: ClientError, keys: Iterable[str]) -> dict[str, str]:

@@ -32,6 +32,8 @@ from tarry.world import CORE_SHARE, seconds_to_load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from botocore.session import Session
+
     from tarry.message.invocation import Invocation
     from tarry.observe.logs import Log
     from tarry.world import Event, World
@@ -60,10 +62,11 @@ class RequestBroken(Exception):
     """A request ended with a `BaseException` that is not an error of SQS, such as `SystemExit` in a botocore hook."""
 
 
-def make_client(session: Any = None) -> Any:
-    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response."""
-    import boto3
+def make_client(session: Session | None = None) -> Any:
+    """Make an SQS client with short timeouts: a hanging request must not cost the batch its response."""
     from botocore.config import Config
+
+    from tarry.support.clients import client_with
 
     config = Config(
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -72,7 +75,7 @@ def make_client(session: Any = None) -> Any:
         # tarry has checked the parameters: validating them once more is a quarter of botocore's work on a request
         parameter_validation=False,
     )
-    return (session or boto3.session.Session()).client("sqs", config=config)
+    return client_with(config, "sqs", session)
 
 
 def client_of(world: World) -> Any:

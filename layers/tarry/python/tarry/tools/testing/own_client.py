@@ -10,7 +10,6 @@ import io
 import json
 import os
 import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from tarry.tools.common.places import is_aws
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+    from botocore.session import Session
 
 CODE = "NotSentInTests"
 REMEDY = "use the fixture `sandbox`, or moto with the queue; @pytest.mark.tarry_aws lets a test reach AWS"
@@ -36,29 +36,16 @@ def make_own_client(reaches_aws: bool) -> Any:
     return client
 
 
-def _session() -> Any:
+def _session() -> Session:
     """Return a session with credentials of the environment or invalid ones: looking for others may take seconds."""
-    import boto3
-    import botocore.session
+    from botocore.session import Session
 
-    session = botocore.session.Session()
-    session.register_component("data_loader", _loader())
+    session = Session()
     if session.get_config_variable("region") is None:
         session.set_config_variable("region", "us-east-1")
-    return boto3.session.Session(
-        aws_access_key_id=os.environ.get("AWS_ACCESS_KEY_ID", "testing"),
-        aws_secret_access_key=os.environ.get("AWS_SECRET_ACCESS_KEY", "testing"),
-        aws_session_token=os.environ.get("AWS_SESSION_TOKEN"),
-        botocore_session=session,
-    )
-
-
-@cache
-def _loader() -> Any:
-    """Return the loader of the service models. Each test has a client of its own, and loading them takes 0.1 s."""
-    import botocore.session
-
-    return botocore.session.Session().get_component("data_loader")
+    key, secret = (os.environ.get(f"AWS_{name}", "testing") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))
+    session.set_credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN"))
+    return session
 
 
 def _answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
