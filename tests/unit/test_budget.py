@@ -119,17 +119,73 @@ def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:
     assert {"boto3", "botocore", "pydantic", "aws_lambda_powertools"}.isdisjoint(loaded)
 
 
-def test_importing_tarry_compiles_no_annotation_and_loads_no_threading() -> None:  # DESIGN 5
-    """Compiling the first string costs 2 ms; `typing` compiles each quoted annotation that it evaluates."""
+FIRST_BATCH = """
+import sys
+from types import SimpleNamespace
+before = set(sys.modules)
+from tarry import Exponential, Message, consumer, world
+answer = SimpleNamespace(register=lambda *args, **names: None)
+sqs = SimpleNamespace(
+    meta=SimpleNamespace(events=answer, endpoint_url="http://sqs"),
+    get_queue_attributes=lambda **names: {"Attributes": {"VisibilityTimeout": "30"}},
+    change_message_visibility_batch=lambda Entries, **names: {"Successful": [{"Id": each["Id"]} for each in Entries]},
+)
+world.current().client_factory = lambda: sqs
+@consumer(max_attempts=4, backoff=Exponential(30, 3))
+def handler(message: Message) -> None:
+    if message.body == "fail":
+        raise ValueError("declined")
+"""
+OF_A_CLEAN_BATCH = """
+tarry tarry.consumer tarry.decide tarry.decide.retry_policy tarry.decide.steps tarry.errors tarry.message
+tarry.message.invocation tarry.message.message tarry.message.outcomes tarry.observe tarry.observe.logs tarry.run
+tarry.run.deadline tarry.run.handlers tarry.run.run tarry.run.sequential tarry.settings tarry.support
+tarry.support.guards tarry.support.values tarry.world
+"""
+OF_A_FAILURE = """
+tarry.decide.decision tarry.message.delivery tarry.message.diagnosis tarry.message.failure_record tarry.record
+tarry.record.attribute tarry.run.outcomes tarry.run.verdicts tarry.settle tarry.settle.executor tarry.settle.planner
+tarry.settle.requests tarry.settle.settlement tarry.sqs tarry.sqs.client tarry.sqs.refusals
+"""
+
+
+def modules_of_first_batch(body: str, failed: list[dict[str, str]]) -> set[str]:
+    """Return the modules that a function loads to handle one message, in an interpreter without installed packages."""
+    run = f"assert handler({event(record(body))!r}) == {{'batchItemFailures': {failed}}}"
+    script = f"{FIRST_BATCH}\n{run}\nprint(*(set(sys.modules) - before))"
+    command = [sys.executable, "-S", "-c", script]
+    environment = {"PYTHONPATH": str(Path(world.__file__).parents[1])}
+    return set(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split())
+
+
+def of_tarry(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "tarry"}
+
+
+def test_a_clean_batch_loads_22_modules_of_tarry_and_no_typing_json_re_or_threading() -> None:  # DESIGN 5
+    """docs/decisions/0001-cold-start.md."""
+    loaded = modules_of_first_batch("{}", [])
+    assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split()}
+    assert not {"contextlib", "datetime", "json", "re", "threading", "typing"} & loaded
+
+
+def test_the_first_failure_loads_16_modules_of_tarry_more() -> None:
+    """Beside the client, which it gets here; docs/decisions/0015-loading-boto3.md."""
+    loaded = modules_of_first_batch("fail", [{"itemIdentifier": record()["messageId"]}])
+    assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split(), *OF_A_FAILURE.split()}
+    assert not {"asyncio", "concurrent.futures", "uuid"} & loaded
+
+
+def test_importing_tarry_compiles_no_text() -> None:  # DESIGN 5
+    """Compiling the first string costs 2 ms. `functools`, which Lambda's runtime loads, compiles one too."""
     script = """
-import sys, typing
+import functools, sys
 compiled = []
 sys.addaudithook(lambda event, args: event == "compile" and args[1] == "<string>" and compiled.append(args[0]))
 from tarry import Exponential, LocalRetry, Message, RetryInPlace, consumer
 @consumer(max_attempts=4, backoff=Exponential(2, 3), timeout=5, on_failure=[LocalRetry(2), RetryInPlace()])
 def handler(message: Message) -> None: ...
 assert not compiled, compiled
-assert "threading" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -7,11 +7,14 @@ def handler(message: Message) -> None:
     charge(message.json())
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from tarry.consumer import Consumer, batch_consumer, consumer
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tarry.decide.retry_policy import Backoff, Exponential, Fixed, Linear, RetryPolicy, Schedule
     from tarry.decide.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, LeaseLost, SendError, Undecodable

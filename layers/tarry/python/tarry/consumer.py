@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextvars import copy_context
 from os import environ
 from sys import modules
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import settings as checks
 from tarry import world
@@ -21,11 +20,10 @@ from tarry.run.sequential import Sequential
 from tarry.support.guards import exit_if_forked
 from tarry.support.values import WARNING
 
-P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol, Unpack
+    from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.message.batch import Batch
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from tarry.run.whole_batch import WholeBatch
     from tarry.settings import AllSettings, BatchSettings, Settings
 
+    P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
+
     class Handler(Protocol[P]):
         """A function of one message, sync or async."""
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         """A function of a whole batch, sync or async."""
 
         def __call__(self, batch: Batch[P], /) -> Any: ...
+else:
+    from tarry.support.values import Generic, overload
 
 
 Response = dict[str, list[dict[str, str]]]
@@ -109,7 +111,7 @@ class Consumer(Generic[T]):
 
             self._idempotency = idempotency_of(layer, settings.get("name"), f"{self.__module__}.{self.__qualname__}")
             # For `replace`: an @idempotent_function may have configured the layer by then.
-            self._settings = cast("AllSettings", {**self._settings, "idempotency": self._idempotency})
+            self._settings = {**self._settings, "idempotency": self._idempotency}  # type: ignore[typeddict-item]
         options = settings.get("log", LogOptions())
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
@@ -143,7 +145,7 @@ class Consumer(Generic[T]):
         before: Mapping[str, Any] = self._settings
         if "policy" not in settings and any(name in settings for name in checks.POLICY_SETTINGS):
             before = {**before, "policy": None, **checks.settings_of(self.policy)}
-        changed = cast("AllSettings", {**before, **settings})
+        changed: Any = {**before, **settings}
         return Consumer(self.function, self._takes_batch, changed)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
@@ -263,7 +265,8 @@ class Consumer(Generic[T]):
         """Return the tracing by loaded libraries that are on."""
         from tarry.observe.tracing import TracingGuard, subsegments_of
 
-        tracing, invocation = list[Any](), run.invocation
+        tracing: list[Any] = []
+        invocation = run.invocation
         with TracingGuard(self.log, invocation.world, is_end=True):  # another version of a library may raise anything
             if "opentelemetry.trace" in modules:
                 from tarry.observe import opentelemetry

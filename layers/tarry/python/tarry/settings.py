@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tarry.decide.retry_policy import Errors, RetryPolicy
+from tarry.decide.retry_policy import RetryPolicy
 from tarry.errors import ConfigurationError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypedDict
+    from typing import Any, Literal, TypedDict
 
     from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
 
-    from tarry.decide.retry_policy import Backoff, RetryWhen
+    from tarry.decide.retry_policy import Backoff, Errors, RetryWhen
     from tarry.message.delivery import Step
     from tarry.message.message import Message
     from tarry.message.outcomes import Outcome
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict:
-        """A stand-in for `typing.TypedDict` at run time, which would take half a millisecond to compile annotations."""
+        """A stand-in for `typing.TypedDict` at run time: to import typing is slow."""
 
         def __init_subclass__(cls, total: bool = True) -> None: ...
 
@@ -144,7 +144,7 @@ def attempt_store_of(settings: Settings) -> AttemptStore | None:
     store: Any = settings.get("attempts")
     has_methods = callable(getattr(store, "read", None)) and callable(getattr(store, "write", None))
     if store is None or (has_methods and not isinstance(store, type)):
-        return cast("AttemptStore | None", store)
+        return store
     more = "; max_attempts limits the number of attempts" if isinstance(store, int) else ""
     raise ConfigurationError(f'attempts takes a store, such as DynamoDBAttempts("table"), got {store!r:.200}{more}')
 
@@ -191,8 +191,9 @@ def settings_of(policy: RetryPolicy) -> dict[str, Any]:
 
 def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
     """Return the settings with a policy instead of single ones, so that a user's backoff is checked only once."""
-    others = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
-    return cast("AllSettings", {**others, "policy": policy})
+    changed: Any = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
+    changed["policy"] = policy
+    return changed  # type: ignore[no-any-return]
 
 
 def payload_reader_of(function: Callable[..., Any], settings: AllSettings, *, plain: bool) -> PayloadReader | None:

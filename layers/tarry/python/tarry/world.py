@@ -13,22 +13,22 @@ from contextvars import ContextVar, copy_context
 from sys import modules
 from time import monotonic, sleep
 from time import time as epoch_seconds
-from typing import TYPE_CHECKING, Any, TypeVar
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from random import Random
     from types import FrameType
-    from typing import Protocol, TypeAlias
+    from typing import Any, Protocol, TypeAlias, TypeVar
 
     Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
     """Gets the current frame of the thread to interrupt, or None if that is unknown. Returns the exception to raise
     there, or the seconds until the next call."""
-else:
-    Protocol = object  # creating a protocol class is slow, and no code needs one at run time
 
-T = TypeVar("T")
+    T = TypeVar("T")
+else:
+    Protocol = object  # to import typing is slow, and no code needs a protocol at run time
 
 
 class Clock(Protocol):

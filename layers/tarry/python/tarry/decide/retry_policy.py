@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard
 
 from tarry import world
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable, UnexplainedFailure
@@ -21,16 +20,20 @@ from tarry.message.outcomes import Reject, Signal
 from tarry.support.guards import bases_of, everything_in, is_a, name_of
 from tarry.support.values import MAX_VISIBILITY_SECONDS, Value, whole_seconds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
     from random import Random
+    from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
     from tarry.message.delivery import Failure
 
     RetryWhen: TypeAlias = Callable[[Failure], bool | float | timedelta | None]
-
-Jitter: TypeAlias = Literal["full", "equal"] | float | None
+    Jitter: TypeAlias = Literal["full", "equal"] | float | None
+    Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+else:
+    Protocol = object  # to import typing is slow
 
 
 class Backoff(Protocol):
@@ -320,9 +323,6 @@ def _jitter(jitter: object) -> Jitter:
     if not isinstance(jitter, (int, float)) or not _is_number(jitter) or not 0 <= jitter <= 1:
         raise ConfigurationError(f'jitter must be None, "full", "equal" or a fraction from 0 to 1, got {jitter!r}')
     return float(jitter)
-
-
-Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class _Default(int):

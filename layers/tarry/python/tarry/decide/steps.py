@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
 
 from tarry.decide.retry_policy import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.errors import ConfigurationError
 from tarry.support.guards import name_of
 from tarry.support.values import MAX_VISIBILITY_SECONDS, Value, named_queue
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tarry.message.delivery import Failure, FailureStep, NextStep, Step, StepContext
     from tarry.message.outcomes import Outcome
 
-Record = Mapping[str, Any]
+    Record = Mapping[str, Any]
+
 
 MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
 EVERY_REASON = frozenset({"error", "exhausted", "fatal", "rejected", "undecodable", "expiring"})
@@ -341,7 +344,8 @@ class StepList(Value):
         if failure.context is not context:  # a step made a failure of its own
             failure = failure.changed(context=context)
         if index < len(self.steps):
-            step, of_others = self.steps[index], list[Any]()
+            step = self.steps[index]
+            of_others: list[Any] = []
 
             def next_step(passed: Failure) -> Outcome:
                 of_others.append(outcome := self._from(index + 1, passed, context))

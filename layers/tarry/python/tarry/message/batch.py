@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
 
 from tarry.message.message import Message, T, delivery_of
 from tarry.message.outcomes import ACK, BatchVerdict, Retry, Verdict
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, overload
+
     from tarry.support.values import Delay
+else:
+    from tarry.support.values import overload
 
 
 class Batch(Sequence[Message[T]]):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tarry.errors import DelayNotSupported
 from tarry.message.message import delivery_of
 from tarry.message.outcomes import ACK, Defer, Retry, Verdict, delay_of, name_of_verdict
-from tarry.record.attribute import ATTRIBUTE, attempt_number, crashes, is_ours, receive_count
+from tarry.record.attribute import ATTRIBUTE, attempt_number, crashes, is_ours
 from tarry.support.values import (
     MAX_VISIBILITY_SECONDS,
     UNKNOWN_RECEIVE_SECONDS,
@@ -32,6 +32,7 @@ from tarry.support.values import (
     epoch_seconds,
     longest_wait,
     queue_arn,
+    receive_count,
 )
 
 if TYPE_CHECKING:

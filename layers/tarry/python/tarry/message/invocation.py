@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
 
 from tarry.errors import InvalidEvent
 from tarry.message.message import Message, delivery_of
-from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope, receive_count
 from tarry.support.guards import drop_tracebacks, generation, is_a
-from tarry.support.values import WARNING
+from tarry.support.values import WARNING, receive_count
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
-    from typing import Protocol
+    from typing import Any, Protocol, TypeAlias
 
     from tarry.message.delivery import Delivery
     from tarry.message.diagnosis import Diagnoses
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
         def finish(self, pending: Any, /) -> None: ...
 
 
-Records = dict[str, dict[str, Any]]  # the records of a batch by their message ids, in the order of the batch
+Records: TypeAlias = "dict[str, dict[str, Any]]"  # the records of a batch by their message ids, in its order
 
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
@@ -141,6 +140,8 @@ def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation,
 
 def read_attributes(message: Message[Any], record: dict[str, Any], log: Logs) -> bool:
     """Read the `Tarry` attribute of a message; return whether it has a readable one."""
+    from tarry.record.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+
     attributes = record["messageAttributes"]
     if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
         return False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, cast
 
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.message.outcomes import ACK, Defer, Discard, Reject, Retry, find_signal, outcome_of
 from tarry.support.guards import Forked, is_a
 from tarry.support.values import queue_arn
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+    from typing import Any, Generic
 
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from typing_extensions import TypeVar
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", default=Any)
 else:
-    from typing import TypeVar
+    from tarry.support.values import Generic
 
-    T = TypeVar("T")
+    T = None
 
 
 _UNREAD: Any = object()
@@ -323,7 +324,8 @@ class _Forked:
 def mark_forked(message: Message[Any]) -> None:
     """Mark the running message of a forked child. It imports nothing: an import may fail there, or never end."""
     invocation = message._invocation
-    delivery: Any = invocation.deliveries.setdefault(message._delivery_id, cast("Any", _Forked))
+    stand_in: Any = _Forked
+    delivery: Any = invocation.deliveries.setdefault(message._delivery_id, stand_in)
     if delivery is not _Forked:
         delivery.verdict = _Forked.verdict
 

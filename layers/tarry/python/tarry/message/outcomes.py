@@ -8,13 +8,16 @@ CardDeclined(Reject)``.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.support.guards import cause_of, is_a, leaves_of, name_of, text_of
 from tarry.support.values import Delay, Value, moment_of, whole_seconds
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, Literal
+
+    Kind = Literal["ack", "retry", "again", "resend", "dead_letter", "discard", "defer", "wait", "release", "unhandled"]
 
 
 class State(StrEnum):
@@ -29,8 +32,6 @@ class State(StrEnum):
     DEFERRED = "DEFERRED"
     RESENT = "RESENT"
 
-
-Kind = Literal["ack", "retry", "again", "resend", "dead_letter", "discard", "defer", "wait", "release", "unhandled"]
 
 _STATES: dict[Kind, State] = {
     "ack": State.COMMITTED,
@@ -48,9 +49,9 @@ _STATES: dict[Kind, State] = {
 RUNS_ELSEWHERE = "in_progress"
 """The reason of a message that waits in place, because another delivery of it may still run (SPEC K4)."""
 
-DONE = frozenset[Kind]({"ack", "discard"})
+DONE: frozenset[Kind] = frozenset({"ack", "discard"})
 """Outcomes that need no request: Lambda deletes messages that are not reported as failed."""
-STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
+STOPS_ITS_GROUP: frozenset[Kind] = frozenset({"retry", "defer", "wait", "release", "unhandled"})
 """Outcomes that leave the message in the queue: on FIFO, no message behind it in its group may run (SPEC H1)."""
 
 

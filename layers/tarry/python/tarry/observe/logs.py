@@ -6,20 +6,22 @@ format, Powertools and other structured formatters show them as fields. Bodies a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
-
 from tarry.support.guards import drop_tracebacks, is_a, name_of, text_of
 from tarry.support.values import DEBUG, ERROR, INFO, WARNING, Value
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
     from tarry.message.delivery import Delivery, Failure
     from tarry.message.diagnosis import Diagnosis
     from tarry.message.outcomes import Outcome
     from tarry.support.values import Notice
     from tarry.world import World
 
-Fields = Mapping[str, Any]
+    Fields = Mapping[str, Any]
+
 
 _TRANSITIONS = {
     "ack": ("committed", INFO),
@@ -181,7 +183,7 @@ class Log:
         from tarry.message.diagnosis import Diagnoses
 
         diagnoses = Diagnoses() if delivery is None else delivery.invocation.diagnoses
-        diagnosis = diagnoses.of(error) if is_a(error, BaseException) else cast("Diagnosis", error)
+        diagnosis: Any = diagnoses.of(error) if is_a(error, BaseException) else error
         fields = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
         return {**fields, "traceback": traceback} if traceback else fields

@@ -238,14 +238,6 @@ def next_history(
     return _first_and_last([*earlier, {name: value for name, value in entry.items() if value is not None}])
 
 
-def receive_count(text: object) -> int:
-    """Return SQS's ``ApproximateReceiveCount`` as a number; 1 if it is missing, unreadable or not positive."""
-    try:
-        return max(1, int(text))  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError, OverflowError):
-        return 1
-
-
 def attempt_number(
     receives: int,
     envelope: Envelope | None,

@@ -6,7 +6,6 @@ import math
 import sys
 from os.path import dirname, join
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.message.message import Message, delivery_of, mark_forked
@@ -14,9 +13,11 @@ from tarry.run.handlers import is_cancelled_error
 from tarry.support.guards import is_a, traceback_of
 from tarry.world import Interrupted, seconds_to_load
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+    from typing import Any
 
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery

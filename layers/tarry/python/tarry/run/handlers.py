@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from functools import partial
 from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType
-from typing import TYPE_CHECKING, Any
 
 from tarry.errors import UnexplainedFailure
 from tarry.message.message import Message
 from tarry.message.outcomes import Answer
 from tarry.support.guards import is_a
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from tarry.decide.retry_policy import RetryPolicy
     from tarry.decide.steps import FailureSteps

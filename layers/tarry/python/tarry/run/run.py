@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from contextvars import copy_context
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
-from tarry.message.invocation import Records, message_of, read_attributes, receives
+from tarry.message.invocation import message_of, read_attributes, receives
 from tarry.message.message import delivery_of
 from tarry.message.outcomes import ACK
 from tarry.run.deadline import Deadline, Watch, reserve
@@ -20,12 +19,14 @@ from tarry.support.guards import exit_if_forked, is_a, watches
 from tarry.support.values import WARNING, epoch_seconds
 from tarry.world import hook_limit
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from tarry.message.batch import Batch
     from tarry.message.delivery import Delivery
-    from tarry.message.invocation import Invocation
+    from tarry.message.invocation import Invocation, Records
     from tarry.message.message import Message
     from tarry.observe.opentelemetry import RunSpans
     from tarry.observe.tracing import Subsegments

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from itertools import chain
-from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import any_attributes
 from tarry.message.message import Message, delivery_of
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged
 from tarry.support.guards import exit_if_forked, free_memory_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tarry.run.order import Isolation
     from tarry.run.outcomes import Rerun
     from tarry.run.run import Run

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType, TracebackType
-    from typing import TypeGuard
+    from typing import Any, TypeGuard, TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 MAX_LINKS = 10_000  # the most errors read from one chain or one tree of exception groups
 
@@ -39,11 +39,7 @@ _module: Any = type.__dict__["__module__"].__get__
 _qualified_name: Any = type.__dict__["__qualname__"].__get__
 
 
-@overload
-def is_a(value: object, kind: type[T]) -> TypeGuard[T]: ...
-@overload
-def is_a(value: object, kind: tuple[type[T], ...]) -> TypeGuard[T]: ...
-def is_a(value: object, kind: Any) -> bool:
+def is_a(value: object, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
     """Return whether ``value`` is an instance of ``kind``, whatever its ``__class__`` says."""
     return issubclass(type(value), kind)
 
@@ -142,7 +138,7 @@ def _plain(name: object) -> str:
     return str.__str__(name) if issubclass(type(name), str) else "?"
 
 
-watches = set[Any]()  # the watches of the runs in progress on a main thread of this process
+watches: set[Any] = set()  # the watches of the runs in progress on a main thread of this process
 
 
 class Forked(BaseException):
