@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
@@ -135,6 +135,11 @@ world.current().client_factory = lambda: sqs
 def handler(message: Message) -> None:
     if message.body == "fail":
         raise ValueError("declined")
+def from_batch(event):
+    from tarry import Batch, batch_consumer
+    @batch_consumer
+    def takes_all(batch: Batch) -> None: ...
+    return takes_all(event)
 """
 OF_A_CLEAN_BATCH = """
 tarry tarry.consumer tarry.decide tarry.decide.retry_policy tarry.decide.steps tarry.errors tarry.message
@@ -149,9 +154,11 @@ tarry.settle.requests tarry.settle.settlement tarry.sqs tarry.sqs.client tarry.s
 """
 
 
-def modules_of_first_batch(body: str, failed: list[dict[str, str]]) -> set[str]:
-    """Return the modules that a function loads to handle one message, in an interpreter without installed packages."""
-    run = f"assert handler({event(record(body))!r}) == {{'batchItemFailures': {failed}}}"
+def modules_of_first_batch(
+    batch: dict[str, Any], failed: Sequence[dict[str, str]] = (), handler: str = "handler"
+) -> set[str]:
+    """Return the modules that a function loads for its first batch, in an interpreter without installed packages."""
+    run = f"assert {handler}({batch!r}) == {{'batchItemFailures': {list(failed)}}}"
     script = f"{FIRST_BATCH}\n{run}\nprint(*(set(sys.modules) - before))"
     command = [sys.executable, "-S", "-c", script]
     environment = {"PYTHONPATH": str(Path(world.__file__).parents[1])}
@@ -162,16 +169,28 @@ def of_tarry(modules: set[str]) -> set[str]:
     return {name for name in modules if name.partition(".")[0] == "tarry"}
 
 
-def test_a_clean_batch_loads_22_modules_of_tarry_and_no_typing_json_re_or_threading() -> None:  # DESIGN 5
+@pytest.mark.parametrize(
+    ("handler", "batch", "more"),
+    [
+        ("handler", event(record()), ""),
+        ("handler", STANDARD, ""),
+        ("handler", FIFO, ""),
+        ("handler", WITH_ATTRIBUTES, "tarry.record tarry.record.attribute"),
+        ("from_batch", STANDARD, "tarry.message.batch tarry.run.whole_batch"),
+    ],
+)
+def test_a_clean_batch_loads_22_modules_of_tarry_and_neither_typing_nor_threading(
+    handler: str, batch: dict[str, Any], more: str
+) -> None:  # DESIGN 5
     """docs/decisions/0001-cold-start.md."""
-    loaded = modules_of_first_batch("{}", [])
-    assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split()}
-    assert not {"contextlib", "datetime", "json", "re", "threading", "typing"} & loaded
+    loaded = modules_of_first_batch(batch, handler=handler)
+    assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split(), *more.split()}
+    assert not {"contextlib", "datetime", "threading", "typing"} & loaded
 
 
 def test_the_first_failure_loads_16_modules_of_tarry_more() -> None:
     """Beside the client, which it gets here; docs/decisions/0015-loading-boto3.md."""
-    loaded = modules_of_first_batch("fail", [{"itemIdentifier": record()["messageId"]}])
+    loaded = modules_of_first_batch(event(record("fail")), [{"itemIdentifier": record()["messageId"]}])
     assert of_tarry(loaded) == {*OF_A_CLEAN_BATCH.split(), *OF_A_FAILURE.split()}
     assert not {"asyncio", "concurrent.futures", "uuid"} & loaded
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 Records: TypeAlias = "dict[str, dict[str, Any]]"  # the records of a batch by their message ids, in its order
 
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
+_attributes_of, _count_of = itemgetter("attributes"), itemgetter("ApproximateReceiveCount")
 
 
 def records_of(event: object) -> tuple[Records, bool, bool]:
@@ -123,6 +124,14 @@ def any_fifo(records: Records) -> bool:
     except (KeyError, TypeError):  # an incomplete record
         sources = {str(record.get("eventSourceARN")) for record in records.values()}
     return any(str(source).endswith(".fifo") for source in sources)
+
+
+def are_fresh(records: Records) -> bool:
+    """Return whether none of the records is redelivered or incomplete."""
+    try:
+        return set(map(_count_of, map(_attributes_of, records.values()))) == {"1"}
+    except (KeyError, TypeError):
+        return False
 
 
 def receives(record: dict[str, Any]) -> int:

@@ -6,12 +6,13 @@ What it says of a delivery: which attempt it is, and whether it is due.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 from tarry.support.values import END_OF_TIME, Value
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 ATTRIBUTE = "Tarry"
 VERSION = 1

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.message.invocation import group_of, receives
@@ -27,18 +26,11 @@ if TYPE_CHECKING:
     from tarry.record.attempt_store import AttemptChange
     from tarry.run.run import Run
 
-_attributes_of, _count_of = itemgetter("attributes"), itemgetter("ApproximateReceiveCount")
-
 Item = tuple[str, dict[str, Any]]  # A message id and its record
 
 
 def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     """Return the fresh messages, in the order of the batch, and the redelivered ones, which run later, in groups."""
-    try:  # the fast path for thousands of fresh messages
-        if set(map(_count_of, map(_attributes_of, records.values()))) == {"1"}:
-            return iter(records.items()), []
-    except (KeyError, TypeError):
-        pass  # an incomplete record: check the records one by one
     groups: dict[object, list[Item]] = {}
     for item in records.items():
         groups.setdefault(group_of(item[1]) or item[0], []).append(item)

@@ -10,7 +10,7 @@ import math
 from contextvars import copy_context
 from itertools import chain
 
-from tarry.message.invocation import message_of, read_attributes, receives
+from tarry.message.invocation import are_fresh, message_of, read_attributes, receives
 from tarry.message.message import delivery_of
 from tarry.message.outcomes import ACK
 from tarry.run.deadline import Deadline, Watch, reserve
@@ -292,7 +292,7 @@ class NotStarted:
     def prepare(self, *, runs_batch: bool = False) -> None:
         """Put redelivered messages last (SPEC G4), fetch what settling them needs (C8), and on FIFO renew leases."""
         run = self._run
-        if run.invocation.are_plain:
+        if run.invocation.are_plain or are_fresh(run.records):
             return self._renew_leases()
         from tarry.run.order import Isolation, fresh_first
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tarry.message.batch import Batch, batch_verdict_of
 from tarry.message.invocation import message_of
 from tarry.message.message import delivery_of
@@ -11,7 +9,10 @@ from tarry.message.outcomes import ACK, BatchVerdict
 from tarry.run.run import NotStarted, ends_batch, is_acknowledged, validate
 from tarry.support.guards import exit_if_forked, free_memory_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tarry.message.delivery import Delivery
     from tarry.message.message import Message
     from tarry.run.batch_verdicts import BatchVerdicts
@@ -91,7 +92,8 @@ class WholeBatch:
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
     def _messages(self) -> list[Message[Any]]:
-        run, messages = self._run, list[Any]()
+        run = self._run
+        messages: list[Any] = []
         is_validated = run.invocation.payload_reader is not None
         for message_id, record in self._not_started.current:
             message = message_of(record, message_id, run.invocation, run.handling.log)
