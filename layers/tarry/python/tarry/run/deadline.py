@@ -182,13 +182,13 @@ class Watch:
     _error: TimeoutError | None = None
     _raised: Interrupted | None = None
     is_claiming = False  # whether the message is being claimed: the time of its handler has not begun
-    running: Message[Any] | Batch[Any] | None = None
-    """The message or batch of the running handler, which is interrupted only while this is set."""
     interruption: Interruption | None = None  # calls `fire`; None if none is needed or possible
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self._deadline = deadline
         self._monotonic = monotonic
+        self.running: Message[Any] | Batch[Any] | None = None  # no default of the class: set for each message
+        """The message or batch of the running handler, which is interrupted only while this is set."""
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
         """Return the error to raise in the thread, or the seconds to the next call. Implements `tarry.world.Fire`."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 class Sequential:
     _has_ended = False  # whether a `SystemExit` or its like has ended the batch
+    _interruption: Interruption | None = None  # the current one, once the first message has started
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -37,14 +38,12 @@ class Sequential:
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 
-    def _each(self) -> None:  # noqa: C901, PLR0912, PLR0915 one loop without calls of its own: it runs for every message
+    def _each(self) -> None:  # noqa: C901, PLR0912 one loop without calls of its own: it runs for every message
         run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
         invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
-        function = run.validating()
-        interruption: Interruption | None = None  # the current one was just set, for the first message
-        deadline, monotonic, check_at = run.deadline, run.monotonic, run.deadline.check_at
-        deliveries, acks = invocation.deliveries, invocation.acks
-        before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(run.records)
+        function, monotonic, check_at = run.validating(), run.monotonic, run.deadline.check_at
+        deliveries, acks, before = invocation.deliveries, invocation.acks, copy_context()
+        have_attributes = not invocation.are_plain and any_attributes(run.records)
         for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
             message: Message[Any] = Message(record, message_id, invocation)
             if have_attributes and record.get("messageAttributes") and run.waits_by_attribute(message, record):
@@ -52,23 +51,15 @@ class Sequential:
             if is_fifo and run.may_be_stopped and not run.verdicts.may_run(delivery_of(message)):
                 continue
             if (now := monotonic()) >= check_at:
-                if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
-                    self._not_started.release_out_of_time(message)
+                if not self._has_time(message, now):
                     check_at = now  # for the next message, other messages may take precedence
                     continue
-                if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended in the meantime
-                    deadline.owed = run.made_verdicts.outcomes.owed_seconds()
-                    deadline.resume(monotonic())
-                check_at = deadline.check_at
-                if interruption is not None:
-                    interruption.renew()
-                interruption = watch.interruption
+                check_at = run.deadline.check_at
             if isolation is not None and message_id in isolation:
                 if not self._may_start(message, isolation):
                     check_at = now
                     continue
-                acks, check_at = invocation.acks, deadline.check_at
-            raised: BaseException | None = None
+                acks, check_at = invocation.acks, run.deadline.check_at
             try:
                 context = before.copy()  # a context variable that the handler sets is not seen by other messages
                 watch.running = message
@@ -78,21 +69,37 @@ class Sequential:
                 watch.running = None
             except BaseException as error:  # noqa: BLE001 whatever the error, this message has failed
                 watch.running = None
-                raised = error
-            if raised is None and (not deliveries or is_acknowledged(deliveries.get(message_id))):
-                del pending[message_id]
-                if acks is not None:
-                    acks.add(delivery_of(message))
+                raised: BaseException | None = error
             else:
-                rerun, raised = self._decide(message, raised), None  # its traceback holds this frame
-                while rerun is not None:
-                    rerun = self._rerun(rerun)
-                if self._has_ended:
-                    return
+                if not deliveries or is_acknowledged(deliveries.get(message_id)):
+                    del pending[message_id]
+                    if acks is not None:
+                        acks.add(delivery_of(message))
+                    continue
+                raised = None
+            rerun, raised = self._decide(message, raised), None  # its traceback holds this frame
+            while rerun is not None:
+                rerun = self._rerun(rerun)
+            if self._has_ended:
+                return
         if (verdicts := run.made_verdicts) is not None:
             while not self._has_ended and (rerun := verdicts.next_rerun()) is not None:
                 while rerun is not None:
                     rerun = self._rerun(rerun)
+
+    def _has_time(self, message: Message[Any], now: float) -> bool:
+        """Return whether there is time for a message, after the one before it; if not, release it."""
+        run, deadline, isolation = self._run, self._run.deadline, self._not_started.isolation
+        if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message.delivery_id)):
+            self._not_started.release_out_of_time(message)
+            return False
+        if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended in the meantime
+            deadline.owed = run.made_verdicts.outcomes.owed_seconds()
+            deadline.resume(run.monotonic())
+        if self._interruption is not None:  # for the first message, it was just set
+            self._interruption.renew()
+        self._interruption = run.watch.interruption
+        return True
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
         """Return whether a redelivered message may run now; isolate all of them before the first one."""
