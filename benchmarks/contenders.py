@@ -23,6 +23,7 @@ from aws_lambda_powertools.utilities.batch import (
     async_process_partial_response,
     process_partial_response,
 )
+from botocore.config import Config
 from botocore.session import Session
 
 from tarry import Exponential, consumer
@@ -154,7 +155,9 @@ class ClientThatAnswers:
         return self._answering("sqs", make_client(self._session()))
 
     def dynamodb(self) -> Any:
-        return self._answering("dynamodb", self._session().create_client("dynamodb"))
+        """Make a client with the timeouts that the guide on idempotency recommends."""
+        timeouts = Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 2, "mode": "standard"})
+        return self._answering("dynamodb", self._session().create_client("dynamodb", config=timeouts))
 
     def _session(self) -> Session:
         session = Session()

@@ -20,9 +20,8 @@ def in_turns(calls: Mapping[str, Call], seconds: float, rounds: int = ROUNDS) ->
     """
     repeats, times = {}, dict[str, list[float]]()
     for name, call in calls.items():
-        took = cpu_seconds(call)  # this one loads what is loaded once
-        if took < ROUND_SECONDS:
-            took = cpu_seconds(call)
+        call()  # this one loads what is loaded once
+        took = cpu_seconds(call)
         repeats[name] = max(1, int(ROUND_SECONDS / max(took, 1e-7)))
         times[name] = []
     ends_at = time.monotonic() + seconds

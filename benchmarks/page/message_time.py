@@ -29,9 +29,10 @@ BEHIND = {
     ),
     "with a model": "Both validate with pydantic; Powertools validates the whole record, tarry its body.",
     "with idempotency": (
-        "Both make the same two requests for a message. tarry makes them in another thread, which is kept, so that one "
-        "that hangs cannot outlast the invocation; Powertools waits for it. To pass a request to a thread and its "
-        "answer back takes some 50 microseconds."
+        "Both make the same two requests for a message, with a client that has short timeouts. For the first request "
+        "of a process, and for a client with boto3's own timeouts, tarry uses another thread, so that a request that "
+        "hangs cannot outlast the invocation. To pass a request to a thread and its answer back takes some 50 "
+        "microseconds."
     ),
     "with metrics of each message": (
         "Both write the attempts, the age and the handler's time of each message. For a batch of one, the line itself "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import ConfigurationError
 from tarry.message.message import delivery_of
 from tarry.message.outcomes import DONE
-from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, Records
+from tarry.run.idempotency_layer import LONGEST_RETENTION_SECONDS, Found, Records, longest_request
 from tarry.settle.table_answers import (
     ALWAYS_REFUSED,
     MAX_ERROR_CHARACTERS,
@@ -54,6 +54,7 @@ BATCH_SHARE = 0.5  # the share of the time left that a batch handler has at leas
 MOST_BATCH_SHARE = 0.9  # of the time left, at most kept for a batch handler, however long it has been taking
 BATCH_SLACK = 1.25  # how much longer than the last one a batch handler may take: no time to spare is kept for it
 SETTLING_SHARE = 0.75  # the share of the time for settling that the ends of claims leave at least
+CONNECTED_SECONDS = 10  # for how long after an answer the client is expected to have a connection to the table
 REQUESTS_OF_END = 2  # the requests that end a claim: one if the message is done, otherwise two
 
 
@@ -84,6 +85,11 @@ def batch_times(_: World) -> dict[Idempotency, tuple[float, int]]:
     return {}
 
 
+def answer_times(_: World) -> dict[Idempotency, float]:
+    """Return when each table answered last in this process, by the monotonic clock."""
+    return {}
+
+
 class Claims:
     """The claims of one invocation."""
 
@@ -97,6 +103,8 @@ class Claims:
         if invocation.began_with != math.inf:
             deadline.most_ending = invocation.began_with * ENDING_SHARE - deadline.margin
         self._monotonic = invocation.world.clock.monotonic
+        self._answered_at = invocation.world.keep(answer_times)
+        self._longest_request = longest_request(idempotency.layer)
         self._keys: set[str] = set()
         self._open: set[str] = set()  # the keys of the claims whose records were requested, and are not ended
         self._request_seconds = 0.0  # how long a request takes, as measured; 0 if none was answered yet
@@ -120,7 +128,8 @@ class Claims:
         delivery, is_first = delivery_of(message), self._is_first()
         if (work := self._start(delivery)) is not None:
             has_time = is_first or self._has_time()
-            self._take(delivery, answers_of([work], self._invocation)[0] if has_time else TableNotAsked())
+            answer = answers_of([work], self._invocation, longest=self._longest)[0] if has_time else TableNotAsked()
+            self._take(delivery, answer)
             if self._is_late(delivery, is_first):
                 self._take_late(delivery, self._is_last_delivery(delivery))
         return delivery.claim is not None and delivery.claim.is_held
@@ -196,16 +205,25 @@ class Claims:
         return partial(self._begin, claim)
 
     def _begin(self, claim: MessageClaim) -> Found | None:
-        """Make the request of a claim, in another thread; measure how long it takes."""
+        """Make the request of a claim, as a rule in another thread; measure how long it takes."""
         claim.is_open = True
         self._open.add(claim.key)
-        began = self._monotonic()
+        began, answered_at = self._monotonic(), -math.inf  # after a failure, the client may have to connect again
         try:
-            return self._records.begin(claim.key, claim.in_progress_until, claim.expires_at)
+            found = self._records.begin(claim.key, claim.in_progress_until, claim.expires_at)
+            answered_at = self._monotonic()
+            return found
         finally:
+            self._answered_at[self._idempotency] = answered_at
             seconds, before = self._monotonic() - began, self._request_seconds
             if seconds <= PATIENCE_SECONDS:  # else the answer was given up
                 self._request_seconds = (before * 3 + seconds) / 4 if before else seconds
+
+    @property
+    def _longest(self) -> float:
+        """How long a request takes at most; infinite if it may have to connect: no timeout limits looking a name up."""
+        is_connected = self._monotonic() - self._answered_at.get(self._idempotency, -math.inf) < CONNECTED_SECONDS
+        return self._longest_request if is_connected else math.inf
 
     def _take(self, delivery: Delivery, answer: Found | Exception | None) -> None:
         claim: Any = delivery.claim
@@ -323,7 +341,8 @@ class Claims:
         def seconds(invocation: Invocation) -> float:
             return min(left(), max(patience(invocation), 1.5 * REQUESTS_OF_END * self._request_seconds))
 
-        answers = answers_of([work for _, _, work in works], self._invocation, seconds, lambda: left() > 0)
+        requests = [work for _, _, work in works]
+        answers = answers_of(requests, self._invocation, seconds, lambda: left() > 0, self._longest)
         for (claim, outcome, _), answer in zip(works, answers, strict=True):
             if isinstance(answer, Exception):
                 self._log_denied(answer)

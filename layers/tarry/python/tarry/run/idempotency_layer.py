@@ -5,6 +5,7 @@ Only four methods of the layer are called: those that Powertools documents for l
 
 from __future__ import annotations
 
+import math
 import sys
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
     from tarry.message.delivery import Delivery
 
 LONGEST_RETENTION_SECONDS = 1_209_600  # the longest time for which SQS keeps a message: 14 days
-_BASE = "aws_lambda_powertools.utilities.idempotency.persistence.base"
+MOST_BACKOFF_SECONDS = 20  # the longest pause that botocore makes before it repeats a request
+_PERSISTENCE = "aws_lambda_powertools.utilities.idempotency.persistence"
 
 
 class Idempotency:
     """A consumer's idempotency: the layer, with what it is configured with when the consumer is made."""
 
     def __init__(self, layer: Any) -> None:
-        base = getattr(sys.modules.get(_BASE), "BasePersistenceLayer", None)
+        base = getattr(sys.modules.get(f"{_PERSISTENCE}.base"), "BasePersistenceLayer", None)
         if base is None or not isinstance(layer, base):
             raise ConfigurationError(
                 "idempotency takes a persistence layer of Powertools, such as "
@@ -97,6 +99,21 @@ def lacks_part(expression: Mapping[str, Any], value: Any) -> bool:
     if kind == "multi_select_dict":
         return any(lacks_part(each["children"][0], value[each["value"]]) for each in children)
     return False
+
+
+def longest_request(layer: object) -> float:
+    """Return how many seconds a request of a layer takes at most, by its client's timeouts; infinite if unknown."""
+    of_dynamodb = getattr(sys.modules.get(f"{_PERSISTENCE}.dynamodb"), "DynamoDBPersistenceLayer", None)
+    config = getattr(getattr(getattr(layer, "client", None), "meta", None), "config", None)
+    if type(layer) is not of_dynamodb or config is None:  # a layer of the user's own may do anything
+        return math.inf
+    retries = config.retries or {}
+    tries, mode = retries.get("total_max_attempts"), retries.get("mode", "legacy")
+    seconds = config.connect_timeout, config.read_timeout
+    if type(tries) is not int or mode not in ("legacy", "standard") or not {*map(type, seconds)} <= {int, float}:
+        return math.inf
+    pauses = (min(2.0**number, MOST_BACKOFF_SECONDS) for number in range(tries - 1))
+    return float(sum(seconds) * tries + sum(pauses))
 
 
 def idempotency_of(given: Any, name: str | None, function_name: str) -> Idempotency:

@@ -277,6 +277,8 @@ class Outcomes:
         collected: list[tuple[EndsWithOutcome, Outcome, Then]] = []
 
         def end_claims() -> None:
+            if not collected:
+                return
             ending = collected.copy()
             collected.clear()
             end_all([(claim, outcome) for claim, outcome, _ in ending])

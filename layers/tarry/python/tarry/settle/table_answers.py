@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -63,8 +64,14 @@ def answers_of(
     invocation: Invocation,
     patience: Callable[[Invocation], float] = patience,
     may_begin: Callable[[], bool] | None = None,
+    longest: float = math.inf,
 ) -> list[Any]:
-    """Make requests, several at once, in other threads; return their results or errors. Blocks."""
+    """Make requests, several at once, in other threads; return their results or errors. Blocks.
+
+    A single request is made in this thread if it takes at most ``longest`` seconds, and ``patience`` allows for them.
+    """
+    if len(works) == 1 and longest <= patience(invocation):
+        return [answer_of(works[0]) if may_begin is None or may_begin() else TableNotAsked()]
     # When no answer comes for the time of ``patience``, the others are missing. No more requests begin then, nor when
     # ``may_begin``, called before each in its thread, returns False.
     workers = invocation.world.keep(RequestWorkers)
