@@ -1,12 +1,15 @@
 """Write the generated pages of docs/reference/, and the pictures: ``python -m docs.generator``."""
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 from docs.generator import command, messages, metrics, picture, resources, rules, sqs_api
 from docs.generator.source import Source
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "reference"
 IMAGES = DOCS.parent / "images"
 PICTURES = {
     IMAGES / "run.svg": picture.sample_run,
@@ -26,7 +29,21 @@ def pages(found: messages.Messages) -> dict[Path, str]:
         DOCS / "local.md": resources.parts(),
         DOCS / "sqs-api.md": sqs_api.parts(),
     }
-    return {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
+    written = {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
+    clone = {path: with_address(path.read_text("utf-8")) for path in (ROOT / "README.md", ROOT / "docs/first-steps.md")}
+    return written | clone
+
+
+def address() -> str:
+    """Return the address of the project's repository, which pyproject.toml has."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        found: str = tomllib.load(file)["project"]["urls"]["Repository"]
+    return found
+
+
+def with_address(page: str) -> str:
+    """Return the page with the project's address in each ``git clone``."""
+    return re.sub(r"^git clone \S+", f"git clone {address()}", page, flags=re.MULTILINE)
 
 
 def with_parts(page: str, parts: dict[str, str]) -> str:

@@ -344,7 +344,7 @@ class Source:
     def _value(self, node: ast.expr, scope: Scope) -> Any:
         """Return the value of an expression of constants; None for any other expression."""
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if names & {*scope.parameters, *scope.values, "self"}:
+        if names & {*scope.parameters, *scope.values, "self", "install_command"}:  # which depends on the machine
             return None
         constants = {name: self._constants[name] for name in names if name in self._constants}
         try:

@@ -1,6 +1,7 @@
 """Helpers that the tools share: source files after the build of the layer, and the command that installs an extra."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,11 @@ WHEEL = "tarry-0.1.0-py3-none-any.whl"
             '{"url": "https://example.com/tarry.git", "vcs_info": {"vcs": "git", "commit_id": "0"}}',
             '"tarry[local,aws] @ git+https://example.com/tarry.git"',
         ),
-        (None, '"tarry[local,aws]"'),
+        (
+            '{"url": "https://example.com/d/tarry.whl", "archive_info": {}}',
+            '"tarry[local,aws] @ https://example.com/d/tarry.whl"',
+        ),
+        (None, '"tarry[local,aws]"'),  # from an index
     ],
 )
 def test_the_command_that_installs_an_extra_names_where_pip_has_tarry_from(
@@ -133,8 +138,16 @@ def test_the_command_that_installs_an_extra_names_where_pip_has_tarry_from(
     assert install_command("local,aws") == f"pip install {installed}"
 
 
-def test_it_knows_no_origin_of_a_package_that_is_only_on_the_path() -> None:
+@pytest.mark.parametrize(
+    ("home", "named"), [(PACKAGE.parents[1], PACKAGE.parents[1]), (None, "PATH-TO-TARRY")], ids=["copy", "no copy"]
+)
+def test_a_package_that_pip_did_not_install_names_its_directory_and_never_an_index(
+    home: Path | None, named: Path | str, tmp_path: Path
+) -> None:
+    if home is None:
+        shutil.copytree(PACKAGE, tmp_path / "tarry", ignore=shutil.ignore_patterns("__pycache__"))
     code = "from tarry.tools.common.installation import install_command; print(install_command('cli'))"
-    command, environment = [sys.executable, "-S", "-c", code], {"PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-S", "-c", code]
+    environment = {"PYTHONPATH": str(home / "python" if home else tmp_path)}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout == 'pip install "tarry[cli]"\n'
+    assert result.stdout == f'pip install "{named}[cli]"\n'

@@ -208,8 +208,9 @@ class Services:
                 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         except ModuleNotFoundError as error:
             library = (error.name or "").partition(".")[0]
-            command = install_command("local-aws")
-            raise UsageError(f"tarry local needs {library} for {needed_for}; install it with: {command}") from error
+            raise UsageError(
+                f"tarry local needs {library} for {needed_for}; install it with: {install_command('local-aws')}"
+            ) from error
         from moto.moto_api._internal import mock_random
         from moto.moto_api._internal.models import moto_api_backend
 
