@@ -46,6 +46,13 @@ def test_without_its_libraries_a_command_names_what_to_install(
     assert tarry_without(library, *arguments.split()) == (2, text)
 
 
+@pytest.mark.parametrize("library", ["aiohttp", "botocore", "jmespath", "samtranslator", "yaml"])
+def test_init_needs_no_library_of_other_commands(library: str, tmp_path: Path) -> None:
+    """The extra `cli` is all that the first steps install."""
+    code, printed = tarry_without(library, "init", str(tmp_path / "shop"))
+    assert (code, (tmp_path / "shop" / "template.yaml").exists()) == (0, True), printed
+
+
 def test_ctrl_c_during_the_import_prints_no_traceback() -> None:
     code = """
 import sys

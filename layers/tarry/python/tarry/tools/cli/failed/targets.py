@@ -222,7 +222,7 @@ class AwsAccess:
         """Make a boto3 client with longer timeouts and more tries than in a function."""
         from botocore.config import Config
 
-        from tarry.tools.common.places import checking_answers
+        from tarry.tools.common.answers import checking_answers
 
         endpoint_url = self._endpoint_url if service == "sqs" or not self.is_aws else None  # at AWS: a VPC endpoint
         if service == "lambda" and not self.is_aws:

@@ -21,7 +21,8 @@ from tarry import Queue, SendError
 from tarry.failed.queue_names import counts_of, endpoint_host, listed, queue_name, redrive_of
 from tarry.failed.usage import UsageError
 from tarry.sqs.refusals import error_code, is_no_queue
-from tarry.tools.common.places import checking_answers, is_aws
+from tarry.tools.common.answers import checking_answers
+from tarry.tools.common.places import is_aws
 from tarry.tools.local.instances import Instance, asked
 from tarry.tools.simulator.code import environment
 
