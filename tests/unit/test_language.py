@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = [path for room in ("layers", "functions", "tests", "benchmarks") for path in sorted((ROOT / room).rglob("*.py"))]
+CODE = [
+    path
+    for room in ("layers", "functions", "tests", "benchmarks", "release")
+    for path in sorted((ROOT / room).rglob("*.py"))
+]
 PACKAGE = [path for path in CODE if path.is_relative_to(ROOT / "layers")]
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
