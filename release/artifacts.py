@@ -44,7 +44,7 @@ def pythons() -> dict[str, Path]:
     for version in PYTHONS:
         of_pyenv = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python{version}"))
         for each in (f"python{version}", *map(str, of_pyenv)):
-            command = [each, "-c", "import ensurepip, sys, venv; print(sys.executable)"]
+            command = [each, "-c", "import sys, venv; print(sys.executable)"]
             try:
                 answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             except (OSError, subprocess.CalledProcessError):
@@ -106,25 +106,34 @@ def try_wheel(wheel: Path, python: Path) -> None:
     """Make a project in a clean environment that has the wheel, and run its tests and its sample event there."""
     with TemporaryDirectory() as folder:
         at, binaries, project = Path(folder), Path(folder, "venv", "bin"), Path(folder, "shop")
-        run(python, "-m", "venv", at / "venv", at=at)
-        run(binaries / "pip", "install", "-qq", f"{wheel}[cli]", at=at)
+        make_environment(at / "venv", python, f"{wheel}[cli]", at=at)
         run(binaries / "tarry", "init", "shop", at=at)
         requirements = (project / "requirements-dev.txt").read_text()
         copy = re.compile(r"^-e \./layers/tarry(\[.+\])$", re.MULTILINE)
         if not copy.search(requirements):
             raise Refused("requirements-dev.txt of the made project does not install its copy of tarry")
         (project / "requirements-wheel.txt").write_text(copy.sub(rf"tarry\1 @ {wheel.as_uri()}", requirements))
-        run(binaries / "pip", "install", "-qq", "-r", "requirements-wheel.txt", at=project)
+        install(at / "venv", "--requirement", "requirements-wheel.txt", at=project)
         run(binaries / "pytest", "-q", at=project)
         run(binaries / "tarry", "local", "--event", "events/shop.json", "--skip-time", at=project)
+
+
+def make_environment(folder: Path, python: Path, requirement: str, at: Path) -> None:
+    """Make an environment without pip, which would be one more package in it, and install a requirement."""
+    run(python, "-m", "venv", "--without-pip", folder, at=at)
+    install(folder, requirement, at=at)
+
+
+def install(environment: Path, *arguments: str, at: Path) -> None:
+    """Install packages into an environment, with the pip that runs here."""
+    run(sys.executable, "-m", "pip", "--python", environment, "install", "-qq", *arguments, at=at)
 
 
 def write_sboms(source: Path, wheel: Path, out: Path, cyclonedx: Path) -> None:
     """Write the contents of an installation of the wheel with all extras, and of the Powertools layer (CycloneDX)."""
     options = ("--output-reproducible", "--pyproject", str(source / "pyproject.toml"), "--mc-type", "library")
     with TemporaryDirectory() as folder:
-        run(sys.executable, "-m", "venv", "--without-pip", folder, at=source)
-        run(sys.executable, "-m", "pip", "--python", folder, "install", "-qq", f"{wheel}[all]", at=source)
+        make_environment(Path(folder), Path(sys.executable), f"{wheel}[all]", at=source)
         run(cyclonedx, "environment", *options, "-o", out / "tarry.cdx.json", folder, at=source)
     powertools, listed = source / "layers/powertools/requirements.txt", out / "tarry-powertools.cdx.json"
     run(cyclonedx, "requirements", "--output-reproducible", "-o", listed, powertools, at=source)

@@ -53,7 +53,8 @@ def publishing(
     if ".example" in address:
         notes.append(
             f"Do not publish it yet: the wheel names {address} as the project's address. Undo the release (below), "
-            "name the address in pyproject.toml, run make docs, commit, and make the release again."
+            "name the address in pyproject.toml and the contact in SECURITY.md, run make docs, commit, and make the "
+            "release again."
         )
     if missing:
         notes.append(
