@@ -66,7 +66,7 @@ def release(root: Path, version: str, cyclonedx: Path) -> str:
             for python in interpreters.values():
                 try_wheel(wheel, python)
             layers = build_layers(source, out, interpreters, version)
-            write_sboms(source, wheel, out, cyclonedx)
+            write_sboms(source, wheel, out, version, cyclonedx)
             write_checksums(out)
             git(source, "commit", "--quiet", "--all", "--message", f"Version {version}")
             finish(root, git(source, "rev-parse", "HEAD"), out, root / folder)

@@ -129,13 +129,17 @@ def install(environment: Path, *arguments: str, at: Path) -> None:
     run(sys.executable, "-m", "pip", "--python", environment, "install", "-qq", *arguments, at=at)
 
 
-def write_sboms(source: Path, wheel: Path, out: Path, cyclonedx: Path) -> None:
+def write_sboms(source: Path, wheel: Path, out: Path, version: str, cyclonedx: Path) -> None:
     """Write the contents of an installation of the wheel with all extras, and of the Powertools layer (CycloneDX)."""
-    options = ("--output-reproducible", "--pyproject", str(source / "pyproject.toml"), "--mc-type", "library")
     with TemporaryDirectory() as folder:
-        make_environment(Path(folder), Path(sys.executable), f"{wheel}[all]", at=source)
-        run(cyclonedx, "environment", *options, "-o", out / "tarry.cdx.json", folder, at=source)
-    powertools, listed = source / "layers/powertools/requirements.txt", out / "tarry-powertools.cdx.json"
+        environment, pyproject = Path(folder, "venv"), Path(folder, "pyproject.toml")
+        make_environment(environment, Path(sys.executable), f"{wheel}[all]", at=source)
+        text = (source / "pyproject.toml").read_text()  # whose version hatchling reads, and CycloneDX does not
+        pyproject.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"'))
+        root = ("--pyproject", pyproject, "--mc-type", "library")
+        listed = out / "tarry.cdx.json"
+        run(cyclonedx, "environment", "--output-reproducible", *root, "-o", listed, environment, at=source)
+    listed, powertools = out / "tarry-powertools.cdx.json", source / "layers/powertools/requirements.txt"
     run(cyclonedx, "requirements", "--output-reproducible", "-o", listed, powertools, at=source)
 
 

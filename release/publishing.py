@@ -21,11 +21,12 @@ tarry {version} is in {folder}, and its changes are the last commit of {branch}.
 
 2. Publish the layers in each region of your AWS account, for everyone; the ARNs are printed:
 
-    publish() {{ # region, layer, Python, architectures
-        number=$(aws lambda publish-layer-version --region "$1" --layer-name "$2" \\
-            --zip-file "fileb://{folder}/$2-{version}.zip" --description "tarry {version}" \\
-            --compatible-runtimes "$3" --compatible-architectures $4 --query Version --output text) &&
-        aws lambda add-layer-version-permission --region "$1" --layer-name "$2" --version-number "$number" \\
+    publish() {{
+        region=$1 layer=$2 python=$3; shift 3
+        number=$(aws lambda publish-layer-version --region "$region" --layer-name "$layer" \\
+            --zip-file "fileb://{folder}/$layer-{version}.zip" --description "tarry {version}" \\
+            --compatible-runtimes "$python" --compatible-architectures "$@" --query Version --output text) &&
+        aws lambda add-layer-version-permission --region "$region" --layer-name "$layer" --version-number "$number" \\
             --statement-id public --principal "*" --action lambda:GetLayerVersion --query Statement --output text
     }}
     for region in $(aws ec2 describe-regions --query "Regions[].RegionName" --output text); do
@@ -62,7 +63,7 @@ def publishing(
             "does not have."
         )
     lines = [
-        f'        publish "$region" {each.name} python{each.python} "{" ".join(each.architectures)}"' for each in layers
+        f'        publish "$region" {each.name} python{each.python} {" ".join(each.architectures)}' for each in layers
     ]
     text = "".join(f"\n{note}\n" for note in notes)
     return PUBLISHING.format(version=version, folder=folder, branch=branch, notes=text, layers="\n".join(lines))
