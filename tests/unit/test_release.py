@@ -72,7 +72,7 @@ def test_a_release_is_refused_in_a_sentence(version: str, changelog: str, senten
 
 def test_the_next_version_of_this_repository_can_be_released() -> None:
     texts = {path: (ROOT / path).read_text() for path in FILES}
-    if not re.search(r"^## Unreleased\n\n##? ", texts[CHANGELOG], re.MULTILINE):
+    if re.search(r"^## Unreleased\n\n## ", texts[CHANGELOG], re.MULTILINE):
         return  # just released
     new = changes("9.0.0", TODAY, texts, [])
     assert {PACKAGE, CHANGELOG, "docs/first-steps.md"} <= new.keys()
