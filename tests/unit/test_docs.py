@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tarry.tools.common.strip import NOT_DEPLOYED
+from tests.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,6 +27,21 @@ def ids(path: Path) -> str:
 def test_every_test_that_a_page_names_exists(page: Path, tests: set[str]) -> None:
     named = set(re.findall(r"`(?:\S+::)?(test_\w+)`", page.read_text()))
     assert named - tests == set()
+
+
+def test_each_of_the_thirty_questions_is_answered_by_pages_two_clicks_from_the_readme() -> None:
+    """The README links to the list of all pages, which links to every page that answers a question."""
+    page, overview = (Page(ROOT / "docs" / name) for name in ("questions.md", "README.md"))
+    rows = re.findall(r"^\| (?!question \||\*\*)(.+?) \| (.+) \|$", page.text, re.MULTILINE)
+    assert len({question for question, _ in rows}) == 30
+    first_click = {link for _, link in Page(ROOT / "README.md").links()}
+    assert "docs/README.md" in first_click
+    second_click = {link.partition("#")[0] for _, link in overview.links()}
+    for question, answer in rows:
+        links = re.findall(r"\]\(([^)]+)\)", answer)
+        assert links, question
+        assert [link for link in links if page.broken(link)] == [], question
+        assert {link.partition("#")[0] for link in links} - second_click == set(), question
 
 
 CRASHES = {
