@@ -1,4 +1,4 @@
-"""docs/reference/messages.md: log events and errors, with texts from the code and meanings from meanings.toml."""
+"""docs/reference/messages.md: log events and errors, with meanings from meanings.toml and texts from the code."""
 
 import re
 import textwrap
@@ -21,24 +21,34 @@ STATES = {str(kind): state for kind, state in _STATES.items()}
 TRANSITIONS = {event: LEVELS[level] for event, level in _TRANSITIONS.values()}
 """The level of each event of a state change."""
 IGNORED = Text("ignored", "observe.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
-SHOWN_AS = {"refuse": "`tarry:`", "note": "note", "failed": "result `failed`", "skipped": "result `skipped`"}
+LEAST_WORDS, MOST_WORDS = 3, 12
+"""The fewest words that the shown beginning of a text has of its own, and the most that it has at all."""
+OF_COMMANDS = {"refuse", "note", "failed", "skipped"}
+"""The functions with which a command shows a text."""
 
 
 class Meanings(NamedTuple):
     events: dict[str, Meaning]
-    errors: dict[str, dict[str, Meaning]]
-    """By section, then by key (`Text.key`)."""
+    sections: dict[str, list[str]]
+    """The sections of errors, each with the names of packages, modules or functions."""
+    errors: dict[str, str]
+    """What the text of an error does not say, by key (`Text.key`)."""
     left_out: dict[str, str]
-
-    @property
-    def keys(self) -> dict[str, Meaning]:
-        return {key: meaning for section in self.errors.values() for key, meaning in section.items()}
 
     def leaves_out(self, text: Text) -> bool:
         """Whether left_out lists the text: users do not see it."""
-        return any(
-            text.key == each or text.name == each or f"{text.place}.".startswith(f"{each}.") for each in self.left_out
-        )
+        return any(text.key == each or text.name == each or is_in(text, each) for each in self.left_out)
+
+    def section_of(self, text: Text) -> str | None:
+        """Return the section with the longest name that contains the text; None if there is none."""
+        fitting = [
+            (len(place), title) for title, listed in self.sections.items() for place in listed if is_in(text, place)
+        ]
+        return max(fitting)[1] if fitting else None
+
+
+def is_in(text: Text, place: str) -> bool:
+    return f"{text.place}.".startswith(f"{place}.")
 
 
 class Messages(NamedTuple):
@@ -50,14 +60,8 @@ class Messages(NamedTuple):
 
 def read_meanings(path: Path = MEANINGS) -> Meanings:
     content = tomllib.loads(path.read_text("utf-8"))
-    return Meanings(
-        {name: (each[0], each[1]) for name, each in content["events"].items()},
-        {
-            title: {key: (each[0], each[1]) for key, each in section.items()}
-            for title, section in content["errors"].items()
-        },
-        content["left_out"],
-    )
+    events = {name: (each[0], each[1]) for name, each in content["events"].items()}
+    return Meanings(events, content["sections"], content["errors"], content["left_out"])
 
 
 def collect(source: Source) -> Messages:
@@ -76,23 +80,22 @@ def has_words(template: str) -> bool:
 
 
 def problems(messages: Messages, meanings: Meanings) -> Iterator[str]:
-    """Yield a sentence for each text without a meaning and each meaning without a text."""
+    """Yield a sentence for each event without a meaning, each error without a section, and each unused key."""
     events = {*TRANSITIONS, *(each.name for each in messages.events)}
     for event in sorted(events - meanings.events.keys()):
         yield f"The log event {event!r} has no meaning: add it to [events] in {FILE}, then run `make docs`."
     for event in sorted(meanings.events.keys() - events):
         yield f"The log event {event!r} is not in the code any more: remove it from {FILE}, then run `make docs`."
-    keys = {each.key: each for each in messages.errors}
-    for key, text in sorted(keys.items()):
-        if key not in meanings.keys and not meanings.leaves_out(text):
+    for text in messages.errors:
+        if not meanings.section_of(text) and not meanings.leaves_out(text):
             yield (
-                f"The text {text.template!r} has no meaning: add the key {key!r} to a section of [errors] in {FILE} "
+                f"The text {text.template!r} has no section: add {text.place!r} to one of [sections] in {FILE} "
                 "(or to [left_out], with the reason), then run `make docs`."
             )
-    for key in sorted(meanings.keys.keys() - keys.keys()):
+    for key in sorted(meanings.errors.keys() - {each.key for each in messages.errors}):
         yield f"No error has the key {key!r} any more: remove it from {FILE}, or rename it, then run `make docs`."
     for each in meanings.left_out:
-        if not any(Meanings({}, {}, {each: ""}).leaves_out(text) for text in messages.errors):
+        if not any(Meanings({}, {}, {}, {each: ""}).leaves_out(text) for text in messages.errors):
             yield f"[left_out] names {each!r}, which is not in the code any more: remove it from {FILE}."
 
 
@@ -114,39 +117,58 @@ def _events(messages: Messages, meanings: Meanings) -> Iterator[str]:
         states = sorted({str(STATES[kind]) for kind, (name, _) in _TRANSITIONS.items() if name == event})
         level = {"INFO": "INFO; WARNING after a failure, and with `not_sent` or `not_settled`"}.get(level, level)
         level = "WARNING" if event == "committed" else level  # a plain success is not logged
-        yield from _event(event, f"{level}. State `{'` or `'.join(states)}`.", [], meanings.events[event])
+        yield from _event(event, f"{level}. State `{'` or `'.join(states)}`.", meanings.events[event])
     yield "### What went wrong on the way\n"
     for event in (each for each in meanings.events if each not in TRANSITIONS):
         texts = [each for each in messages.events if each.name == event]
-        levels = sorted({each.level for each in texts})
-        about = sorted({each.about for each in texts}, reverse=True)
+        about = "" if {each.about for each in texts} == {"message"} else ", of the invocation"
         fields = sorted({field for each in texts for field in each.fields} - {"error"})
-        more = f" Further fields: `{'`, `'.join(fields)}`." if fields else ""
-        facts = f"{' or '.join(levels)}. Names the {' or the '.join(about)}.{more}"
-        yield from _event(event, facts, [each.template for each in texts], meanings.events.get(event, ("", "")))
+        more = f" Fields: `{'`, `'.join(fields)}`." if fields else ""
+        facts = f"{' or '.join(sorted({each.level for each in texts}))}{about}.{more}"
+        yield from _event(event, facts, meanings.events.get(event, ("", "")))
 
 
-def _event(name: str, facts: str, texts: list[str], meaning: Meaning) -> Iterator[str]:
+def _event(name: str, facts: str, meaning: Meaning) -> Iterator[str]:
     yield f"#### `{name}`\n"
-    yield f"{facts}\n"
-    yield from (f"- {_code(text)}" for text in dict.fromkeys(texts))
-    yield f"{chr(10) if texts else ''}{wrapped(meaning[0])}\n"
-    yield f"{wrapped(f'**What to do:** {meaning[1]}')}\n"
+    yield f"{wrapped(f'{facts} {meaning[0]} **Remedy:** {meaning[1]}')}\n"
 
 
 def _errors(messages: Messages, meanings: Meanings) -> Iterator[str]:
-    for title, section in meanings.errors.items():
+    sections: dict[str, dict[str, list[Text]]] = {title: {} for title in meanings.sections}
+    for text in messages.errors:
+        title = meanings.section_of(text)
+        if title and not meanings.leaves_out(text) and (text.name != "note" or text.key in meanings.errors):
+            sections[title].setdefault(text.key, []).append(text)
+    for title, errors in sections.items():
         yield f"### {title}\n"
-        yield "| error | text | meaning | what to do |\n| --- | --- | --- | --- |"
-        rows: dict[str, None] = {}  # functions that raise the same error share a row
-        for key, (meaning, remedy) in section.items():
-            texts = [each for each in messages.errors if each.key == key]
-            if texts:
-                name = SHOWN_AS.get(texts[0].name, f"`{texts[0].name}`")
-                shown = "<br>".join(dict.fromkeys(_code(each.template) for each in texts))
-                rows[f"| {name} | {shown} | {_cell(meaning)} | {_cell(remedy)} |"] = None
-        yield from rows
+        yield from _entries(errors, meanings, with_classes="tarry" not in title)
+
+
+def _entries(errors: dict[str, list[Text]], meanings: Meanings, *, with_classes: bool) -> Iterator[str]:
+    """Yield a line for each function that raises errors; with classes, below the class that it raises first."""
+    shown = set[str]()
+    for name in dict.fromkeys(texts[0].name if with_classes else "" for texts in errors.values()):
+        if name and name not in OF_COMMANDS:
+            yield f"`{name}`:\n"
+        for key, texts in errors.items():
+            begun = [each for each in dict.fromkeys(beginning(each.template) for each in texts) if each not in shown]
+            if begun and name in {"", texts[0].name}:
+                shown.update(begun)
+                yield f"- {'<br>'.join(map(_code, begun))} {meanings.errors.get(key, '')}".rstrip()
         yield ""
+
+
+def beginning(template: str) -> str:
+    """Return the beginning of a text: up to its value or its remedy, with at least three words of its own."""
+    text = " ".join(template.split())
+    for match in re.finditer(r"[.:;] |, got \{| \(|, and |, so ", text):
+        part = text[: match.start()]
+        own = re.findall(r"[A-Za-z]{2,}", re.sub(r"\{[^}]*\}", "", part))
+        if len(own) >= LEAST_WORDS and all(part.count(opened) == part.count(shut) for opened, shut in ("()", "{}")):
+            text = part
+            break
+    words = text.split(" ")
+    return " ".join(words[:MOST_WORDS])
 
 
 def wrapped(paragraph: str) -> str:
@@ -154,9 +176,4 @@ def wrapped(paragraph: str) -> str:
 
 
 def _code(template: str) -> str:
-    text = _cell(template)
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return f"`` {template} ``" if "`" in template else f"`{template}`"

@@ -60,26 +60,28 @@ def test_the_pictures_are_those_of_their_runs_today() -> None:
     assert stale == [], "run `make docs`, and look at the pictures"
 
 
-def test_every_log_event_error_and_metric_has_a_meaning_and_every_meaning_is_in_use(found: Messages) -> None:
-    """An error that is left out has a reason, and no meaning."""
+def test_every_log_event_and_metric_has_a_meaning_every_error_a_section_and_every_key_is_in_use(
+    found: Messages,
+) -> None:
+    """An error that is left out has a reason, and no sentence."""
     meanings = read_meanings()
     assert list(problems(found, meanings)) == []
     assert all(meanings.left_out.values())
-    assert [each.key for each in found.errors if each.key in meanings.keys and each.key in meanings.left_out] == []
+    assert [each.key for each in found.errors if each.key in meanings.errors and each.key in meanings.left_out] == []
     assert {*metrics.meanings()} == {each.name for each in METRICS}
     assert DIMENSIONS == ("consumer", "queue"), "named on the page"
 
 
-NO_MEANINGS = Meanings({}, {}, {})
+NO_MEANINGS = Meanings({}, {}, {}, {})
 EVENT, ERROR = Text("sneezed", "consumer.sneeze", "bless you"), Text("ValueError", "consumer.sneeze", "got {value}")
 
 
 def test_a_missing_or_unused_meaning_is_reported_in_a_sentence(found: Messages) -> None:
     sentences = list(problems(Messages([EVENT], [ERROR]), NO_MEANINGS))
     assert "The log event 'sneezed' has no meaning: add it to [events]" in "\n".join(sentences)
-    assert "The text 'got {value}' has no meaning: add the key 'ValueError consumer.sneeze'" in "\n".join(sentences)
+    assert "The text 'got {value}' has no section: add 'consumer.sneeze' to one of [sections]" in "\n".join(sentences)
     meanings = read_meanings()
-    meanings.events["sneezed"] = meanings.errors["Settings"][ERROR.key] = ("A sneeze.", "Rest.")
+    meanings.events["sneezed"], meanings.errors[ERROR.key] = ("A sneeze.", "Rest."), "Rest."
     meanings.left_out["consumer.sneeze"] = "private"
     sentences = list(problems(found, meanings))
     assert [each.partition(":")[0] for each in sentences] == [
@@ -87,6 +89,17 @@ def test_a_missing_or_unused_meaning_is_reported_in_a_sentence(found: Messages) 
         "No error has the key 'ValueError consumer.sneeze' any more",
         "[left_out] names 'consumer.sneeze', which is not in the code any more",
     ]
+
+
+def test_every_error_is_on_the_page_by_the_words_of_its_beginning(found: Messages) -> None:
+    """A note of a command is there if it needs a sentence: it is not an error."""
+    page, meanings = (DOCS / "messages.md").read_text("utf-8"), read_meanings()
+    shown = [each for each in found.errors if not meanings.leaves_out(each) and each.name != "note"]
+    assert len(shown) > 400
+    assert [each.template for each in shown if messages.beginning(each.template) not in page] == []
+    assert messages.beginning("ack takes {values}, got {ack}") == "ack takes {values}, got {ack}"
+    assert messages.beginning("ack takes one of two, got {ack}") == "ack takes one of two"
+    assert messages.beginning("{path}: no function reads it (of {all}): name one") == "{path}: no function reads it"
 
 
 def test_a_parameter_of_sqs_is_served_refused_or_not_known() -> None:
