@@ -112,7 +112,6 @@ FIRST_HOUR = {
         "docs/from-powertools",
         "docs/guides/testing",
         "docs/guides/local",
-        "docs/guides/local-sqs",
     )
 }
 """The pages that a new user follows."""

@@ -70,7 +70,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 
 def test_aiobotocore_sends_polls_and_deletes_and_the_program_of_the_guide_sends_an_order(server: Served) -> None:
     server.queue("orders")
-    (page,) = (each for each in PAGES if each.name == "docs/guides/local-sqs.md")
+    (page,) = (each for each in PAGES if each.name == "docs/guides/local.md")
     (program,) = (block.text for block in page.blocks if "aiobotocore" in block.text)
     result = run(BIN / "python", "-c", f"{program.replace('http://127.0.0.1:4576', server.url)}\n{PROGRAM}", server.url)
     assert result.returncode == 0, result.stderr
