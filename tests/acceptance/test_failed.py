@@ -303,7 +303,7 @@ def test_every_command_of_the_runbook_does_what_the_page_says(
     (tmp_path / "code").mkdir()
     (tmp_path / "code/app.py").touch()
     blocks = [block for block in PAGE.blocks if block.language == "sh"]
-    assert [block for block in blocks if block.comment not in {"runbook", "not run: needs a terminal"}] == []
+    assert [block for block in blocks if block.comment not in {"runbook", "not run: needs AWS"}] == []
     outputs = {}
     with served() as sqs:
         sqs.sqs.event_source_mappings = mapping = EventSourceMapping()
