@@ -1,4 +1,4 @@
-"""Probe each fact of docs/platform.md, and write the results into the table of that page.
+"""Probe each fact of docs/platform.md, and write the results into tests/facts/results.md.
 
 python -m tests.facts                       the simulator and moto: a few seconds
 python -m tests.facts --stack NAME --yes    real AWS too
@@ -29,7 +29,7 @@ from tests.facts.registry import (
 )
 from tests.facts.table import Results, with_table
 
-PAGE = Path(__file__).parents[2] / "docs" / "platform.md"
+PAGE = Path(__file__).with_name("results.md")
 DEPLOY = (
     "sam deploy --template-file tests/facts/template.yaml --stack-name {} --capabilities CAPABILITY_IAM --resolve-s3"
 )

@@ -1,4 +1,4 @@
-"""The table of results in docs/platform.md: writing it, and reading the earlier results."""
+"""The table of tests/facts/results.md: writing it, and reading the earlier results."""
 
 import re
 from collections.abc import Iterable

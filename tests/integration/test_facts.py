@@ -1,4 +1,4 @@
-"""The facts of docs/platform.md: the simulator conforms to them, and the table of the page shows how moto behaves."""
+"""The facts of docs/platform.md: the simulator conforms to them, and the table of results shows how moto behaves."""
 
 import json
 from collections.abc import Iterator
@@ -32,11 +32,13 @@ from tests.facts.registry import (
     run_probe,
 )
 from tests.facts.table import BEGIN, END, read_table, with_table
+from tests.pages import ROOT
 from tests.records import Context
 
 TODAY = date(2026, 1, 2)
-PAGE = script.PAGE.read_text("utf-8")
-TABLE = read_table(PAGE)
+RESULTS = script.PAGE.read_text("utf-8")
+TABLE = read_table(RESULTS)
+PAGE = (ROOT / "docs" / "platform.md").read_text("utf-8")
 TEMPLATE = Path(script.__file__).with_name("template.yaml")
 
 
@@ -66,9 +68,9 @@ def test_moto_behaves_as_the_page_shows(probe: Probe) -> None:
     assert (result.kind, result.detail) == (recorded.kind, recorded.detail), "run make aws-facts"
 
 
-def test_the_page_is_the_output_of_the_script_and_shows_every_claim_once() -> None:
-    """With the behavior of the simulator, and marks the facts in which moto differs."""
-    assert with_table(PAGE, {}, PROBES, NOT_PROBED) == PAGE, "run make aws-facts"
+def test_the_table_is_the_output_of_the_script_and_shows_every_claim_once() -> None:
+    """With the behavior of the simulator; the page marks the facts in which moto differs."""
+    assert with_table(RESULTS, {}, PROBES, NOT_PROBED) == RESULTS, "run make aws-facts"
     expected = {(each.fact, each.claim): "holds" if each in probes_for(SIMULATOR) else "absent" for each in PROBES}
     assert {key: recorded["simulator"].kind for key, recorded in TABLE.items()} == expected, "run make aws-facts"
     assert len(expected) == len(PROBES), "a claim is made twice"
