@@ -1,5 +1,6 @@
 """docs/reference/command.md: the commands of `tarry` and their options, from the application itself."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import Enum
 from inspect import Parameter, getdoc, signature
@@ -10,6 +11,9 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from docs.generator.messages import wrapped
 from tarry.tools.cli.app import app
+
+LEAST_COMMANDS = 3
+"""An option that this number of commands have, with the same meaning, is shown once."""
 
 
 class CommandParameter(NamedTuple):
@@ -59,10 +63,15 @@ class CommandParameter(NamedTuple):
     @property
     def shown_default(self) -> str:
         if self.is_required:
-            return "required"
+            return "Required."
         if self.default in (None, False):
             return ""
-        return f"`{getattr(self.default, 'value', self.default)}`"
+        return f"Default: `{getattr(self.default, 'value', self.default)}`."
+
+    @property
+    def row(self) -> str:
+        names = ", ".join(f"`{name}`" for name in sorted(self.names, key=len))
+        return _cells(names, self.value, f"{self.info.help or ''} {self.shown_default}")
 
 
 class Command(NamedTuple):
@@ -105,20 +114,33 @@ def _command(name: str, function: Callable[..., Any], epilog: object) -> Command
 
 def parts() -> dict[str, str]:
     """Return the generated part of the page, by its name."""
-    return {"commands": "\n".join(line for each in commands() for line in _section(each)).strip()}
+    found = commands()
+    times = Counter(each.row for command in found for each in command.parameters if not each.is_argument)
+    often = [row for row, number in times.most_common() if number >= LEAST_COMMANDS]
+    common = sorted({row.split(" | ")[0]: row for row in reversed(often)}.values())  # of a name, its commonest meaning
+    lines = ["## Common options\n", HEADER, *common, ""]
+    return {"commands": "\n".join([*lines, *(line for each in found for line in _section(each, common))]).strip()}
 
 
-def _section(command: Command) -> Iterator[str]:
+HEADER = "| option | value | meaning |\n| --- | --- | --- |"
+
+
+def _section(command: Command, common: list[str]) -> Iterator[str]:
     arguments = [each for each in command.parameters if each.is_argument]
     options = [each for each in command.parameters if not each.is_argument]
     yield f"## `{command.name}`\n"
     yield "```text\n" + " ".join([command.name, "[OPTIONS]", *(each.usage for each in arguments)]) + "\n```\n"
     yield "\n\n".join(wrapped(each) for each in command.text.split("\n\n")) + "\n"
-    yield "| option | value | default | meaning |\n| --- | --- | --- | --- |"
-    for each in [*arguments, *options]:
-        names = ", ".join(f"`{name}`" for name in sorted(each.names, key=len))
-        yield _cells(names, each.value, each.shown_default, each.info.help or "")
-    yield ""
+    own = [each for each in options if each.row not in common and each.info.help]
+    if rows := [each.row for each in (*arguments, *own)]:
+        yield "\n".join([HEADER, *rows, ""])
+    for title, listed in (
+        ("And [common options](#common-options): ", [each for each in options if each.row in common]),
+        ("Old names, which still work: ", [each for each in options if not each.info.help]),
+    ):
+        if listed:
+            names = ", ".join(f"`{name}`" for each in listed for name in sorted(each.names, key=len))
+            yield wrapped(f"{title}{names}.") + "\n"
     if command.examples:
         yield "```sh\n" + "\n".join(command.examples) + "\n```\n"
 

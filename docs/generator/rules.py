@@ -1,10 +1,11 @@
-"""docs/reference/check.md: the rules of `tarry check`, each with a wrong and a right example from rules.toml."""
+"""docs/reference/check.md: the rules of `tarry check`, each with the lines to change of an example from rules.toml."""
 
 import copy
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import ndiff
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -131,16 +132,17 @@ def _section(rule: str) -> Iterator[str]:
     texts = rules()[rule]
     yield f"## {rule}\n"
     yield wrapped(f"**{RULES[rule]}** {' '.join(texts['why'].split())}") + "\n"
-    for side in ("wrong", "right"):
-        shown = [
-            ("yaml", _without_null(texts.get(side, ""))),
-            ("python", texts.get(f"{side}_code", "")),
-            ("text", texts.get(f"{side}_requirements", "")),
-        ]
-        for language, text in shown:
-            if text.strip():
-                name = f"{side.title()}{' (requirements.txt)' if language == 'text' else ''}:"
-                yield f"{name}\n\n<!-- not run: a part of a project -->\n```{language}\n{text.strip()}\n```\n"
+    wrong, right = ("\n".join(_shown(texts, side)) for side in ("wrong", "right"))
+    lines = [each for each in ndiff(wrong.splitlines(), right.splitlines()) if not each.startswith("?")]
+    yield "```diff\n" + "\n".join(each[0] + each[2:] for each in lines).replace(" \n", "\n") + "\n```\n"
+
+
+def _shown(texts: Mapping[str, str], side: Side) -> Iterator[str]:
+    """Yield the parts of an example: of its template, its code, its requirements."""
+    code = texts.get(f"{side}_code", texts.get("wrong_code", "") if "right_requirements" in texts else "")
+    yield from filter(None, (_without_null(texts.get(side, "")).strip(), code.strip()))
+    if requirements := texts.get(f"{side}_requirements", "").strip():
+        yield f"# requirements.txt\n{requirements}"
 
 
 def _without_null(text: str) -> str:
