@@ -79,8 +79,8 @@ def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tm
     if not CDK.exists():
         pytest.skip("the libraries of CDK are not installed: make cdk")
     (tmp_path / "app.py").write_text(block(OTHERS_PAGE, "python"))
-    (tmp_path / "functions" / "orders").mkdir(parents=True)
-    (tmp_path / "functions" / "orders" / "app.py").write_text(block(SAM_PAGE, "python"))
+    (tmp_path / "build" / "orders").mkdir(parents=True)  # as the page builds it
+    (tmp_path / "build" / "orders" / "app.py").write_text(block(SAM_PAGE, "python"))
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers" / "tarry").symlink_to(ROOT / "layers" / "tarry")
     subprocess.run([CDK, "app.py"], cwd=tmp_path, env={"CDK_OUTDIR": "cdk.out"}, check=True, capture_output=True)
