@@ -391,10 +391,13 @@ def _count(what: str, states: Any) -> str:
 
 
 def _table(title: str, rows: Mapping[str, Found]) -> Iterator[str]:
-    yield f"| {title} | served | refused, with SQS's text | not known |"
-    yield "|---|---|---|---|"
+    """Yield a row for each operation or list with members that are not served."""
+    yield f"| {title} | refused, with SQS's text | not known |"
+    yield "|---|---|---|"
     for name, states in rows.items():
-        yield f"| {name} | {' | '.join(_cell(states, state) for state in STATES)} |"
+        cells = [_cell(states, state) for state in STATES if state != "served"]
+        if any(cells):
+            yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _cell(states: Found, state: str) -> str:
