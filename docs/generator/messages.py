@@ -21,7 +21,7 @@ STATES = {str(kind): state for kind, state in _STATES.items()}
 TRANSITIONS = {event: LEVELS[level] for event, level in _TRANSITIONS.values()}
 """The level of each event of a state change."""
 IGNORED = Text("ignored", "observe.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
-LEAST_WORDS, MOST_WORDS = 3, 9
+LEAST_WORDS, MOST_WORDS = 3, 8
 """The fewest words that the shown beginning of a text has of its own, and the most that it has at all."""
 OF_COMMANDS = {"refuse", "note", "failed", "skipped"}
 """The functions with which a command shows a text."""
