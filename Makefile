@@ -18,8 +18,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test pytest browser browser-test console-pictures simulate referee soak mutants slow check lint types \
-    format docs bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts actionlint workflows release \
-    lock clean
+    format docs site bench build deploy layer-size template-check checkov deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -33,6 +32,7 @@ help:
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
 	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
+	@echo "make site           write the documentation as a site, with its search and the API, to build/site"
 	@echo "make console-pictures draw the pictures of tarry console in docs/images, with Chromium"
 	@echo "make bench          measure tarry beside Powertools, and write docs/performance.md; QUICK=1 for a small pass"
 	@echo "make build          validate the template and build the deployment package"
@@ -113,6 +113,17 @@ format: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m docs.generator
+
+# In an environment of their own, because Sphinx and its theme pin an old docutils.
+SITE := docs/site/requirements.txt
+
+site: build/sphinx/.ready
+	@PYTHONPATH=layers/tarry/python build/sphinx/bin/python docs/site/build.py build/site
+
+build/sphinx/.ready: $(SITE)
+	@rm -rf build/sphinx && $(PYTHON) -m venv build/sphinx
+	@build/sphinx/bin/python -m pip install -qq --requirement $(SITE)
+	@touch $@
 
 console-pictures: $(READY) browser
 	@$(BIN)/python -m docs.generator.pictures

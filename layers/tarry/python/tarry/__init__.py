@@ -1,10 +1,12 @@
 """tarry: a runtime for SQS consumers on AWS Lambda.
 
-from tarry import Message, consumer
+A consumer is a function for one message, and the handler of a Lambda function:
 
-@consumer(max_attempts=5)
-def handler(message: Message) -> None:
-    charge(message.json())
+    from tarry import Message, consumer
+
+    @consumer(max_attempts=5)
+    def handler(message: Message) -> None:
+        charge(message.json())
 """
 
 from __future__ import annotations
